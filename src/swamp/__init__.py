@@ -1,0 +1,71 @@
+"""swamp: finding highly sparse neural networks.
+
+import swamp
+
+for row in swamp.rows("digits", method="swamp", out="runs/mine"):
+    print(row.sparsity, row.metrics["accuracy"])
+model, mask, row = swamp.load("runs/mine", cycle=5)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from swamp.version import __version__
+
+if TYPE_CHECKING:
+    from swamp.api import Loaded, Run, load, rows, run
+    from swamp.core.job import Job, Optimizer, Solution
+    from swamp.core.mask import Mask
+    from swamp.core.noise import Noise
+    from swamp.core.pruning import Pruning
+    from swamp.core.schedules import SWA, Schedule
+    from swamp.core.state import State
+    from swamp.runs.config import Config, build_config
+    from swamp.runs.runner import Result
+
+_PLACES = {
+    "swamp.api": ("Loaded", "Run", "load", "rows", "run"),
+    "swamp.core.job": ("Job", "Optimizer", "Solution"),
+    "swamp.core.mask": ("Mask",),
+    "swamp.core.noise": ("Noise",),
+    "swamp.core.pruning": ("Pruning",),
+    "swamp.core.schedules": ("SWA", "Schedule"),
+    "swamp.core.state": ("State",),
+    "swamp.runs.config": ("Config", "build_config"),
+    "swamp.runs.runner": ("Result",),
+}
+
+__all__ = [
+    "SWA",
+    "Config",
+    "Job",
+    "Loaded",
+    "Mask",
+    "Noise",
+    "Optimizer",
+    "Pruning",
+    "Result",
+    "Run",
+    "Schedule",
+    "Solution",
+    "State",
+    "__version__",
+    "build_config",
+    "load",
+    "rows",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # loaded on first use: `swamp --help` should not wait for torch
+    for place, names in _PLACES.items():
+        if name in names:
+            return getattr(importlib.import_module(place), name)
+    raise AttributeError(f"module 'swamp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,5 @@
+"""python -m swamp"""
+
+from swamp.cli import main
+
+main()

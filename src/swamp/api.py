@@ -1,0 +1,107 @@
+"""The library's front door: run, loop over rows, load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from swamp.core.mask import Mask
+from swamp.runs.config import Config, build_config
+from swamp.runs.recipes import DEFAULT_RECIPE
+from swamp.runs.runner import Listener, Result, Silent, iterate, open_workshop, read_config, read_results
+from swamp.runs.store import Store
+
+
+class Loaded(NamedTuple):
+    """A network as a run found it."""
+
+    model: nn.Module  # in evaluation mode, its weights really zero off the mask
+    mask: Mask
+    row: Result
+
+
+class Run:
+    """A run directory, finished or not. Iterating gives its rows.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = run("digits", out=folder, method="imp", cycle={"epochs": 1}, pruning={"cycles": 1}, engine="sequential")
+    ...     [round(row.sparsity, 2) for row in done]
+    [0.0, 0.5]
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        self.config = read_config(self.directory)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(read_results(self.directory))
+
+    def load(self, cycle: int | None = None, particle: int | None = None) -> Loaded:
+        return load(self.directory, cycle, particle)
+
+
+def default_directory(config: Config) -> Path:
+    return Path("runs") / f"{config.recipe}-{config.method}-seed{config.seed}"
+
+
+def rows(
+    recipe: str = DEFAULT_RECIPE,
+    *,
+    out: str | Path | None = None,
+    cache: str | Path | None = None,
+    listener: Listener | None = None,
+    **settings: Any,
+) -> Iterator[Result]:
+    """Run a recipe; the rows one by one, as soon as each is finished and on disk.
+
+    Settings are tables or dotted names: `cycle={"epochs": 20}` or `**{"cycle.epochs": 20}`. A directory that holds the same run
+    continues it: what is stored is not computed again.
+
+    >>> next(rows("digits", method="imp", pruning={"cylces": 3}))
+    Traceback (most recent call last):
+    ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: cycles, prune_fraction, rewind
+    """
+    config = build_config(recipe, settings)
+    directory = Path(out) if out else default_directory(config)
+    yield from iterate(config, directory, Path(cache) if cache else None, listener or Silent())
+
+
+def run(
+    recipe: str = DEFAULT_RECIPE,
+    *,
+    out: str | Path | None = None,
+    cache: str | Path | None = None,
+    listener: Listener | None = None,
+    **settings: Any,
+) -> Run:
+    """Run a recipe to its end. See `rows` for the arguments, and for watching it on the way."""
+    directory = Path(out) if out else default_directory(build_config(recipe, settings))
+    for _ in rows(recipe, out=directory, cache=cache, listener=listener, **settings):
+        pass
+    return Run(directory)
+
+
+def load(directory: str | Path, cycle: int | None = None, particle: int | None = None) -> Loaded:
+    """The sparse network of a cycle (the last one by default): the average, or one of its particles."""
+    directory = Path(directory)
+    results = {row.cycle: row for row in read_results(directory)}
+    if not results:
+        raise ValueError(f"{directory} has no finished row yet")
+    cycle = max(results) if cycle is None else cycle
+    if cycle not in results:
+        raise ValueError(f"{directory} has no cycle {cycle}; it has {', '.join(map(str, results))}")
+    row, store = results[cycle], Store(directory)
+    if particle is not None and not 0 <= particle < len(row.particles):
+        raise ValueError(f"cycle {cycle} has {len(row.particles)} particles, numbered from 0; there is no particle {particle}")
+    key = row.solution if particle is None else row.particles[particle]
+    mask = store.load_mask(row.mask)
+    if mask is None or not store.has_weights(key):
+        kept = read_config(directory).keep
+        raise ValueError(f"the weights of cycle {cycle} are not in {directory} (keep = {kept!r})")
+    model = open_workshop(read_config(directory), store).task.model()
+    store.load_state(key).into(model)
+    return Loaded(model.eval(), mask, row)

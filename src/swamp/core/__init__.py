@@ -1,0 +1,1 @@
+"""Pure values and rules: state, mask, noise, schedules, pruning, jobs, cost."""

@@ -1,0 +1,90 @@
+"""Job: everything that decides the bits of one training. Solution: what a job gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from swamp.core.keys import key_of
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.core.schedules import SWA, Schedule
+from swamp.core.state import State
+
+
+class Optimizer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The optimizer of ticket and cycles."""
+
+    name: Annotated[Literal["sgd", "adam", "adamw"], Meta(description="sgd, adam (decay in the gradient) or adamw.")] = "sgd"
+    momentum: Annotated[float, Meta(ge=0, lt=1, description="SGD's momentum.")] = 0.9
+    nesterov: Annotated[bool, Meta(description="SGD's Nesterov variant.")] = False
+    betas: Annotated[
+        tuple[Annotated[float, Meta(ge=0, lt=1)], Annotated[float, Meta(ge=0, lt=1)]], Meta(description="Adam's β₁ and β₂.")
+    ] = (0.9, 0.999)
+    eps: Annotated[float, Meta(gt=0, description="Adam's ε.")] = 1e-8
+    weight_decay: Annotated[float, Meta(ge=0, description="Weight decay, on all parameters but those of no_decay.")] = 1e-4
+    no_decay: Annotated[tuple[str, ...], Meta(description='Name patterns of parameters without decay, such as "*.bias".')] = ()
+    clip_norm: Annotated[float, Meta(ge=0, description="Clip the gradient's norm to this; 0 does not clip.")] = 0.0
+    accumulate: Annotated[int, Meta(ge=1, description="Compute each batch's gradient in this many parts, to save memory.")] = 1
+
+
+class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the machine contributes to the numbers."""
+
+    precision: Literal["float32", "bf16"] = "float32"
+    threads: int = 1
+    deterministic: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One training, as data."""
+
+    task: str  # the task's fingerprint
+    start: str  # the key of the state it starts from
+    mask: Mask
+    noise: Noise
+    schedule: Schedule
+    swa: SWA | None
+    optimizer: Optimizer
+    numerics: Numerics
+
+    @cached_property
+    def key(self) -> str:
+        return key_of(
+            "train",
+            task=self.task,
+            start=self.start,
+            mask=self.mask.digest,
+            noise=str(self.noise),
+            schedule=self.schedule,
+            swa=self.swa,
+            optimizer=self.optimizer,
+            numerics=self.numerics,
+        )
+
+    @property
+    def label(self) -> str:
+        """What people call it.
+
+        >>> job = Job.__new__(Job)
+        >>> object.__setattr__(job, "noise", Noise(0).fold("cycle", 3, "particle", 2))
+        >>> job.label
+        'cycle 3, particle 2'
+        """
+        path = self.noise.path
+        pairs = [" ".join(path[i : i + 2]) for i in range(0, len(path), 2)]
+        return ", ".join(pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A handle to stored weights: the key now, the tensors on `load()`, so that many solutions never sit in memory together."""
+
+    key: str
+    history: tuple[dict[str, Any], ...]  # one record an epoch: epoch, loss, learning_rate
+    load: Callable[[], State]

@@ -1,0 +1,81 @@
+"""Mask m: which prunable weights are alive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from swamp.core.keys import digest
+from swamp.core.state import State
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """Named booleans over the prunable weights, in parameter order. Never written to.
+
+    >>> mask = Mask({"conv": torch.tensor([True, False, True, True])})
+    >>> mask.num_survivors, mask.num_weights, mask.density
+    (3, 4, 0.75)
+    """
+
+    layers: Mapping[str, Tensor]
+
+    def __post_init__(self) -> None:
+        assert all(layer.dtype == torch.bool for layer in self.layers.values())
+        object.__setattr__(self, "layers", MappingProxyType(dict(self.layers)))
+
+    def __reduce__(self) -> tuple[type[Mask], tuple[dict[str, Tensor]]]:
+        return Mask, (dict(self.layers),)  # a mapping proxy cannot be pickled
+
+    @staticmethod
+    def ones(shapes: Mapping[str, tuple[int, ...]]) -> Mask:
+        return Mask({name: torch.ones(shape, dtype=torch.bool) for name, shape in shapes.items()})
+
+    @cached_property
+    def num_weights(self) -> int:
+        return sum(layer.numel() for layer in self.layers.values())
+
+    @cached_property
+    def num_survivors(self) -> int:
+        return sum(int(layer.sum()) for layer in self.layers.values())
+
+    @property
+    def density(self) -> float:
+        return self.num_survivors / self.num_weights
+
+    @cached_property
+    def densities(self) -> dict[str, float]:
+        """Density of each layer."""
+        return {name: int(layer.sum()) / layer.numel() for name, layer in self.layers.items()}
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(self.layers)
+
+    def apply(self, state: State) -> State:
+        """w ∘ m. Off the mask stands +0, whatever stood there."""
+        masked = {name: state.parameters[name].masked_fill(~layer, 0.0) for name, layer in self.layers.items()}
+        return State({**state.parameters, **masked}, state.buffers)
+
+    def contains(self, other: Mask) -> bool:
+        """Whether everything alive in `other` is alive here: masks of successive cycles are nested."""
+        return self.layers.keys() == other.layers.keys() and all(bool((~other.layers[n] | layer).all()) for n, layer in self.layers.items())
+
+    def packed(self) -> dict[str, Tensor]:
+        """Eight weights a byte, the first weight in the highest bit."""
+        return {name: torch.from_numpy(np.packbits(layer.numpy().reshape(-1))) for name, layer in self.layers.items()}
+
+    @staticmethod
+    def unpacked(bits: Mapping[str, Tensor], shapes: Mapping[str, list[int]]) -> Mask:
+        def layer(name: str) -> Tensor:
+            count = int(np.prod(shapes[name]))
+            flat = np.unpackbits(bits[name].numpy(), count=count)
+            return torch.from_numpy(flat.astype(bool)).reshape(shapes[name])
+
+        return Mask({name: layer(name) for name in shapes})

@@ -1,0 +1,71 @@
+"""Pruning: exact counts, and the one ranking that every score shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, Literal
+
+import torch
+from msgspec import Meta, Struct
+from torch import Tensor
+
+from swamp.core.mask import Mask
+from swamp.core.state import State
+
+
+class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The protocol that all methods share: how often, how much, and back to where."""
+
+    cycles: Annotated[int, Meta(ge=0, description="Number of prunings C; cycles 0..C are trained and reported.")] = 13
+    prune_fraction: Annotated[float, Meta(gt=0, lt=1, description="α: fraction of the survivors removed after each cycle.")] = 0.2
+    rewind: Annotated[
+        Literal["weights", "lr", "init"],
+        Meta(
+            description="What each cycle starts from: the matching ticket (weights), the pruned average of the cycle "
+            "before (lr: learning-rate rewinding), or the random init (init: the original IMP)."
+        ),
+    ] = "weights"
+
+    def density(self, cycle: int) -> Fraction:
+        """(1 − α)^cycle with α as the exact decimal that was written.
+
+        >>> Pruning(prune_fraction=0.2).density(2)
+        Fraction(16, 25)
+        """
+        return (1 - Fraction(str(self.prune_fraction))) ** cycle
+
+
+def count(num_weights: int, density: Fraction) -> int:
+    """How many of D weights survive at a density: floor(D·density + ½), exactly.
+
+    >>> [count(1_462_704, Pruning(prune_fraction=0.2).density(c)) for c in (0, 3, 13)]
+    [1462704, 748904, 80412]
+    """
+    return math.floor(num_weights * density + Fraction(1, 2))
+
+
+def keep_highest(scores: Mapping[str, Tensor], mask: Mask, num_keep: int) -> Mask:
+    """The mask of the `num_keep` highest scores over all layers together.
+
+    What is pruned already ranks last; among equal scores the lower index in parameter order stays.
+    """
+    if not 0 <= num_keep <= mask.num_survivors:
+        raise ValueError(f"cannot keep {num_keep} of {mask.num_survivors} surviving weights")
+    flat = torch.cat([scores[name].detach().cpu().reshape(-1) for name in mask.layers])
+    alive = torch.cat([layer.reshape(-1) for layer in mask.layers.values()])
+    if flat[alive].isnan().any():
+        raise ValueError("a score of a surviving weight is NaN, so the weights cannot be ranked")
+    # Ranking the survivors alone leaves no tie between a pruned weight and a survivor of score −∞.
+    survivors = alive.nonzero().reshape(-1)
+    order = torch.sort(flat[survivors], descending=True, stable=True).indices
+    chosen = torch.zeros_like(alive)
+    chosen[survivors[order[:num_keep]]] = True
+    pieces = chosen.split([layer.numel() for layer in mask.layers.values()])
+    return Mask({name: piece.reshape(layer.shape) for (name, layer), piece in zip(mask.layers.items(), pieces, strict=True)})
+
+
+def magnitude(state: State, mask: Mask) -> dict[str, Tensor]:
+    """The score of magnitude pruning: |w|."""
+    return {name: state.parameters[name].abs() for name in mask.layers}

@@ -1,0 +1,143 @@
+"""Several jobs at once, each in a worker process of this machine's CPU.
+
+A worker is a fresh interpreter at the other end of a socket. It lives as long as the socket does: when the parent goes, however it
+goes, the worker reads the end of the file and exits. It inherits no other file, so no lock outlives the parent.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from swamp.core.job import Job, Solution
+from swamp.engines.engine import Progress, Report, Workshop
+
+name = "processes"
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Worker processes on the CPU."""
+
+    workers: Annotated[int, Meta(ge=0, description="Particles trained at once; 0 means one for each core.")] = 0
+    retries: Annotated[int, Meta(ge=0, description="How often a job whose worker died is tried again.")] = 3
+
+
+class WorkerDied(RuntimeError):
+    """A worker ended without an answer, more often than allowed."""
+
+
+class Worker:
+    """A child process and the connection to it."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        ours, theirs = socket.socketpair()
+        environment = {**os.environ, "OMP_NUM_THREADS": str(workshop.numerics.threads)}
+        command = [sys.executable, "-m", "swamp.engines.worker", str(theirs.fileno())]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)
+        theirs.close()
+        self.connection: Connection = Connection(ours.detach())
+        self.connection.send_bytes(pickle.dumps(workshop))
+        self.job: Job | None = None
+
+    def give(self, job: Job) -> None:
+        self.job = job
+        self.connection.send_bytes(pickle.dumps(job))
+
+    def close(self) -> None:
+        self.connection.close()  # the worker sees the end of the file and exits
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Processes:
+    def __init__(self, workshop: Workshop, config: Config) -> None:
+        if workshop.device.type != "cpu":
+            raise ValueError(f"engine 'processes' trains on the CPU, not on {workshop.device}; use engine 'sequential' there")
+        self.workshop, self.config = workshop, config
+        self.num_workers = config.workers or len(os.sched_getaffinity(0))
+        self.workers: list[Worker] = []
+
+    def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
+        shelf = self.workshop.shelf
+        done = {job.key: solution for job in jobs if (solution := shelf.solution(job.key))}
+        waiting = deque(job for job in jobs if job.key not in done)
+        deaths: dict[str, int] = {}
+        for job in jobs:
+            while job.key not in done:
+                self._hand_out(waiting)
+                for key in self._listen(waiting, deaths, report):
+                    solution = shelf.solution(key)
+                    assert solution is not None
+                    done[key] = solution
+            yield done[job.key]
+
+    def _hand_out(self, waiting: deque[Job]) -> None:
+        """Give every idle worker a job, starting workers while there are jobs for them."""
+        while waiting:
+            idle = [worker for worker in self.workers if worker.job is None]
+            if not idle and len(self.workers) < self.num_workers:
+                idle = [Worker(self.workshop)]
+                self.workers += idle
+            if not idle:
+                return
+            job = waiting.popleft()
+            try:
+                idle[0].give(job)
+            except OSError:  # it died while idle; _listen will find out
+                pass
+
+    def _listen(self, waiting: deque[Job], deaths: dict[str, int], report: Report) -> list[str]:
+        """Wait for news of busy workers; the keys of jobs that ended."""
+        ended = []
+        for connection in wait([worker.connection for worker in self.workers if worker.job]):
+            worker = next(worker for worker in self.workers if worker.connection is connection)
+            assert worker.job is not None
+            try:
+                message = pickle.loads(worker.connection.recv_bytes())
+            except (EOFError, OSError):
+                self._bury(worker, waiting, deaths)
+                continue
+            match message:
+                case Progress():
+                    report(message)
+                case Exception():
+                    raise message
+                case _:
+                    ended.append(worker.job.key)
+                    worker.job = None
+        return ended
+
+    def _bury(self, worker: Worker, waiting: deque[Job], deaths: dict[str, int]) -> None:
+        """Put a dead worker's job back; another takes it up from its checkpoint."""
+        job = worker.job
+        assert job is not None
+        worker.close()
+        self.workers.remove(worker)
+        deaths[job.key] = deaths.get(job.key, 0) + 1
+        if deaths[job.key] > self.config.retries:
+            raise WorkerDied(
+                f"the worker of {job.label} ended {deaths[job.key]} times without an answer (status {worker.process.returncode})"
+            )
+        waiting.appendleft(job)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.connection.close()
+        for worker in self.workers:
+            worker.close()
+        self.workers.clear()
+
+
+build = Processes

@@ -1,0 +1,31 @@
+"""Methods: one file each, found by discovery. A method reads like its paper and knows nothing of devices, files or logs."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import cast
+
+from swamp.core.discovery import modules_with, nearest
+from swamp.methods.method import Method, Preset
+
+
+@cache
+def methods() -> dict[str, Method]:
+    """All methods by name."""
+    return cast(dict[str, Method], modules_with(sys.modules[__name__], "run"))
+
+
+@cache
+def presets() -> dict[str, tuple[Method, Preset]]:
+    """All presets by name, with the method that each of them sets up."""
+    return {preset.name: (method, preset) for method in methods().values() for preset in method.presets}
+
+
+def find_method(name: str) -> tuple[Method, Preset | None]:
+    """The method, or preset of one, that is called so."""
+    if name in methods():
+        return methods()[name], None
+    if name in presets():
+        return presets()[name]
+    raise ValueError(f"unknown method {name!r}; {nearest(name, [*methods(), *presets()])}")

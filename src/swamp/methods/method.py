@@ -1,0 +1,87 @@
+"""What a method is, and what it sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, Protocol, TypeVar
+
+from msgspec import Struct
+
+from swamp.core.job import Job, Solution
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.core.pruning import Pruning
+from swamp.tasks.task import Task
+
+T = TypeVar("T", int, bool)
+
+# How much a run keeps on disk: the weights of all particles and averages, of the averages, or of the last row alone.
+Keep = Literal["all", "averages", "last"]
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A reported network: the solution at the mask's sparsity, with the particles it was averaged from."""
+
+    cycle: int
+    mask: Mask
+    solution: Solution
+    members: Sequence[Solution] = ()
+
+
+class Context(Protocol):
+    """The world as a method sees it. Every result is stored under its content key, so that a method run again computes nothing twice."""
+
+    task: Task
+    noise: Noise
+    pruning: Pruning
+
+    def ticket(self) -> Solution: ...  # SGD_{0→T0} from a random init; the init itself where the protocol rewinds to it
+
+    def job(self, start: Solution, mask: Mask, noise: Noise, *, swa: bool = False) -> Job: ...  # one cycle's training
+
+    def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]: ...
+
+    def mean(self, particles: Sequence[Solution]) -> Solution: ...  # BatchNorm refreshed; one particle is its own mean
+
+    def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask: ...  # by |w|, to the density `keep`
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method with some settings, under a name of its own."""
+
+    name: str
+    summary: str
+    settings: Callable[[Pruning], dict[str, Any]]  # nested like a recipe
+
+
+class Method(Protocol):
+    """A module of this package. `exact`: each row has exactly the count of survivors that its cycle asks for. `nested`: each mask lies
+    inside the one before. `needs`: the least `keep` that it can work with."""
+
+    name: str
+    paper: str
+    summary: str
+    cost: str  # of training, relative to IMP
+    exact: bool
+    nested: bool
+    needs: Keep
+    presets: tuple[Preset, ...]
+    Config: type[Struct]
+
+    @staticmethod
+    def run(ctx: Context, config: Any) -> Iterator[Row]: ...
+
+
+def at_cycle(schedule: T | Mapping[str, T], cycle: int) -> T:
+    """A setting at a cycle: one value for all, or values from given cycles on.
+
+    >>> [at_cycle({"0": 1, "11": 4}, cycle) for cycle in (0, 10, 11, 13)]
+    [1, 1, 4, 4]
+    """
+    if not isinstance(schedule, Mapping):
+        return schedule
+    return schedule[str(max(first for first in map(int, schedule) if first <= cycle))]

@@ -1,0 +1,1 @@
+"""Recipes: one TOML file a setting."""

@@ -1,0 +1,1 @@
+"""Tasks: the one seam to the world of models and data."""

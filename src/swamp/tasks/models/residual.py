@@ -1,0 +1,54 @@
+"""Pre-activation residual networks (He et al. 2016b; Zagoruyko and Komodakis 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
+    layer = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return layer
+
+
+class Block(nn.Module):
+    """x + conv(relu(bn(conv(relu(bn(x))))))"""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.conv1 = conv(inputs, outputs, 3, stride)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.conv2 = conv(outputs, outputs, 3)
+        self.shortcut = conv(inputs, outputs, 1, stride) if stride != 1 or inputs != outputs else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.bn1(x))
+        if self.shortcut is not None:
+            x = self.shortcut(h)
+        h = self.conv1(h)
+        return x + self.conv2(F.relu(self.bn2(h)))
+
+
+class ResidualNet(nn.Module):
+    """A stem, then stages of `blocks` blocks; each stage but the first halves the resolution."""
+
+    def __init__(self, channels: int, classes: int, stem: int, widths: Sequence[int], blocks: int) -> None:
+        super().__init__()
+        self.stem = conv(channels, stem, 3)
+        layers: list[Block] = []
+        inputs = stem
+        for stage, width in enumerate(widths):
+            for index in range(blocks):
+                layers.append(Block(inputs, width, 2 if stage and not index else 1))
+                inputs = width
+        self.blocks = nn.Sequential(*layers)
+        self.bn = nn.BatchNorm2d(inputs)
+        self.classifier = nn.Linear(inputs, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.bn(self.blocks(self.stem(x))))
+        return self.classifier(h.mean((2, 3)))

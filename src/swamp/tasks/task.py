@@ -1,0 +1,97 @@
+"""Task: what every method, engine and report needs to know of a model and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from swamp.core.discovery import nearest
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.core.state import State
+
+Batch = Any  # any pytree of tensors whose first dimension counts the examples
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One epoch's random decisions as small tables on the training device: who comes when, and how it is augmented."""
+
+    tables: Mapping[str, Tensor]
+
+
+class Task(Protocol):
+    """A model, its data and its loss. Must be picklable to be trained in worker processes."""
+
+    @property
+    def fingerprint(self) -> str: ...  # a content key of everything below that decides numbers
+
+    @property
+    def prunable(self) -> Mapping[str, tuple[int, ...]]: ...  # names and shapes, in parameter order
+
+    @property
+    def num_examples(self) -> int: ...  # of an epoch
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    @property
+    def macs(self) -> Mapping[str, int]: ...  # forward multiply-adds of one example, by weight name
+
+    def model(self) -> nn.Module: ...  # the architecture, with whatever weights
+
+    def init(self, noise: Noise) -> State: ...
+
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan: ...
+
+    def batch(self, plan: Plan, step: int) -> Batch: ...  # pure
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor: ...  # the mean over the batch
+
+    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]: ...
+
+
+def seeded_state(factory: Any, noise: Noise) -> State:
+    """The state of a model whose constructor draws its own init, made a function of the noise."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(noise.integer())
+        return State.of(factory())
+
+
+MODULE_KINDS: dict[str, tuple[type[nn.Module], ...]] = {"conv": (nn.modules.conv._ConvNd,), "linear": (nn.Linear,)}
+
+
+def prunable_weights(model: nn.Module, include: Iterable[str], exclude: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the weights to prune, in parameter order.
+
+    `include` and `exclude` hold module kinds (conv, linear: their `weight`) and patterns of parameter names.
+    """
+    by_kind = {
+        kind: {f"{path}.weight".lstrip(".") for path, module in model.named_modules() if isinstance(module, types)}
+        for kind, types in MODULE_KINDS.items()
+    }
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+    def matching(selectors: Iterable[str]) -> set[str]:
+        chosen: set[str] = set()
+        for selector in selectors:
+            names = by_kind.get(selector, {name for name in shapes if fnmatchcase(name, selector)})
+            if not names and selector not in by_kind:
+                raise ValueError(f"prunable pattern {selector!r} matches no parameter; {nearest(selector, [*by_kind, *shapes])}")
+            chosen |= names
+        return chosen
+
+    chosen = matching(include) - matching(exclude)
+    if not chosen:
+        raise ValueError(f"no prunable weights: {', '.join(include)} selects nothing in this model")
+    return {name: shape for name, shape in shapes.items() if name in chosen}
+
+
+def dense_mask(task: Task) -> Mask:
+    """m₀ = 1."""
+    return Mask.ones(task.prunable)

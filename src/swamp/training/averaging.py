@@ -1,0 +1,99 @@
+"""Averages of weights, and the BatchNorm statistics that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from swamp.core.job import Numerics
+from swamp.core.noise import Noise
+from swamp.core.state import State
+from swamp.tasks.task import Task
+from swamp.training.numerics import autocast
+
+
+class RunningMean:
+    """SWA's mean over the trajectory: mean ← mean + (w − mean) / n."""
+
+    def __init__(self, tensors: Mapping[str, Tensor] | None = None, count: int = 0) -> None:
+        self.tensors = {name: tensor.clone() for name, tensor in (tensors or {}).items()}
+        self.count = count
+
+    @torch.no_grad()
+    def add(self, parameters: Mapping[str, Tensor]) -> None:
+        self.count += 1
+        for name, tensor in parameters.items():
+            if self.count == 1:
+                self.tensors[name] = tensor.detach().clone()
+            else:
+                self.tensors[name].lerp_(tensor.detach(), 1.0 / self.count)
+
+
+def mean_parameters(states: Iterable[State]) -> dict[str, Tensor]:
+    """Σ w / N, folded in the order given, in float32, divided once. One state at a time is held beside the sum."""
+    total: dict[str, Tensor] = {}
+    count = 0
+    for state in states:
+        count += 1
+        for name, tensor in state.parameters.items():
+            if name in total:
+                total[name] += tensor
+            else:
+                total[name] = tensor.float().clone()
+    return {name: tensor / count for name, tensor in total.items()}
+
+
+@torch.no_grad()
+def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Numerics) -> None:
+    """Recompute BatchNorm statistics by one pass over the training set with train augmentation.
+
+    They become the batches' means and unbiased variances, weighted by batch size. BatchNorm layers alone are in training mode, so
+    that nothing else (dropout) moves, and their count of batches stays what it was.
+    """
+    layers = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
+    if not layers:
+        return
+    device = next(model.parameters()).device
+    model.eval()
+    before = [(layer.momentum, layer.num_batches_tracked.clone()) for layer in layers]  # type: ignore[union-attr]
+    for layer in layers:
+        layer.train()
+        layer.momentum = 1.0  # a forward pass then leaves exactly its own batch's statistics behind
+    totals = [(torch.zeros_like(layer.running_mean), torch.zeros_like(layer.running_var)) for layer in layers]  # type: ignore[arg-type]
+    plan = task.plan(noise.fold("refresh"), 0, device)
+    seen = 0
+    for step in range(task.steps_per_epoch):
+        batch = task.batch(plan, step)
+        size = num_examples(batch)
+        with autocast(numerics, device):
+            task.loss(model, batch)
+        for layer, (mean, var) in zip(layers, totals, strict=True):
+            assert layer.running_mean is not None and layer.running_var is not None
+            mean.add_(layer.running_mean, alpha=size)
+            var.add_(layer.running_var, alpha=size)
+        seen += size
+    for layer, (mean, var), (momentum, tracked) in zip(layers, totals, before, strict=True):
+        assert layer.running_mean is not None and layer.running_var is not None and layer.num_batches_tracked is not None
+        layer.running_mean.copy_(mean / seen)
+        layer.running_var.copy_(var / seen)
+        layer.num_batches_tracked.copy_(tracked)
+        layer.momentum = momentum
+    model.eval()
+
+
+def num_examples(batch: object) -> int:
+    """The first dimension of a batch's first tensor."""
+    leaves = [leaf for leaf in torch.utils._pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
+    return len(leaves[0])
+
+
+def averaged_state(
+    task: Task, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise, numerics: Numerics, device: torch.device
+) -> State:
+    """Averaged parameters with the statistics that belong to them; all other buffers as given."""
+    model = task.model().to(device)
+    State(parameters, buffers).into(model)
+    refresh_batchnorm(model, task, noise, numerics)
+    return State.of(model)
