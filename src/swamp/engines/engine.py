@@ -63,6 +63,8 @@ class Workshop:
 class Engine(Protocol):
     """Trains jobs; yields solutions in job order. What the shelf holds already is not trained again."""
 
+    num_parallel: int  # jobs trained at once
+
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]: ...
 
     def close(self) -> None: ...

@@ -6,6 +6,7 @@ goes, the worker reads the end of the file and exits. It inherits no other file,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import socket
@@ -66,7 +67,7 @@ class Processes:
         if workshop.device.type != "cpu":
             raise ValueError(f"engine 'processes' trains on the CPU, not on {workshop.device}; use engine 'sequential' there")
         self.workshop, self.config = workshop, config
-        self.num_workers = config.workers or len(os.sched_getaffinity(0))
+        self.num_parallel = config.workers or len(os.sched_getaffinity(0))
         self.workers: list[Worker] = []
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
@@ -87,16 +88,14 @@ class Processes:
         """Give every idle worker a job, starting workers while there are jobs for them."""
         while waiting:
             idle = [worker for worker in self.workers if worker.job is None]
-            if not idle and len(self.workers) < self.num_workers:
+            if not idle and len(self.workers) < self.num_parallel:
                 idle = [Worker(self.workshop)]
                 self.workers += idle
             if not idle:
                 return
             job = waiting.popleft()
-            try:
+            with contextlib.suppress(OSError):  # it died while idle: _listen will find out
                 idle[0].give(job)
-            except OSError:  # it died while idle; _listen will find out
-                pass
 
     def _listen(self, waiting: deque[Job], deaths: dict[str, int], report: Report) -> list[str]:
         """Wait for news of busy workers; the keys of jobs that ended."""

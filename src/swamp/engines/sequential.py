@@ -17,6 +17,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Sequential:
+    num_parallel = 1
+
     def __init__(self, workshop: Workshop, config: Config) -> None:
         self.workshop = workshop
 

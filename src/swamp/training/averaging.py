@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,16 +53,16 @@ def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Nume
     They become the batches' means and unbiased variances, weighted by batch size. BatchNorm layers alone are in training mode, so
     that nothing else (dropout) moves, and their count of batches stays what it was.
     """
-    layers = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
+    layers: list[Any] = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
     if not layers:
         return
     device = next(model.parameters()).device
     model.eval()
-    before = [(layer.momentum, layer.num_batches_tracked.clone()) for layer in layers]  # type: ignore[union-attr]
+    before = [(layer.momentum, layer.num_batches_tracked.clone()) for layer in layers]
     for layer in layers:
         layer.train()
         layer.momentum = 1.0  # a forward pass then leaves exactly its own batch's statistics behind
-    totals = [(torch.zeros_like(layer.running_mean), torch.zeros_like(layer.running_var)) for layer in layers]  # type: ignore[arg-type]
+    totals = [(torch.zeros_like(layer.running_mean), torch.zeros_like(layer.running_var)) for layer in layers]
     plan = task.plan(noise.fold("refresh"), 0, device)
     seen = 0
     for step in range(task.steps_per_epoch):
@@ -70,12 +71,10 @@ def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Nume
         with autocast(numerics, device):
             task.loss(model, batch)
         for layer, (mean, var) in zip(layers, totals, strict=True):
-            assert layer.running_mean is not None and layer.running_var is not None
             mean.add_(layer.running_mean, alpha=size)
             var.add_(layer.running_var, alpha=size)
         seen += size
     for layer, (mean, var), (momentum, tracked) in zip(layers, totals, before, strict=True):
-        assert layer.running_mean is not None and layer.running_var is not None and layer.num_batches_tracked is not None
         layer.running_mean.copy_(mean / seen)
         layer.running_var.copy_(var / seen)
         layer.num_batches_tracked.copy_(tracked)

@@ -36,10 +36,7 @@ def split_batch(batch: Batch, parts: int) -> list[Batch]:
     size = num_examples(batch)
     parts = min(parts, size)
     edges = [size * part // parts for part in range(parts + 1)]
-    return [
-        pytree.tree_map(lambda leaf, a=a, b=b: leaf[a:b] if isinstance(leaf, Tensor) else leaf, batch)
-        for a, b in pairwise(edges)
-    ]
+    return [pytree.tree_map(lambda leaf, a=a, b=b: leaf[a:b] if isinstance(leaf, Tensor) else leaf, batch) for a, b in pairwise(edges)]
 
 
 def gradient(task: Task, model: nn.Module, batch: Batch, parts: int, numerics: Numerics) -> Tensor:

@@ -1,0 +1,278 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+from cyclopts import App, CycloptsError, Parameter
+
+from swamp.version import __version__
+
+if TYPE_CHECKING:
+    from swamp.runs.config import Config
+
+app = App(
+    name="swamp",
+    version=__version__,
+    help="Find highly sparse neural networks.\n\n"
+    "A run trains, averages, prunes and rewinds as a recipe says, and writes all it finds to a directory. Begin with: swamp run",
+)
+
+Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]
+
+
+@app.command(usage="Usage: swamp run [RECIPE] [--setting VALUE …] [OPTIONS]")
+def run(
+    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())],
+    out: Path | None = None,
+    seeds: str | None = None,
+    cache: Path | None = None,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Run a recipe, or go on with a run that was stopped.
+
+    RECIPE is a built-in recipe (digits is the default; `swamp recipes` lists them) or a TOML file.
+
+    Every setting can be changed by its dotted name: --method imp, --device cuda, --precision bf16, --cycle.epochs 20,
+    --pruning.prune_fraction 0.2, --methods.swamp.particles 0:1,10:4 (one particle from cycle 0 on, four from cycle 10 on).
+    `swamp recipes digits` shows all settings with what they mean.
+
+    The run can be stopped at any moment, by Ctrl-C or by a power cut: the same command goes on where it was, and ends with the
+    same bytes. A directory that holds a run with another configuration is refused.
+
+    Parameters
+    ----------
+    arguments
+        The recipe, and settings as --name value.
+    out
+        Directory of the run. Default: runs/RECIPE-METHOD-seedK.
+    seeds
+        Several runs, one after the other, such as 0,1,2: each in DIR/seed-K.
+    cache
+        Directory in which runs share tickets, masks and everything else that they have in common.
+    dry_run
+        Show what would be done (what is pruned, sparsities, cost, disk, time), and do nothing.
+    """
+    from swamp.api import default_directory
+    from swamp.runs.config import build_config
+
+    recipe, settings = split_arguments(arguments)
+    config = build_config(recipe, settings)
+    numbers = parse_seeds(seeds) if seeds is not None else []
+    if numbers and "seed" in settings:
+        raise ValueError("give either --seed or --seeds")
+    if not numbers:
+        jobs = [(config, out or default_directory(config))]
+    else:
+        group = out or Path("runs") / f"{config.recipe}-{config.method}"
+        jobs = [(build_config(recipe, {**settings, "seed": seed}), group / f"seed-{seed}") for seed in numbers]
+    if dry_run:
+        for one, directory in jobs:
+            show_plan(one, directory)
+        return
+    execute(jobs, cache)
+
+
+@app.command
+def resume(directory: Directory, /, *, cache: Path | None = None) -> None:
+    """Go on with a run that was stopped; the same as the command that began it.
+
+    Parameters
+    ----------
+    cache
+        Directory in which runs share what they have in common.
+    """
+    from swamp.runs.runner import read_config
+    from swamp.runs.store import runs_in
+
+    execute([(read_config(path), path) for path in runs_in(directory)], cache)
+
+
+@app.command
+def show(directory: Directory, /) -> None:
+    """Show a run: its rows, how it was made, and whether it is finished."""
+    from swamp.report.tables import run_table
+    from swamp.runs.runner import read_config, read_results
+    from swamp.runs.store import Store, runs_in
+    from swamp.terminal import print_table
+
+    for path in runs_in(directory):
+        config, store = read_config(path), Store(path)
+        print_table(run_table(path))
+        rows = len(read_results(path))
+        state = "finished" if store.finished() else f"not finished ({rows} rows so far); go on with: swamp resume {path}"
+        header = store.header() or {}
+        version = header["versions"]
+        print(f"{path}: {state}")
+        print(f"configuration {header['config_hash']}, readable in {path / 'config.toml'}")
+        print(
+            f"{config.precision}, {config.threads} thread(s) a training, begun with swamp {version['swamp']} and torch {version['torch']}"
+        )
+        if store.finished() and (differing := store.differing()):
+            print(f"changed since it was finished: {', '.join(differing)}; `swamp resume {path}` repairs them")
+
+
+@app.command
+def compare(*directories: Directory, plot: Path | None = None) -> None:
+    """Compare runs in one table: accuracy and NLL of each method at each sparsity, over all seeds.
+
+    Parameters
+    ----------
+    directories
+        Run directories or groups of them.
+    plot
+        Draw test error against sparsity into this file (.png, .svg or .pdf).
+    """
+    from swamp.report.figures import error_against_sparsity
+    from swamp.report.tables import comparison
+    from swamp.runs.store import runs_in
+    from swamp.terminal import print_table
+
+    if not directories:
+        raise ValueError("compare needs at least one run directory")
+    paths = [path for directory in directories for path in runs_in(directory)]
+    print_table(comparison(paths))
+    if plot:
+        error_against_sparsity(paths, plot)
+        print(f"picture: {plot}")
+
+
+@app.command
+def methods() -> None:
+    """List the methods and presets: what they do, what they cost, and where they come from."""
+    from swamp.methods import methods as all_methods
+    from swamp.report.tables import Table
+    from swamp.terminal import print_table
+
+    rows = []
+    for name, method in all_methods().items():
+        rows.append([name, method.summary, method.cost, method.paper])
+        rows += [[preset.name, preset.summary, "", f"preset of {name}"] for preset in method.presets]
+    print_table(Table("Methods (swamp run RECIPE --method NAME)", ["name", "what it does", "cost / IMP", "paper"], rows))
+
+
+@app.command
+def recipes(name: str | None = None, /) -> None:
+    """List the recipes, or print one of them: complete, as TOML, each setting explained.
+
+    Parameters
+    ----------
+    name
+        A built-in recipe or a TOML file.
+    """
+    from swamp.report.tables import Table
+    from swamp.runs.config import build_config, to_toml
+    from swamp.runs.recipes import header_of, recipe_texts
+    from swamp.terminal import print_table
+
+    if name:
+        print(header_of(name) + to_toml(build_config(name), everything=True), end="")
+        return
+    rows = [[recipe, text.splitlines()[0].lstrip("# ")] for recipe, text in recipe_texts().items()]
+    print_table(Table("Recipes (swamp run NAME)", ["name", "what it is"], rows))
+
+
+# -- below the commands -----------------------------------------------------------------------------------------------------------
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The recipe, and settings from --name value and --name=value."""
+    from swamp.runs.config import parse_setting
+    from swamp.runs.recipes import DEFAULT_RECIPE
+
+    recipes_given, settings = [], {}
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("--"):
+            recipes_given.append(argument)
+            continue
+        name, equals, text = argument.removeprefix("--").partition("=")
+        if not equals:
+            value = next(rest, None)
+            if value is None:
+                parse_setting(name, "")  # an unknown name is the likelier mistake
+                raise ValueError(f"--{name} needs a value")
+            text = value
+        key, parsed = parse_setting(name, text)
+        settings[key] = parsed
+    if len(recipes_given) > 1:
+        raise ValueError(f"one recipe at a time, not {', '.join(recipes_given)}; settings are written --name value")
+    return recipes_given[0] if recipes_given else DEFAULT_RECIPE, settings
+
+
+def parse_seeds(text: str) -> list[int]:
+    """
+    >>> parse_seeds("0,2,1")
+    [0, 2, 1]
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+        raise ValueError(f"--seeds {text}: expected different whole numbers with commas between, such as 0,1,2")
+    return [int(part) for part in parts]
+
+
+def execute(jobs: Sequence[tuple[Config, Path]], cache: Path | None) -> None:
+    from swamp.report.tables import run_table
+    from swamp.runs.runner import iterate
+    from swamp.terminal import listener, print_table
+
+    for config, directory in jobs:
+        try:
+            with listener() as listening:
+                for _ in iterate(config, directory, cache, listening):
+                    pass
+        except KeyboardInterrupt:
+            print(f"\nstopped; nothing is lost. Go on with: swamp resume {directory}", file=sys.stderr)
+            raise SystemExit(130) from None
+        print_table(run_table(directory))
+        print(f"run: {directory}")
+
+
+def show_plan(config: Config, directory: Path) -> None:
+    """What a run would do."""
+    from swamp.report.tables import plan_tables
+    from swamp.runs.config import engine_modules, resolve
+    from swamp.runs.plan import estimate, make_plan
+    from swamp.runs.runner import open_workshop
+    from swamp.runs.store import Store
+    from swamp.terminal import print_table
+
+    config = resolve(config)
+    workshop = open_workshop(config, Store(directory))
+    engine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
+    plan = make_plan(config, workshop)
+    cost = estimate(config, workshop, plan, engine.num_parallel)
+    for table in plan_tables(config, workshop.task, plan, cost, engine.num_parallel):
+        print_table(table)
+        print()
+    print(f"run: {directory} (not begun: this was a dry run)")
+
+
+def fail(message: str, status: int) -> NoReturn:
+    print(f"swamp: {message}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command. A mistake of the user's gets one sentence and status 2, a failure on the way one sentence and status 1."""
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        fail(" ".join(str(error).split()), 2)
+    except ValueError as error:
+        if error.__class__ is not ValueError and not error.__class__.__module__.startswith("swamp."):
+            raise  # a defect, not a mistake of the user's
+        fail(str(error), 2)
+    except OSError as error:
+        from swamp.runs.files import explain_os_error
+
+        fail(explain_os_error(error), 1)
+    except RuntimeError as error:
+        if not error.__class__.__module__.startswith("swamp."):
+            raise
+        fail(str(error), 1)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -1,0 +1,162 @@
+"""What people see while they wait, and tables on their screen."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table as RichTable
+
+from swamp.engines.engine import Progress as Event
+from swamp.report.tables import Table, duration
+from swamp.runs.runner import Result
+
+PLAIN_SECONDS = 10.0  # between two lines of a log
+
+
+def print_table(table: Table) -> None:
+    """Ruled on a terminal; elsewhere plain, aligned and never cut."""
+    if sys.stdout.isatty():
+        rich = RichTable(title=escape(table.title), title_justify="left", title_style="bold")
+        for index, name in enumerate(table.header):
+            rich.add_column(escape(name), justify="right" if _is_numeric(table, index) else "left")
+        for row in table.rows:
+            rich.add_row(*(escape(cell) for cell in row))
+        console = Console()
+        console.print(rich)
+        if table.note:
+            console.print(escape(table.note), style="yellow")
+        return
+    widths = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
+    print(table.title)
+    for row in (table.header, *table.rows):
+        cells = (cell.rjust(w) if _is_numeric(table, i) else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        print("  ".join(cells).rstrip())
+    if table.note:
+        print(table.note)
+
+
+def _is_numeric(table: Table, column: int) -> bool:
+    """Numbers stand to the right, words to the left."""
+    return all(row[column][:1].isdigit() or row[column] in ("", "–") for row in table.rows)
+
+
+class Pace:
+    """How far a run is and how long it will take, from epochs."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.done: dict[str, int] = {}
+        self.trained = 0
+        self.begin = time.monotonic()
+
+    def count(self, event: Event) -> None:
+        self.done[event.key] = event.epoch
+        self.trained += event.trained
+
+    @property
+    def share(self) -> float:
+        return sum(self.done.values()) / self.total if self.total else 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        left = max(self.total - sum(self.done.values()), 0)
+        return left * (time.monotonic() - self.begin) / self.trained if self.trained else math.inf
+
+
+def summary(result: Result) -> str:
+    """A row in a line."""
+    accuracies = [100 * member["accuracy"] for member in result.members]
+    particles = f" (particles {min(accuracies):.2f} … {max(accuracies):.2f})" if accuracies else ""
+    collapsed = f"; empty layers: {', '.join(result.empty_layers)}" if result.empty_layers else ""
+    metrics = result.metrics
+    return (
+        f"cycle {result.cycle}: sparsity {100 * result.sparsity:.2f} %, accuracy {100 * metrics['accuracy']:.2f} %{particles}, "
+        f"NLL {metrics['nll']:.4f}{collapsed}"
+    )
+
+
+class Plain:
+    """A listener for logs: a line a row, and one now and then between."""
+
+    def __init__(self) -> None:
+        self.pace = Pace()
+        self.last = time.monotonic()
+
+    def __enter__(self) -> Plain:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+    def planned(self, num_epochs: int) -> None:
+        self.pace.total = num_epochs
+
+    def epoch(self, event: Event) -> None:
+        self.pace.count(event)
+        if event.trained and time.monotonic() - self.last >= PLAIN_SECONDS:
+            self.last = time.monotonic()
+            place = f"{event.label}: epoch {event.epoch}/{event.epochs}, loss {event.loss:.4f}"
+            self.say(f"{place}; {100 * self.pace.share:.0f} % done, {duration(self.pace.seconds_left)} left")
+
+    def row(self, result: Result) -> None:
+        self.say(summary(result))
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+class Live:
+    """A listener for terminals: rows above, and below them bars that move."""
+
+    def __init__(self) -> None:
+        self.pace = Pace()
+        self.console = Console(stderr=True)
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+        )
+        self.whole = self.bars.add_task("[bold]epochs", total=None, note="")
+        self.jobs: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Live:
+        self.bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for bar in self.jobs.values():
+            self.bars.remove_task(bar)
+        self.bars.stop()
+
+    def planned(self, num_epochs: int) -> None:
+        self.pace.total = num_epochs
+        self.bars.update(self.whole, total=num_epochs)
+
+    def epoch(self, event: Event) -> None:
+        self.pace.count(event)
+        left = duration(self.pace.seconds_left) if self.pace.trained else "…"
+        self.bars.update(self.whole, completed=sum(self.pace.done.values()), note=f"{left} left")
+        if not event.trained:
+            return
+        if event.key not in self.jobs:
+            self.jobs[event.key] = self.bars.add_task(event.label, total=event.epochs, note="")
+        self.bars.update(self.jobs[event.key], completed=event.epoch, note=f"loss {event.loss:.4f}")
+        if event.epoch >= event.epochs:
+            self.bars.remove_task(self.jobs.pop(event.key))
+
+    def row(self, result: Result) -> None:
+        self.console.print(escape(summary(result)), highlight=False)
+
+    def say(self, text: str) -> None:
+        self.console.print(escape(text), style="yellow", highlight=False)
+
+
+def listener() -> Live | Plain:
+    return Live() if sys.stderr.isatty() else Plain()
