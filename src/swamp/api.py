@@ -99,7 +99,7 @@ def load(directory: str | Path, cycle: int | None = None, particle: int | None =
         raise ValueError(f"cycle {cycle} has {len(row.particles)} particles, numbered from 0; there is no particle {particle}")
     key = row.solution if particle is None else row.particles[particle]
     mask = store.load_mask(row.mask)
-    if mask is None or not store.has_weights(key):
+    if mask is None or not store.has_arrays(key):
         kept = read_config(directory).keep
         raise ValueError(f"the weights of cycle {cycle} are not in {directory} (keep = {kept!r})")
     model = open_workshop(read_config(directory), store).task.model()
