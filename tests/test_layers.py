@@ -7,7 +7,22 @@ from pathlib import Path
 
 import swamp
 
-ROOMS = ["version", "core", "tasks", "training", "engines", "methods", "analysis", "runs", "export", "report", "recipes", "terminal", "api", "cli"]
+ROOMS = [
+    "version",
+    "core",
+    "tasks",
+    "training",
+    "engines",
+    "methods",
+    "analysis",
+    "runs",
+    "export",
+    "report",
+    "recipes",
+    "terminal",
+    "api",
+    "cli",
+]
 SOURCE = Path(swamp.__file__).parent
 
 

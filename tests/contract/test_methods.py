@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,7 @@ def test_nested_methods_never_revive(finished: Finished) -> None:
     if not config.method_module.nested:
         pytest.skip("the method does not promise nested masks")
     masks = [Store(directory).load_mask(row.mask) for row in rows]
-    for before, after in zip(masks, masks[1:], strict=False):
+    for before, after in pairwise(masks):
         assert before is not None
         assert after is not None
         assert before.contains(after)
@@ -97,8 +99,6 @@ def test_the_same_configuration_gives_the_same_bytes(finished: Finished, tmp_pat
 
 def test_replay_recomputes_nothing(finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every object there but none of the rest, a run finds all it needs."""
-    import shutil
-
     config, directory, rows = finished
     copy = tmp_path / "copy"
     shutil.copytree(directory, copy, symlinks=True)

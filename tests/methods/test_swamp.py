@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from swamp.core.noise import Noise
 from swamp.core.pruning import count, keep_highest, magnitude
 from swamp.core.state import State
 from swamp.runs.config import Config
-from swamp.runs.runner import iterate, open_workshop, read_config
+from swamp.runs.runner import iterate, open_task, read_config
 from swamp.runs.store import Store
 from swamp.training.averaging import averaged_state
 from tests.conftest import contents
@@ -21,9 +22,12 @@ Make = Callable[..., Config]
 def test_swamp_with_one_particle_and_no_swa_is_imp(quick: Make, tmp_path: Path) -> None:
     for rewind in ("weights", "init", "lr"):
         imp = list(iterate(quick(method="imp", pruning__rewind=rewind), tmp_path / rewind / "imp"))
-        swamp = list(iterate(quick(methods__swamp__particles=1, methods__swamp__swa=False, pruning__rewind=rewind), tmp_path / rewind / "swamp"))
+        swamp = list(
+            iterate(quick(methods__swamp__particles=1, methods__swamp__swa=False, pruning__rewind=rewind), tmp_path / rewind / "swamp")
+        )
         objects = [
-            {name: data for name, data in contents(tmp_path / rewind / method).items() if name.startswith("objects")} for method in ("imp", "swamp")
+            {name: data for name, data in contents(tmp_path / rewind / method).items() if name.startswith("objects")}
+            for method in ("imp", "swamp")
         ]
         assert objects[0] == objects[1]
         assert [row.metrics for row in imp] == [row.metrics for row in swamp]
@@ -33,7 +37,7 @@ def test_swamp_with_one_particle_and_no_swa_is_imp(quick: Make, tmp_path: Path) 
 def test_the_average_is_the_particles_mean_and_the_mask_is_pruned_from_it(quick: Make, tmp_path: Path) -> None:
     rows = list(iterate(quick(methods__swamp__particles=3), tmp_path / "run"))
     store = Store(tmp_path / "run")
-    for row, following in zip(rows, rows[1:], strict=False):
+    for row, following in pairwise(rows):
         average = store.load_state(row.solution)
         particles = [store.load_state(key) for key in row.particles]
         assert len({particle.digest() for particle in particles}) == 3
@@ -52,7 +56,7 @@ def test_statistics_are_those_of_the_average_itself(quick: Make, tmp_path: Path)
     (row,) = iterate(config, tmp_path / "run")
     store = Store(tmp_path / "run")
     average, particles = store.load_state(row.solution), [store.load_state(key) for key in row.particles]
-    task = open_workshop(read_config(tmp_path / "run"), store).task
+    task = open_task(read_config(tmp_path / "run"))
     expected = averaged_state(task, average.parameters, average.buffers, Noise(0).fold("mean"), Numerics(), torch.device("cpu"))
     assert expected.digest() == average.digest()
     mean = sum(particle.buffers["bn.running_var"] for particle in particles) / len(particles)
@@ -77,10 +81,17 @@ def test_every_cycle_rewinds_to_the_ticket_and_the_ticket_never_changes(quick: M
 
 
 def test_learning_rate_rewinding_goes_on_from_the_average(quick: Make, tmp_path: Path) -> None:
-    config = quick(pruning__rewind="lr", pruning__cycles=1, cycle__epochs=1, methods__swamp__particles={"0": 2, "1": 1}, methods__swamp__swa=False)
+    config = quick(
+        pruning__rewind="lr", pruning__cycles=1, cycle__epochs=1, methods__swamp__particles={"0": 2, "1": 1}, methods__swamp__swa=False
+    )
     rows = list(iterate(config, tmp_path / "run"))
     other = quick(
-        pruning__rewind="lr", pruning__cycles=1, cycle__epochs=1, methods__swamp__particles={"0": 2, "1": 1}, methods__swamp__swa=False, keep="last"
+        pruning__rewind="lr",
+        pruning__cycles=1,
+        cycle__epochs=1,
+        methods__swamp__particles={"0": 2, "1": 1},
+        methods__swamp__swa=False,
+        keep="last",
     )
     assert list(iterate(other, tmp_path / "last")) == rows  # dropping the first average comes after its last use
     records = [Store(tmp_path / "run").read_value(key) for key in (rows[0].solution, rows[1].solution)]

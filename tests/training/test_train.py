@@ -81,7 +81,9 @@ def test_training_is_masked_sgd_with_momentum_and_decay() -> None:
         torch.testing.assert_close(found.parameters[name], weight.detach(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", [Optimizer(), Optimizer(nesterov=True), Optimizer(name="adam"), Optimizer(name="adamw", weight_decay=0.1)])
+@pytest.mark.parametrize(
+    "optimizer", [Optimizer(), Optimizer(nesterov=True), Optimizer(name="adam"), Optimizer(name="adamw", weight_decay=0.1)]
+)
 def test_weights_and_optimizer_state_are_zero_off_the_mask_after_every_step(optimizer: Optimizer) -> None:
     task = Blobs()
     job = make_job(task, optimizer=optimizer)
