@@ -22,8 +22,8 @@ MODELS: dict[str, Factory] = {
     "resnet50": partial(ResNet, depths=(3, 4, 6, 3), bottlenecks=True, imagenet_stem=True),
     "vgg13": partial(VGG, depths=(2, 2, 2, 2, 2)),
     "vgg16": partial(VGG, depths=(2, 2, 3, 3, 3)),
-    "wrn28-2": partial(wide_residual_net, 28, 2),
-    "wrn32-4": partial(wide_residual_net, 32, 4),
+    "wrn28-2": wide_residual_net(28, 2),
+    "wrn32-4": wide_residual_net(32, 4),
 }
 
 
@@ -32,7 +32,5 @@ def find_model(name: str) -> Factory:
     if name in MODELS:
         return MODELS[name]
     if match := re.fullmatch(r"wrn([0-9]{1,4})-([0-9]{1,3})", name):
-        factory = partial(wide_residual_net, int(match[1]), int(match[2]))
-        factory(1, 1)  # says what is wrong with an impossible depth
-        return factory
+        return wide_residual_net(int(match[1]), int(match[2]))
     raise ValueError(f"unknown model {name!r}; {nearest(name, MODELS)}, or any other wrnDEPTH-WIDTH")
