@@ -6,7 +6,7 @@ import hashlib
 import types
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
 import torch
@@ -21,8 +21,8 @@ from swamp.core.schedules import SWA, Schedule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
 from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, Table, merge, nested, read_recipe
-from swamp.runs.settings import Setting, bare, convert, description, parse_value, toml_text
-from swamp.runs.shorthands import SHORTHANDS, data_setting, scaled
+from swamp.runs.settings import bare, convert, description, parse_value, toml_text
+from swamp.runs.shorthands import data_setting, scaled
 
 # What does not decide the numbers of a run, and may change when it is resumed; tasks name settings of theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
@@ -116,7 +116,7 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     layers = read_recipe(recipe)
     asked = merge(layers, changes)
     if data is not None:
-        changes = merge(changes, data_setting(asked, data, all_settings()))
+        changes = merge(changes, data_setting(asked, data, {setting.name for setting in all_settings()}))
         asked = merge(layers, changes)
     if isinstance(asked.get("method"), str):
         _, preset = find_method(asked["method"])
@@ -191,6 +191,15 @@ def config_hash(config: Config) -> str:
 # -- settings as text -------------------------------------------------------------------------------------------------------------
 
 
+class Setting(NamedTuple):
+    """A setting of the typed configuration."""
+
+    name: str  # dotted
+    kind: Any
+    default: Any
+    description: str
+
+
 def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[Setting]:
     """Every setting there is, those of all tasks, methods and engines included."""
     for field in structs.fields(kind):
@@ -208,7 +217,7 @@ def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[Setting]:
 
 def parse_setting(name: str, text: str) -> tuple[str, Any]:
     """A setting as the command line gives it. The type of the setting decides how the text is read."""
-    settings = {setting.name: setting for setting in (*SHORTHANDS, *all_settings())}
+    settings = {setting.name: setting for setting in all_settings()}
     for candidate in (name, name.replace("-", "_")):
         if candidate in settings:
             return candidate, parse_value(bare(settings[candidate].kind), text)

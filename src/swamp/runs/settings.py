@@ -7,21 +7,12 @@ import re
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, structs
 
 from swamp.core.discovery import nearest
-
-
-class Setting(NamedTuple):
-    """A setting of the typed configuration."""
-
-    name: str  # dotted
-    kind: Any
-    default: Any
-    description: str
 
 
 def convert(value: Any, kind: Any, prefix: str = "") -> Any:

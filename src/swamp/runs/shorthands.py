@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from swamp.runs.recipes import Table, merge
-from swamp.runs.settings import Setting
-
-SHORTHANDS = (
-    Setting("data", str, "", "Folder that holds your data sets."),
-    Setting("scale", float, 1.0, "Factor of all epoch counts."),
-)
 
 
-def data_setting(asked: Table, data: str | Path, settings: Iterable[Setting]) -> Table:
+def data_setting(asked: Table, data: str | Path, known: Container[str]) -> Table:
     """The data folder as a setting of the task that was asked for; absolute, so that the run can be resumed from anywhere."""
     task = asked.get("task")
-    if f"tasks.{task}.data" not in {setting.name for setting in settings}:
+    if f"tasks.{task}.data" not in known:
         raise ValueError(f"data = {str(data)!r}: task {task!r} reads no data folder")
     return {"tasks": {task: {"data": str(Path(data).expanduser().absolute())}}}
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -46,28 +45,26 @@ def read_cifar100(data: str) -> ImageSet:
 
 def _read(official: Official, data: str, files: dict[str, Sequence[str]], labels: bytes) -> dict[str, tuple[Tensor, Tensor]]:
     place = official.find(data)
-    with _opened(official, place) as read:
-        return {split: _join([_batch(official, place / name, read(name), labels) for name in names]) for split, names in files.items()}
+    raw = _contents(official, place, [name for names in files.values() for name in names])
+    return {split: _join([_batch(official, place / name, raw[name], labels) for name in names]) for split, names in files.items()}
 
 
-@contextmanager
-def _opened(official: Official, place: Path) -> Iterator[Callable[[str], bytes]]:
-    """A function that reads files by name, from a folder or from inside the archive: nothing is unpacked to disk."""
+def _contents(official: Official, place: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """Files by name, from the folder or from inside the archive: nothing is unpacked to disk."""
     if place.is_dir():
-        yield lambda name: official.read(place / name)
-        return
+        return {name: official.read(place / name) for name in names}
+    found = {}
     try:
         with tarfile.open(place) as tar:
-            yield lambda name: _member(official, place, tar, f"{official.folders[0]}/{name}")
+            for member in tar:  # in the archive's own order: to go back would mean to unpack it again
+                folder, _, name = member.name.removeprefix("./").partition("/")
+                if folder == official.folders[0] and name in names and (file := tar.extractfile(member)):
+                    found[name] = file.read()
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise official.damaged(place, error) from None
-
-
-def _member(official: Official, place: Path, tar: tarfile.TarFile, name: str) -> bytes:
-    file = tar.extractfile(name) if name in tar.getnames() else None
-    if file is None:
-        raise official.damaged(place, f"it holds no {name}")
-    return file.read()
+    if missing := [name for name in names if name not in found]:
+        raise official.damaged(place, f"it holds no {official.folders[0]}/{missing[0]}")
+    return found
 
 
 def _batch(official: Official, place: Path, raw: bytes, labels: bytes) -> tuple[Tensor, Tensor]:
