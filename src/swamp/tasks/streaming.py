@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -65,18 +66,21 @@ def decoded(decoder: Decoder, batches: Iterator[Sequence[Order]], num_workers: i
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # so that a worker starts in milliseconds, its imports done
-    loader: DataLoader[Tensor] = DataLoader(
-        decoder,
-        batch_sampler=cast("Sequence[list[int]]", chunks()),
-        collate_fn=unchanged,
-        num_workers=num_workers,
-        prefetch_factor=AHEAD,
-        pin_memory=pin,
-        multiprocessing_context=context,
-        generator=torch.Generator(),  # else it would draw from the generator that dropout uses
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch finds more workers than cores unwise; how many there are is the user's choice
+        loader: DataLoader[Tensor] = DataLoader(
+            decoder,
+            batch_sampler=cast("Sequence[list[int]]", chunks()),
+            collate_fn=unchanged,
+            num_workers=num_workers,
+            prefetch_factor=AHEAD,
+            pin_memory=pin,
+            multiprocessing_context=context,
+            generator=torch.Generator(),  # else it would draw from the generator that dropout uses
+        )
+        iterator = iter(loader)
     parts: list[Tensor] = []
-    for part in loader:
+    for part in iterator:
         if isinstance(part, str):
             raise ValueError(part)
         parts.append(part)

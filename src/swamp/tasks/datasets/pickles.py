@@ -19,11 +19,9 @@ def load_arrays(data: bytes) -> dict[bytes, Any]:
     """A pickled dictionary (protocol 2, written by Python 2) of numbers, texts, lists and byte arrays."""
     try:
         found = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+        return {key: value.array() if isinstance(value, _Array) else value for key, value in found.items()}
     except Exception as error:  # there is no end to what a malformed pickle can raise
         raise ValueError(f"not a pickle of plain arrays ({error})") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"not a pickle of a dictionary, but of a {type(found).__name__}")
-    return {key: value.array() if isinstance(value, _Array) else value for key, value in found.items()}
 
 
 class _Array:
@@ -40,7 +38,7 @@ class _Array:
     def array(self) -> NDArray[np.uint8]:
         _, shape, kind, fortran, raw = self.state
         if not isinstance(kind, _Kind) or kind.code != b"u1" or not isinstance(raw, bytes) or math.prod(shape) != len(raw):
-            raise ValueError("not a pickle of byte arrays")
+            raise ValueError("an array of something else than bytes")
         return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
