@@ -11,7 +11,8 @@ from swamp.cli import main
 from swamp.runs.runner import read_config
 from tests.tasks.datasets.made_up import Bytes, idx, publish, write
 
-QUICK = "--method imp --engine sequential --pruning.cycles 1 --tasks.image.model wrn8-1 --tasks.image.batch_size 20".split()
+QUICK = ["--method", "imp", "--engine", "sequential", "--pruning.cycles", "1"]
+QUICK += ["--tasks.image.model", "wrn8-1", "--tasks.image.batch_size", "20"]
 
 
 @pytest.fixture

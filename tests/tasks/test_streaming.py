@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,23 @@ def test_the_task_streams_trains_and_evaluates(data: Path) -> None:
         logits = torch.cat([model(x) for x, _ in task.source.batches("imagenet-r", CPU)])
     right = (logits[:, 1:].argmax(1) == torch.tensor([0, 1])).double().mean()
     assert metrics["imagenet-r.accuracy"] == float(right) == task.evaluate(model, "imagenet-r")["accuracy"]
+
+
+SCRIPT = """
+import torch
+from swamp.core.noise import Noise
+from swamp.tasks.image import Config, ImageTask
+print("once")
+task = ImageTask(Config(dataset="imagenet", data={data!r}, model="wrn8-1", pad=0, crop_size=16, batch_size=5, workers=1))
+print(len(task.batch(task.plan(Noise(0), 0, torch.device("cpu")), 0)[1]))
+"""
+
+
+def test_a_script_without_guard_is_not_run_by_workers(data: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(data=str(data)))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("once\n5\n", "")
 
 
 def test_where_the_data_lie_and_who_decodes_decide_nothing(data: Path, tmp_path: Path) -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, cast
 
 import torch
@@ -55,8 +58,19 @@ def unchanged(chunk: Any) -> Any:
     return chunk
 
 
-def decoded(decoder: Decoder, batches: Iterator[Sequence[Order]], num_workers: int, pin: bool) -> Iterator[Tensor]:
-    """Each batch as uint8, in order."""
+@contextmanager
+def no_main_module() -> Iterator[None]:
+    """Workers started in here do not run the user's script again, as those of `multiprocessing` do where it has no guard."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def decoded(decoder: Decoder, batches: Iterator[Sequence[Order]], num_workers: int, device: torch.device) -> Iterator[Tensor]:
+    """Each batch as uint8 on the device, in order."""
     sizes: list[int] = []
 
     def chunks() -> Iterator[Sequence[Order]]:
@@ -66,7 +80,7 @@ def decoded(decoder: Decoder, batches: Iterator[Sequence[Order]], num_workers: i
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # so that a worker starts in milliseconds, its imports done
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), no_main_module():
         warnings.simplefilter("ignore")  # torch finds more workers than cores unwise; how many there are is the user's choice
         loader: DataLoader[Tensor] = DataLoader(
             decoder,
@@ -74,7 +88,7 @@ def decoded(decoder: Decoder, batches: Iterator[Sequence[Order]], num_workers: i
             collate_fn=unchanged,
             num_workers=num_workers,
             prefetch_factor=AHEAD,
-            pin_memory=pin,
+            pin_memory=device.type == "cuda",
             multiprocessing_context=context,
             generator=torch.Generator(),  # else it would draw from the generator that dropout uses
         )
@@ -83,7 +97,7 @@ def decoded(decoder: Decoder, batches: Iterator[Sequence[Order]], num_workers: i
     for part in iterator:
         if isinstance(part, str):
             raise ValueError(part)
-        parts.append(part)
+        parts.append(part.to(device, non_blocking=True))
         if len(parts) == sizes[0]:
             yield torch.cat(parts)
             parts = []
@@ -135,11 +149,11 @@ class Streaming:
         if step != stream.next_step - 1:
             if step != stream.next_step:
                 orders = (self._orders(stream, later) for later in range(step, -(-self.num_examples // self.views.batch_size)))
-                stream.images = decoded(self.decoder, orders, self.num_workers, pin=device.type == "cuda")
+                stream.images = decoded(self.decoder, orders, self.num_workers, device)
             stream.latest, stream.next_step = next(stream.images), step + 1
         assert stream.latest is not None
         labels = self.files.splits["train"].labels[stream.order[self._rows(step)]]
-        return self.normalised(stream.latest.to(device, non_blocking=True)), labels.to(device)
+        return self.normalised(stream.latest), labels.to(device)
 
     def _rows(self, step: int) -> slice:
         return slice(step * self.views.batch_size, (step + 1) * self.views.batch_size)
@@ -153,9 +167,9 @@ class Streaming:
         files = self.files.split(split)
         paths = [(str(files.root / name), None) for name in files.names]
         orders = (paths[first : first + EVALUATION_BATCH] for first in range(0, len(paths), EVALUATION_BATCH))
-        images = decoded(self.decoder, orders, self.num_workers, pin=device.type == "cuda")
+        images = decoded(self.decoder, orders, self.num_workers, device)
         for x, y in zip(images, files.labels.split(EVALUATION_BATCH), strict=True):
-            yield self.normalised(x.to(device, non_blocking=True)), y.to(device)
+            yield self.normalised(x), y.to(device)
 
     def classes(self, split: str) -> Tensor | None:
         return self.files.split(split).classes
