@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,8 @@ from swamp.core.noise import Noise
 from swamp.tasks.image import Config, ImageTask
 print("once")
 task = ImageTask(Config(dataset="imagenet", data={data!r}, model="wrn8-1", pad=0, crop_size=16, batch_size=5, workers=1))
-print(len(task.batch(task.plan(Noise(0), 0, torch.device("cpu")), 0)[1]))
+plan = task.plan(Noise(0), 0, torch.device("cpu"))
+print(len(task.batch(plan, 0)[1]))
 """
 
 
@@ -143,6 +145,25 @@ def test_a_script_without_guard_is_not_run_by_workers(data: Path, tmp_path: Path
     script.write_text(SCRIPT.format(data=str(data)))
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("once\n5\n", "")
+
+
+DIES = """
+import multiprocessing, os, signal
+print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_no_worker_outlives_a_killed_parent(data: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(data=str(data)) + DIES)
+    done = subprocess.run([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, timeout=120)
+    workers = [Path("/proc") / pid for pid in done.stdout.splitlines()[2].split()]
+    assert workers
+    deadline = time.monotonic() + 20
+    while any(worker.exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_where_the_data_lie_and_who_decodes_decide_nothing(data: Path, tmp_path: Path) -> None:

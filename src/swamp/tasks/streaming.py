@@ -10,10 +10,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from types import ModuleType
 from typing import Any, cast
 
@@ -58,6 +60,19 @@ def unchanged(chunk: Any) -> Any:
     return chunk
 
 
+def follow_parent(worker: int) -> None:
+    """End this worker as soon as the process that it decodes for has gone, however it went. (DataLoader's own watchdog looks at the
+    server that started the worker, and that lives as long as its workers do.)"""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
 def no_main_module() -> Iterator[None]:
     """Workers started in here do not run the user's script again, as those of `multiprocessing` do where it has no guard."""
@@ -86,6 +101,7 @@ def decoded(decoder: Decoder, batches: Iterator[Sequence[Order]], num_workers: i
             decoder,
             batch_sampler=cast("Sequence[list[int]]", chunks()),
             collate_fn=unchanged,
+            worker_init_fn=follow_parent,
             num_workers=num_workers,
             prefetch_factor=AHEAD,
             pin_memory=device.type == "cuda",

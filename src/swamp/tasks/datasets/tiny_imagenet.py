@@ -1,7 +1,8 @@
 """Tiny-ImageNet-200: 64×64 images of 200 classes as JPEG files, some of them grey.
 
 All 110,000 are decoded at every start, by threads (the decoder works outside Python's lock). A core decodes 6,000 a second: about 20
-seconds of one core, and no copy of the data has to be put anywhere. The published test images have no labels; the validation images, which do, are the test set.
+seconds of one core, and no copy of the data has to be put anywhere. The published test images have no labels; the validation images,
+which do, are the test set.
 """
 
 from __future__ import annotations
