@@ -11,7 +11,7 @@ from torch import nn
 from swamp.core.mask import Mask
 from swamp.runs.config import Config, build_config
 from swamp.runs.recipes import DEFAULT_RECIPE
-from swamp.runs.runner import Listener, Result, Silent, iterate, open_workshop, read_config, read_results
+from swamp.runs.runner import Listener, Result, Silent, iterate, open_task, read_config, read_results
 from swamp.runs.store import Store
 
 
@@ -99,9 +99,9 @@ def load(directory: str | Path, cycle: int | None = None, particle: int | None =
         raise ValueError(f"cycle {cycle} has {len(row.particles)} particles, numbered from 0; there is no particle {particle}")
     key = row.solution if particle is None else row.particles[particle]
     mask = store.load_mask(row.mask)
-    if mask is None or not store.has_weights(key):
+    if mask is None or not store.has_arrays(key):
         kept = read_config(directory).keep
         raise ValueError(f"the weights of cycle {cycle} are not in {directory} (keep = {kept!r})")
-    model = open_workshop(read_config(directory), store).task.model()
+    model = open_task(read_config(directory)).model()
     store.load_state(key).into(model)
     return Loaded(model.eval(), mask, row)
