@@ -116,6 +116,7 @@ def test_an_unreadable_image_is_named(data: Path, tmp_path: Path) -> None:
 
 def test_the_task_streams_trains_and_evaluates(data: Path) -> None:
     task = ImageTask(settings(data, test_sets=("imagenet-r",)))
+    assert not task.resident
     model = task.model()
     batch = task.batch(task.plan(Noise(0), 0, CPU), 2)
     task.loss(model, batch).backward()

@@ -17,10 +17,11 @@ from msgspec import Struct
 from swamp.core.cost import masked_macs
 from swamp.engines.engine import Progress, Workshop
 from swamp.methods.method import Keep, Row
-from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, task_modules, to_toml
+from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
 from swamp.runs.plan import make_plan
 from swamp.runs.store import Store
+from swamp.tasks.task import Task
 from swamp.version import __version__
 
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
@@ -70,8 +71,14 @@ class Silent:
     def say(self, text: str) -> None: ...
 
 
-def open_workshop(config: Config, store: Store) -> Workshop:
-    task = task_modules()[config.task].build(config.selected("task"))
+def open_task(config: Config) -> Task:
+    """The task, known to be there and to have something to prune."""
+    task: Task = task_modules()[config.task].build(config.selected("task"))
+    assert task.prunable
+    return task
+
+
+def open_workshop(config: Config, task: Task, store: Store) -> Workshop:
     return Workshop(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds)
 
 
@@ -82,12 +89,7 @@ def prepare(config: Config, store: Store) -> Config:
     needs = config.method_module.needs
     if KEEPS.index(config.keep) < KEEPS.index(needs):
         raise ValueError(f"method {config.method!r} needs keep = {needs!r} or more, not {config.keep!r}")
-    if header is None:
-        ours = {".lock", "work", "config.toml"}
-        foreign = sorted(path.name for path in store.root.iterdir() if path.name not in ours)
-        if foreign:
-            raise ValueError(f"{store.root} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")
-    else:
+    if header:
         theirs, mine = numbers(complete(header["config"])), numbers(config)
         differing = [
             f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)"
@@ -108,6 +110,15 @@ def prepare(config: Config, store: Store) -> Config:
     return config
 
 
+def refuse_foreign(directory: Path) -> None:
+    """Nothing is written into a directory that holds something else."""
+    if directory.is_dir() and not (directory / "run.json").exists():
+        ours = {".lock", "work", "config.toml"}  # what a run leaves that was killed before it began
+        foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
+        if foreign:
+            raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")
+
+
 def versions() -> dict[str, str]:
     return {"swamp": __version__, "torch": str(torch.__version__), "numpy": numpy.__version__, "python": platform.python_version()}
 
@@ -115,6 +126,10 @@ def versions() -> dict[str, str]:
 def iterate(config: Config, out: Path, cache: Path | None = None, listener: Listener | None = None) -> Iterator[Result]:
     """Run, or go on with, a configuration in a directory; the rows as they are finished, those stored already included."""
     listener = listener or Silent()
+    # all that can be wrong with what was asked for is found before anything is written
+    resolve_device(config.device)
+    task = open_task(config)
+    refuse_foreign(out)
     store = Store(out, cache)
     with store.locked():
         config = prepare(config, store)
@@ -131,7 +146,7 @@ def iterate(config: Config, out: Path, cache: Path | None = None, listener: List
         then, now = (store.header() or {})["versions"], versions()
         if then["torch"] != now["torch"]:
             listener.say(f"this run began with torch {then['torch']}; with {now['torch']} the last bits may differ")
-        workshop = open_workshop(config, store)
+        workshop = open_workshop(config, task, store)
         engine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
         try:
             yield from _rows(RunContext(config, workshop, store, engine, listener.epoch), listener)

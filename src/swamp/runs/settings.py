@@ -36,7 +36,8 @@ def _floats(value: Any, path: str) -> Iterator[tuple[str, float]]:
 
 def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
     what, _, at = message.partition(" - at ")
-    inner = [part for part in re.split(r"[.\[\]]+", at.strip("`").removeprefix("$")) if part]
+    # `$.cycle.epochs`, `$.particles[...]` or `key` in `$.particles`: of keys and items, the setting they stand in is named
+    inner = [part for part in re.sub(r"\[.*", "", at.rpartition("$")[2].strip("`")).split(".") if part]
     path = ".".join([*([prefix] if prefix else []), *inner])
     found: Any = value
     for part in inner:

@@ -107,6 +107,15 @@ class ImageTask:
         return self.source.num_examples
 
     @property
+    def batch_size(self) -> int:
+        return self.config.batch_size
+
+    @property
+    def resident(self) -> bool:
+        """Whether the data lie on the device: a batch then needs nothing but its rows of the plan's tables."""
+        return isinstance(self.source, Resident)
+
+    @property
     def steps_per_epoch(self) -> int:
         return -(-self.num_examples // self.config.batch_size)
 
