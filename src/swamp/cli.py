@@ -30,6 +30,8 @@ def run(
     out: Path | None = None,
     seeds: str | None = None,
     cache: Path | None = None,
+    data: Path | None = None,
+    scale: float | None = None,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Run a recipe, or go on with a run that was stopped.
@@ -53,6 +55,10 @@ def run(
         Several runs, one after the other, such as 0,1,2: each in DIR/seed-K.
     cache
         Directory in which runs share tickets, masks and everything else that they have in common.
+    data
+        Folder that holds your data sets. Default: the environment's SWAMP_DATA.
+    scale
+        Factor of all epoch counts, such as 0.1 for a tenth; each is rounded, and is at least 1.
     dry_run
         Show what would be done (what is pruned, sparsities, cost, disk, time), and do nothing.
     """
@@ -60,6 +66,7 @@ def run(
     from swamp.runs.config import build_config
 
     recipe, settings = split_arguments(arguments)
+    settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
     config = build_config(recipe, settings)
     numbers = parse_seeds(seeds) if seeds is not None else []
     if numbers and "seed" in settings:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from swamp.core.noise import Noise
-from swamp.tasks.image import Config, ImageTask, crop
+from swamp.tasks.image import Config, ImageTask
+from swamp.tasks.resident import crop
 
 CPU = torch.device("cpu")
 
