@@ -59,9 +59,8 @@ def main() -> None:
             whole = time.perf_counter() - begin
         shares.append((whole - inside) / inside)
         print(f"round {round_number}: {whole:.2f} s, of which networks {inside:.2f} s; the rest is {100 * shares[-1]:.2f} % of it")
-    print(
-        f"median {100 * statistics.median(shares):.2f} % (3 × {given.epochs} epochs, a checkpoint at most every {given.checkpoint_seconds} s)"
-    )
+    median = 100 * statistics.median(shares)
+    print(f"median {median:.2f} % (3 × {given.epochs} epochs, a checkpoint at most every {given.checkpoint_seconds} s)")
 
 
 if __name__ == "__main__":

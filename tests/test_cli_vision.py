@@ -32,8 +32,7 @@ def run(*arguments: str) -> int:
     try:
         main(["run", *arguments])
     except SystemExit as ended:
-        assert isinstance(ended.code, int)
-        return ended.code
+        return int(ended.code or 0)
     return 0
 
 

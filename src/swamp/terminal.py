@@ -7,6 +7,7 @@ import sys
 import time
 from types import TracebackType
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -22,15 +23,7 @@ PLAIN_SECONDS = 10.0  # between two lines of a log
 def print_table(table: Table) -> None:
     """Ruled on a terminal; elsewhere plain, aligned and never cut."""
     if sys.stdout.isatty():
-        rich = RichTable(title=escape(table.title), title_justify="left", title_style="bold")
-        for index, name in enumerate(table.header):
-            rich.add_column(escape(name), justify="right" if _is_numeric(table, index) else "left")
-        for row in table.rows:
-            rich.add_row(*(escape(cell) for cell in row))
-        console = Console()
-        console.print(rich)
-        if table.note:
-            console.print(escape(table.note), style="yellow")
+        _print_ruled(table)
         return
     widths = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
     print(table.title)
@@ -39,6 +32,27 @@ def print_table(table: Table) -> None:
         print("  ".join(cells).rstrip())
     if table.note:
         print(table.note)
+
+
+def _print_ruled(table: Table) -> None:
+    """Headings and texts may break between words, numbers never; a terminal too narrow for that wraps the lines itself."""
+    console = Console()
+    rich = RichTable(title=escape(table.title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
+    for index, name in enumerate(table.header):
+        numeric = _is_numeric(table, index)
+        unbroken = [*name.split(), *(row[index] for row in table.rows if numeric)]
+        rich.add_column(
+            escape(name),
+            justify="right" if numeric else "left",
+            vertical="bottom" if numeric else "top",
+            min_width=max(map(len, unbroken)),
+        )
+    for row in table.rows:
+        rich.add_row(*(escape(cell) for cell in row))
+    needed = sum(column.min_width or 0 for column in rich.columns) + len(rich.columns) + 2
+    console.print(rich, width=max(console.width, needed), crop=False)
+    if table.note:
+        console.print(escape(table.note), style="yellow")
 
 
 def _is_numeric(table: Table, column: int) -> bool:
@@ -123,7 +137,7 @@ class Live:
             TextColumn("{task.fields[note]}"),
             console=self.console,
         )
-        self.whole = self.bars.add_task("[bold]epochs", total=None, note="")
+        self.whole = self.bars.add_task("[bold]epochs", total=None, note="", visible=False)
         self.jobs: dict[str, TaskID] = {}
 
     def __enter__(self) -> Live:
@@ -137,7 +151,7 @@ class Live:
 
     def planned(self, num_epochs: int) -> None:
         self.pace.total = num_epochs
-        self.bars.update(self.whole, total=num_epochs)
+        self.bars.update(self.whole, total=num_epochs, visible=True)
 
     def epoch(self, event: Event) -> None:
         self.pace.count(event)

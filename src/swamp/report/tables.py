@@ -78,7 +78,7 @@ def run_table(directory: Path) -> Table:
     rows = []
     for row in results:
         accuracies = [100 * member["accuracy"] for member in row.members]
-        particles = f"{min(accuracies):.2f} … {max(accuracies):.2f}" if accuracies else "–"
+        particles = f"{min(accuracies):.2f}–{max(accuracies):.2f}" if accuracies else "–"
         metrics = row.metrics
         rows.append(
             [
@@ -91,11 +91,11 @@ def run_table(directory: Path) -> Table:
                 percent(metrics["ece"]),
                 particles,
                 f"{row.macs / 1e6:.2f}",
-                f"{row.cost / 1e9:.4g}",
+                f"{row.cost / 1e9:.3g}",
             ]
         )
     empty = sorted({layer for row in results for layer in row.empty_layers})
-    header = ["cycle", "sparsity %", "of all %", "accuracy %", "NLL", "calibrated", "ECE %", "particles %", "MMACs", "cost GMACs"]
+    header = ["cycle", "sparsity %", "all %", "accuracy %", "NLL", "calib. NLL", "ECE %", "particles %", "MMACs", "cost GMACs"]
     return Table(
         f"{config.method} on {config.recipe}, seed {config.seed}", header, rows, f"empty layers: {', '.join(empty)}" if empty else ""
     )

@@ -140,7 +140,7 @@ class Store:
         if found is None:
             return None
         bits, meta = found
-        return Mask.unpacked(bits, {name: shape for name, shape in meta["shapes"]})
+        return Mask.unpacked(bits, dict(meta["shapes"]))
 
     # -- checkpoints --------------------------------------------------------------------------------------------------------------
 
