@@ -62,7 +62,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 def test_the_main_job_end_to_end(tmp_path: Path) -> None:
     done = run("run", *FLAGS, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    assert "cycle 2: sparsity 75.00 %" in done.stderr
+    assert "cycle 2: sparsity % 75.00, accuracy % " in done.stderr
     assert re.search(r"^ +2 +75\.00 ", done.stdout, re.MULTILINE)
     assert "\x1b" not in done.stdout + done.stderr
     again = run("run", *FLAGS, "--out", tmp_path / "run")

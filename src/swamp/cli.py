@@ -84,18 +84,21 @@ def run(
 
 
 @app.command
-def resume(directory: Directory, /, *, cache: Path | None = None) -> None:
+def resume(directory: Directory, /, *, cache: Path | None = None, task: str | None = None) -> None:
     """Go on with a run that was stopped; the same as the command that began it.
 
     Parameters
     ----------
     cache
         Directory in which runs share what they have in common.
+    task
+        module:function that makes the task of a run that a Python script began.
     """
+    from swamp.runs.config import with_task
     from swamp.runs.runner import read_config
     from swamp.runs.store import runs_in
 
-    execute([(read_config(path), path) for path in runs_in(directory)], cache)
+    execute([(with_task(read_config(path), task), path) for path in runs_in(directory)], cache)
 
 
 @app.command
@@ -266,6 +269,8 @@ def fail(message: str, status: int) -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. A mistake of the user's gets one sentence and status 2, a failure on the way one sentence and status 1."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # --task module:function is looked for here first, as python -m would
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:

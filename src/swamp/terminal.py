@@ -14,8 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table as RichTable
 
 from swamp.engines.engine import Progress as Event
-from swamp.report.tables import Table, duration
+from swamp.report.tables import Table, duration, format_of, main_metrics, prunable_table, shown
 from swamp.runs.runner import Result
+from swamp.tasks.task import Task
 
 PLAIN_SECONDS = 10.0  # between two lines of a log
 
@@ -32,6 +33,11 @@ def print_table(table: Table) -> None:
         print("  ".join(cells).rstrip())
     if table.note:
         print(table.note)
+
+
+def print_prunable(task: Task) -> None:
+    """What will be pruned."""
+    print_table(prunable_table(task))
 
 
 def _print_ruled(table: Table) -> None:
@@ -85,14 +91,12 @@ class Pace:
 
 def summary(result: Result) -> str:
     """A row in a line."""
-    accuracies = [100 * member["accuracy"] for member in result.members]
-    particles = f" (particles {min(accuracies):.2f} … {max(accuracies):.2f})" if accuracies else ""
+    values = [member[result.metric] for member in result.members]
+    particles = f" (particles {shown(result.metric, min(values))} … {shown(result.metric, max(values))})" if values else ""
+    measured = [f"{format_of(name).label} {shown(name, result.metrics[name])}" for name in main_metrics(result)]
     collapsed = f"; empty layers: {', '.join(result.empty_layers)}" if result.empty_layers else ""
-    metrics = result.metrics
-    return (
-        f"cycle {result.cycle}: sparsity {100 * result.sparsity:.2f} %, accuracy {100 * metrics['accuracy']:.2f} %{particles}, "
-        f"NLL {metrics['nll']:.4f}{collapsed}"
-    )
+    sparsity = f"cycle {result.cycle}: sparsity % {100 * result.sparsity:.2f}"
+    return ", ".join([sparsity, measured[0] + particles, *measured[1:]]) + collapsed
 
 
 class Plain:

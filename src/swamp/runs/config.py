@@ -22,7 +22,7 @@ from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
 from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, Table, merge, nested, read_recipe
 from swamp.runs.settings import bare, convert, description, parse_value, toml_text
-from swamp.runs.shorthands import data_setting, scaled
+from swamp.runs.shorthands import data_setting, scaled, task_setting
 
 # What does not decide the numbers of a run, and may change when it is resumed; tasks name settings of theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
@@ -113,6 +113,8 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     given = dict(settings or {})
     data, scale = given.pop("data", None), given.pop("scale", None)
     changes = nested(given)
+    if ":" in str(changes.get("task")):
+        changes = merge(changes, task_setting(changes["task"]))
     layers = read_recipe(recipe)
     asked = merge(layers, changes)
     if data is not None:
@@ -124,6 +126,11 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
             pruning = convert(asked.get("pruning", {}), Pruning, "pruning")
             asked = merge(merge(layers, preset.settings(pruning)), changes)
     return complete(asked) if scale is None else complete(scaled(msgspec.to_builtins(complete(asked)), scale))
+
+
+def with_task(config: Config, task: str | None) -> Config:
+    """The configuration with its task made by another function."""
+    return config if task is None else complete(merge(msgspec.to_builtins(config), task_setting(task)))
 
 
 def complete(settings: Table) -> Config:

@@ -56,6 +56,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ImageTask:
     """See `Task`. Splits are train, test, validation (where some of it is held out) and, for imagenet, the names of further test sets."""
 
+    metric = "accuracy"
+
     def __init__(self, config: Config) -> None:
         if config.dataset not in DATASETS:
             raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, DATASETS)}")

@@ -44,6 +44,9 @@ class Task(Protocol):
     @property
     def macs(self) -> Mapping[str, int]: ...  # forward multiply-adds of one example, by weight name
 
+    @property
+    def metric(self) -> str: ...  # the name of the metric that counts, one of those that `evaluate` gives
+
     def model(self) -> nn.Module: ...  # the architecture, with whatever weights
 
     def init(self, noise: Noise) -> State: ...
