@@ -73,6 +73,7 @@ def test_make_targets_exist() -> None:
 
 
 def test_files_named_in_the_documentation_exist() -> None:
+    assert not re.search(r"\b(RESULTS|TODO|TBD|FIXME)\b", README)
     for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         for name in re.findall(r"`((?:src|docs|tests|benchmarks)/[\w/.-]+)`", document.read_text()):
             assert (ROOT / name).exists(), f"{document.name} names {name}"
