@@ -1,0 +1,244 @@
+"""Configuration: typed, complete, layered. A recipe over its base, a preset over that, the command line on top."""
+
+from __future__ import annotations
+
+import hashlib
+import types
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, cast
+
+import msgspec
+import torch
+from msgspec import Meta, Struct, structs
+
+from swamp import engines, tasks
+from swamp.core.discovery import modules_with, nearest
+from swamp.core.job import Numerics, Optimizer
+from swamp.core.keys import canonical
+from swamp.core.pruning import Pruning
+from swamp.core.schedules import SWA, Schedule
+from swamp.methods import find_method, methods
+from swamp.methods.method import Keep, Method
+from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, Table, merge, nested, read_recipe
+from swamp.runs.settings import bare, convert, description, parse_value, toml_text
+
+# What does not decide the numbers of a run, and may change when it is resumed.
+OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run, completely."""
+
+    recipe: Annotated[str, Meta(description="Name of the recipe, for people.")] = DEFAULT_RECIPE
+    notes: Annotated[str, Meta(description="Anything worth remembering.")] = ""
+    task: Annotated[str, Meta(description="What is learnt; its settings stand in [tasks.NAME].")] = "image"
+    method: Annotated[str, Meta(description="How it is pruned, a method or a preset; settings stand in [methods.NAME].")] = "swamp"
+    engine: Annotated[
+        str, Meta(description="Where jobs are trained; settings stand in [engines.NAME]. auto: processes on a CPU, else sequential.")
+    ] = "auto"
+    seed: Annotated[int, Meta(ge=0, description="Everything random follows from it.")] = 0
+    device: Annotated[str, Meta(description="auto, cpu, cuda, cuda:1, mps, …")] = "auto"
+    precision: Annotated[
+        Literal["auto", "float32", "bf16"], Meta(description="bf16: forward passes in bfloat16. auto: bf16 on CUDA, else float32.")
+    ] = "auto"
+    threads: Annotated[int, Meta(ge=1, description="CPU threads for each training; the last bits depend on it.")] = 1
+    deterministic: Annotated[bool, Meta(description="Equal bits on one GPU model, at some speed; CPUs give them anyway.")] = False
+    keep: Annotated[Keep, Meta(description="Weights that stay on disk: of all particles, of the averages, or of the last row.")] = "all"
+    checkpoint_seconds: Annotated[
+        float, Meta(ge=0, description="A training saves its state at an epoch's end, when so many seconds have passed.")
+    ] = 15.0
+    pruning: Pruning = Pruning()
+    ticket: Schedule = Schedule(epochs=10, shape="constant")
+    cycle: Schedule = Schedule()
+    swa: SWA = SWA()
+    optimizer: Optimizer = Optimizer()
+    tasks: Table = {}
+    methods: Table = {}
+    engines: Table = {}
+
+    def __post_init__(self) -> None:
+        if self.cycle.epochs < 1:
+            raise ValueError("cycle.epochs = 0: a cycle trains for at least 1 epoch")
+        for name, schedule in (("ticket", self.ticket), ("cycle", self.cycle)):
+            if schedule.warmup > schedule.epochs:
+                raise ValueError(f"{name}.warmup = {schedule.warmup} is longer than {name}.epochs = {schedule.epochs}")
+
+    def selected(self, selector: str) -> Any:
+        """The typed settings of the selected task, method or engine."""
+        module = module_of(selector, getattr(self, selector))
+        table = SELECTORS[selector]
+        return convert(getattr(self, table).get(module.name, {}), module.Config, f"{table}.{module.name}")
+
+    @property
+    def method_module(self) -> Method:
+        return find_method(self.method)[0]
+
+    @property
+    def numerics(self) -> Numerics:
+        assert self.precision != "auto"
+        return Numerics(precision=self.precision, threads=self.threads, deterministic=self.deterministic)
+
+
+@cache
+def task_modules() -> dict[str, types.ModuleType]:
+    return modules_with(tasks, "build")
+
+
+@cache
+def engine_modules() -> dict[str, types.ModuleType]:
+    return modules_with(engines, "build")
+
+
+def selectable() -> dict[str, dict[str, Any]]:
+    """All that can be selected, by table and name."""
+    return {"tasks": dict(task_modules()), "methods": dict(methods()), "engines": dict(engine_modules())}
+
+
+def module_of(selector: str, name: str) -> Any:
+    if selector == "method":
+        return find_method(name)[0]
+    known = task_modules() if selector == "task" else engine_modules()
+    if name not in known:
+        raise ValueError(f"unknown {selector} {name!r}; {nearest(name, known)}")
+    return known[name]
+
+
+def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None) -> Config:
+    """The complete configuration of a recipe with some settings changed.
+
+    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}.
+    """
+    changes = nested(settings or {})
+    layers = read_recipe(recipe)
+    asked = merge(layers, changes)
+    if isinstance(asked.get("method"), str):
+        _, preset = find_method(asked["method"])
+        if preset:
+            pruning = convert(asked.get("pruning", {}), Pruning, "pruning")
+            asked = merge(merge(layers, preset.settings(pruning)), changes)
+    return complete(asked)
+
+
+def complete(settings: Table) -> Config:
+    """Check everything, and write out the settings of what is selected (nothing else of those tables is read)."""
+    config = cast(Config, convert(settings, Config))
+    for table, names in selectable().items():
+        for name in getattr(config, table):
+            if name not in names:
+                raise ValueError(f"unknown table [{table}.{name}]; {nearest(name, names)}")
+    filled = {}
+    for selector, table in SELECTORS.items():
+        if selector == "engine" and config.engine == "auto":
+            continue  # settled when the device is known
+        filled[table] = {module_of(selector, getattr(config, selector)).name: msgspec.to_builtins(config.selected(selector))}
+    return structs.replace(config, **filled)
+
+
+# -- what decides the numbers -----------------------------------------------------------------------------------------------------
+
+
+def resolve(config: Config, frozen: Mapping[str, Any] | None = None) -> Config:
+    """Replace every `auto` by what this machine means by it; precision stays as it was at the run's first start (`frozen`)."""
+    device = resolve_device(config.device)
+    precision = config.precision
+    if precision == "auto":
+        precision = frozen["precision"] if frozen else ("bf16" if device.type == "cuda" else "float32")
+    engine = config.engine
+    if engine == "auto":
+        engine = "processes" if device.type == "cpu" else "sequential"
+    return complete(msgspec.to_builtins(structs.replace(config, device=str(device), precision=precision, engine=engine)))
+
+
+def resolve_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device = {name!r} is not there: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def numbers(config: Config) -> Table:
+    """What decides the numbers of a run, by dotted name."""
+    plain: Table = msgspec.to_builtins(config)
+    plain["method"] = config.method_module.name
+    kept = {key: value for key, value in plain.items() if key not in OPERATIONAL}
+    return dict(_flat(kept, ""))
+
+
+def _flat(value: Table, prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, item in value.items():
+        if isinstance(item, dict):
+            yield from _flat(item, f"{prefix}{key}.")
+        else:
+            yield prefix + key, item
+
+
+def config_hash(config: Config) -> str:
+    return hashlib.sha256(canonical(numbers(config))).hexdigest()[:16]
+
+
+# -- settings as text -------------------------------------------------------------------------------------------------------------
+
+
+class Setting(NamedTuple):
+    """A setting of the typed configuration."""
+
+    name: str  # dotted
+    kind: Any
+    default: Any
+    description: str
+
+
+def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[Setting]:
+    """Every setting there is, those of all tasks, methods and engines included."""
+    for field in structs.fields(kind):
+        name = f"{prefix}{field.name}"
+        if field.name in SELECTORS.values() and kind is Config:
+            for key, module in selectable()[field.name].items():
+                yield from all_settings(module.Config, f"{name}.{key}.")
+        elif isinstance(field.type, type) and issubclass(field.type, Struct):
+            default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+            for inner in all_settings(field.type, f"{name}."):
+                yield inner._replace(default=getattr(default, inner.name.rpartition(".")[2]))
+        else:
+            yield Setting(name, field.type, field.default, description(field.type))
+
+
+def parse_setting(name: str, text: str) -> tuple[str, Any]:
+    """A setting as the command line gives it. The type of the setting decides how the text is read."""
+    settings = {setting.name: setting for setting in all_settings()}
+    for candidate in (name, name.replace("-", "_")):
+        if candidate in settings:
+            return candidate, parse_value(bare(settings[candidate].kind), text)
+    raise ValueError(f"unknown setting --{name}; {nearest(name, settings)}".rstrip("; ") + " (all of them: swamp recipes digits)")
+
+
+def to_toml(config: Config, everything: bool = False) -> str:
+    """The configuration as a complete recipe, each setting with its description; `everything`: with the tables of all that could be
+    selected, at their defaults."""
+    given = dict(_settings_of(config))
+    lines, table = [], ""
+    for setting in all_settings():
+        if setting.name not in given and not everything:
+            continue
+        value = given.get(setting.name, setting.default)
+        head, _, name = setting.name.rpartition(".")
+        if head != table:
+            lines += ["", f"[{head}]"]
+            table = head
+        lines.append(f"{name} = {toml_text(value)}  # {setting.description}")
+    return "\n".join(lines).lstrip() + "\n"
+
+
+def _settings_of(config: Config) -> Iterator[tuple[str, Any]]:
+    plain = msgspec.to_builtins(config)
+    for setting in all_settings():
+        place: Any = plain
+        for part in setting.name.split("."):
+            place = place.get(part, msgspec.UNSET) if isinstance(place, dict) else msgspec.UNSET
+        if place is not msgspec.UNSET:
+            yield setting.name, place

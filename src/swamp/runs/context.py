@@ -1,0 +1,173 @@
+"""The context of a real run: every value that a method derives is stored under its content key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from swamp.core.cost import masked_macs
+from swamp.core.job import Job, Solution
+from swamp.core.keys import key_of
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.core.pruning import count, keep_highest, magnitude
+from swamp.core.state import State
+from swamp.engines.engine import Engine, Progress, Report, Workshop
+from swamp.runs.config import Config
+from swamp.runs.store import Store
+from swamp.tasks.task import dense_mask
+from swamp.training.averaging import averaged_state, mean_parameters
+from swamp.training.numerics import applied, autocast
+
+
+class JobMaker:
+    """How a configuration becomes jobs; shared by real runs and by plans."""
+
+    def __init__(self, config: Config, workshop: Workshop) -> None:
+        self.config, self.workshop = config, workshop
+        self.task, self.pruning = workshop.task, config.pruning
+        self.noise = Noise(config.seed)
+
+    def job(self, start: Solution, mask: Mask, noise: Noise, *, swa: bool = False) -> Job:
+        config = self.config
+        return Job(
+            self.task.fingerprint,
+            start.key,
+            mask,
+            noise,
+            config.cycle,
+            config.swa if swa else None,
+            config.optimizer,
+            self.workshop.numerics,
+        )
+
+    def ticket_job(self, init: Solution) -> Job:
+        config = self.config
+        noise = self.noise.fold("ticket")
+        return Job(
+            self.task.fingerprint, init.key, dense_mask(self.task), noise, config.ticket, None, config.optimizer, self.workshop.numerics
+        )
+
+    @property
+    def has_ticket(self) -> bool:
+        """Whether anything is trained before cycle 0."""
+        return self.pruning.rewind != "init" and self.config.ticket.epochs > 0
+
+    def macs(self, job: Job) -> float:
+        """Forward multiply-adds of one example in the job's masked network."""
+        return masked_macs(self.task.macs, job.mask)
+
+    def training_macs(self, job: Job) -> float:
+        """All multiply-adds of the job: a backward pass costs two forward passes."""
+        return 3 * self.macs(job) * self.task.num_examples * job.schedule.epochs
+
+
+class RunContext(JobMaker):
+    """See `methods.method.Context`."""
+
+    def __init__(self, config: Config, workshop: Workshop, store: Store, engine: Engine, report: Report) -> None:
+        super().__init__(config, workshop)
+        self.store, self.engine, self.report = store, engine, report
+        self.trainings: list[tuple[Job, Solution]] = []  # in order, the ticket included
+        self._starts: dict[str, str] = {}
+        self._recompute: dict[str, Callable[[], Any]] = {}
+
+    def ticket(self) -> Solution:
+        noise = self.noise.fold("init")
+        key = key_of("init", task=self.task.fingerprint, noise=str(noise))
+        init = self._solution(key, lambda: self.store.save_solution(key, self.task.init(noise), ()))
+        return self.train([self.ticket_job(init)])[0] if self.has_ticket else init
+
+    def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]:
+        jobs = tuple(jobs)
+        for job in jobs:
+            self._starts[job.key] = job.start
+            self._recompute[job.key] = partial(self._retrain, job)
+        stored = {job.key: solution for job in jobs if (solution := self.store.solution(job.key))}
+        for start in {job.start for job in jobs if job.key not in stored}:
+            self._ensure(start)
+        for job in jobs:
+            if job.key in stored:
+                self.report(Progress(job.key, job.label, job.schedule.epochs, job.schedule.epochs, _last_loss(stored[job.key]), trained=0))
+        solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self.report))
+        self.trainings += zip(jobs, solutions, strict=True)
+        return solutions
+
+    def mean(self, particles: Sequence[Solution]) -> Solution:
+        if len(particles) == 1:
+            return particles[0]
+        noise = self.noise.fold("mean")
+        key = key_of(
+            "mean", task=self.task.fingerprint, particles=[p.key for p in particles], noise=str(noise), numerics=self.workshop.numerics
+        )
+
+        def make() -> Solution:
+            with applied(self.workshop.numerics):
+                parameters = mean_parameters(particle.load() for particle in particles)
+                # buffers other than BatchNorm's statistics are those that the particles started from
+                buffers = self._ensure(self._starts[particles[0].key]).buffers
+                state = averaged_state(self.task, parameters, buffers, noise, self.workshop.numerics, self.workshop.device)
+            return self.store.save_solution(key, state, ())
+
+        return self._solution(key, make)
+
+    def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
+        inputs = {"solution": solution.key, "mask": mask.digest, "keep": str(keep)}
+
+        def make() -> str:
+            pruned = keep_highest(magnitude(solution.load(), mask), mask, count(mask.num_weights, keep))
+            self.store.save_mask(pruned)
+            return pruned.digest
+
+        pruned = self.store.load_mask(self.memo("prune", inputs, make))
+        if pruned is None:  # the mask was lost, though not the record of it
+            pruned = self.store.load_mask(make())
+        assert pruned is not None
+        return pruned
+
+    def memo(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        """A JSON value made once and stored under the key of what it is made from."""
+        key = key_of(name, **inputs)
+        value = self.store.read_value(key)
+        if value is None:
+            value = make()
+            self.store.write_value(key, value)
+        return value
+
+    def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
+        def make() -> dict[str, float]:
+            model = self.task.model().to(self.workshop.device)
+            with applied(self.workshop.numerics), autocast(self.workshop.numerics, self.workshop.device):
+                solution.load().into(model)
+                return self.task.evaluate(model, split)
+
+        inputs = {"task": self.task.fingerprint, "solution": solution.key, "split": split, "numerics": self.workshop.numerics}
+        metrics: dict[str, float] = self.memo("evaluate", inputs, make)
+        return metrics
+
+    # -- weights that are not there any more ---------------------------------------------------------------------------------------
+
+    def _solution(self, key: str, make: Callable[[], Solution]) -> Solution:
+        self._recompute[key] = make
+        return self._handle(self.store.solution(key) or make())
+
+    def _retrain(self, job: Job) -> None:
+        for _ in self.engine.train([job], self.report):
+            pass
+
+    def _handle(self, solution: Solution) -> Solution:
+        return Solution(solution.key, solution.history, lambda: self._ensure(solution.key))
+
+    def _ensure(self, key: str) -> State:
+        """Load weights; where they were dropped and something that needed them was lost, make them again from what they came from."""
+        if not self.store.has_weights(key):
+            self.store.forget(key)
+            self._recompute[key]()
+        return self.store.load_state(key)
+
+
+def _last_loss(solution: Solution) -> float:
+    return float(solution.history[-1]["loss"]) if solution.history else math.nan

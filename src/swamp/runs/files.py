@@ -1,0 +1,118 @@
+"""File formats that check themselves, and writes that happen wholly or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from swamp.core.keys import canonical, digest
+
+METADATA_KEY = "swamp"  # the only one: several would be written in no fixed order
+_serial = itertools.count()
+
+
+class Damaged(ValueError):
+    """A file does not hold what was written to it."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} is damaged ({why})")
+        self.path, self.why = path, why
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Damaged, (self.path, self.why)
+
+
+def write_durably(path: Path, data: bytes, scratch: Path) -> None:
+    """Replace `path` in one instant, and only when the bytes are on the disk. Temporaries go to `scratch`, on the same file system."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch.mkdir(parents=True, exist_ok=True)
+    temporary = scratch / f"tmp-{os.getpid()}-{next(_serial)}"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a directory's new or removed names durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def encode_arrays(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> bytes:
+    """A safetensors file whose single metadata entry holds `meta` and a checksum of it and of the tensors."""
+    text = canonical({"meta": dict(meta), "checksum": _checksum(tensors, meta)}).decode()
+    return safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}, {METADATA_KEY: text})
+
+
+def decode_arrays(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `encode_arrays` was given, or `Damaged`."""
+    data = path.read_bytes()
+    try:
+        # cloned, since views into a file's bytes are not aligned as torch aligns, and alignment can change the last bit of a product
+        tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
+        length = int.from_bytes(data[:8], "little")
+        stored = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][METADATA_KEY])
+        meta, checksum = stored["meta"], stored["checksum"]
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise Damaged(path, f"not readable: {error}") from None
+    if _checksum(tensors, meta) != checksum:
+        raise Damaged(path, "its checksum is wrong")
+    return tensors, meta
+
+
+def _checksum(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(dict(meta)) + digest(tensors).encode()).hexdigest()
+
+
+def encode_json(value: Any) -> bytes:
+    """A readable JSON file with a checksum of its value."""
+    wrapped = {"checksum": hashlib.sha256(canonical(value)).hexdigest(), "value": json.loads(canonical(value))}
+    return (json.dumps(wrapped, indent=1, sort_keys=True) + "\n").encode()
+
+
+def decode_json(path: Path) -> Any:
+    """What `encode_json` was given, or `Damaged`."""
+    try:
+        wrapped = json.loads(path.read_bytes())
+        value, checksum = wrapped["value"], wrapped["checksum"]
+        good = hashlib.sha256(canonical(value)).hexdigest() == checksum
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged(path, f"not readable: {error}") from None
+    if not good:
+        raise Damaged(path, "its checksum is wrong")
+    return value
+
+
+def explain_os_error(error: OSError) -> str:
+    """What went wrong with the disk, and that nothing is lost."""
+    place = f" {error.filename}" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"no space left to write{place}; what was stored is sound: make room and run again"
+    return f"cannot use{place or ' a file'}: {error.strerror or error}"

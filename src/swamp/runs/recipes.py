@@ -1,0 +1,90 @@
+"""Recipes: built-in ones by name, files by path, each layered over its base."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from swamp.core.discovery import nearest
+
+Table = dict[str, Any]
+DEFAULT_RECIPE = "digits"
+# Names that select, and the tables that hold the settings of what can be selected.
+SELECTORS = {"task": "tasks", "method": "methods", "engine": "engines"}
+
+
+def recipe_texts() -> dict[str, str]:
+    """The built-in recipes."""
+    folder = resources.files("swamp.recipes")
+    return {p.name.removesuffix(".toml"): p.read_text() for p in sorted(folder.iterdir(), key=str) if p.name.endswith(".toml")}
+
+
+def header_of(recipe: str) -> str:
+    """The comment that a recipe opens with: command, cost, expected result."""
+    lines = recipe_texts()[recipe].splitlines(keepends=True) if recipe in recipe_texts() else Path(recipe).read_text().splitlines(keepends=True)
+    return "".join(itertools.takewhile(lambda line: line.startswith("#"), lines))
+
+
+def read_recipe(recipe: str) -> Table:
+    """A recipe's settings, a built-in one's by name or a file's by path, layered over those of its base."""
+    return _read_recipe(recipe, ())
+
+
+def _read_recipe(recipe: str, above: tuple[str, ...]) -> Table:
+    if recipe in above:
+        raise ValueError(f"recipes stand on each other in a circle: {' -> '.join([*above, recipe])}")
+    texts = recipe_texts()
+    if recipe in texts:
+        text, name = texts[recipe], recipe
+    else:
+        path = Path(recipe)
+        if not path.is_file():
+            kind = "no such file" if path.suffix == ".toml" else f"neither a built-in recipe nor a TOML file; {nearest(recipe, texts)}"
+            raise ValueError(f"recipe {recipe!r}: {kind}")
+        try:
+            text, name = path.read_text(), path.stem
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"recipe {recipe!r} cannot be read: {error}") from None
+    try:
+        settings = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"recipe {recipe!r} is not valid TOML: {error}") from None
+    base = settings.pop("base", None if recipe == DEFAULT_RECIPE else DEFAULT_RECIPE)
+    if base is not None and not isinstance(base, str):
+        raise ValueError(f"recipe {recipe!r}: base = {base!r} is not the name of a recipe")
+    # a base named by a relative path is meant from where its recipe stands
+    if base and base not in texts and recipe not in texts:
+        base = str(Path(recipe).parent / base)
+    below = _read_recipe(base, (*above, recipe)) if base else {}
+    return merge(below, {"recipe": name, **settings})
+
+
+def merge(below: Table, above: Table) -> Table:
+    """Settings over settings: table by table, and within tasks, methods and engines once more. Values are replaced, never mixed."""
+    result = dict(below)
+    for key, value in above.items():
+        depth = 2 if key in SELECTORS.values() else 1
+        result[key] = _merge_tables(below.get(key), value, depth)
+    return result
+
+
+def _merge_tables(below: Any, above: Any, depth: int) -> Any:
+    if not depth or not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return {**below, **{key: _merge_tables(below.get(key), value, depth - 1) for key, value in above.items()}}
+
+
+def nested(settings: Mapping[str, Any]) -> Table:
+    """Dotted names as tables."""
+    result: Table = {}
+    for name, value in settings.items():
+        *path, last = name.split(".")
+        place = result
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return result

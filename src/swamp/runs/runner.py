@@ -1,0 +1,232 @@
+"""The runner: a method's rows, evaluated and written to a run directory as they come."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import numpy
+import torch
+from msgspec import Struct
+
+from swamp.core.cost import masked_macs
+from swamp.engines.engine import Progress, Workshop
+from swamp.methods.method import Keep, Row
+from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, task_modules, to_toml
+from swamp.runs.context import RunContext
+from swamp.runs.plan import make_plan
+from swamp.runs.store import Store
+from swamp.version import __version__
+
+KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """A row as results.json has it."""
+
+    cycle: int
+    sparsity: float  # of the prunable weights
+    sparsity_of_all: float  # of all parameters
+    num_survivors: int
+    num_prunable: int
+    metrics: dict[str, float]  # on the test set: accuracy, nll, calibrated_nll, ece
+    members: list[dict[str, float]]  # the same for each particle; empty where there is only one
+    densities: dict[str, float]  # of each prunable layer
+    empty_layers: list[str]
+    macs: float  # forward multiply-adds of one example
+    cost: float  # the paper's: forward multiply-adds of one example, summed over all trainings so far, the ticket excluded
+    training_macs: float  # all multiply-adds so far, the ticket included
+    solution: str  # key of the weights
+    mask: str  # key of the mask
+    particles: list[str]  # keys of the particles' weights
+
+
+class Listener(Protocol):
+    """Who wants to know how a run goes."""
+
+    def planned(self, num_epochs: int) -> None: ...
+
+    def epoch(self, progress: Progress) -> None: ...
+
+    def row(self, result: Result) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+class Silent:
+    """A listener that does not care."""
+
+    def planned(self, num_epochs: int) -> None: ...
+
+    def epoch(self, progress: Progress) -> None: ...
+
+    def row(self, result: Result) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+def open_workshop(config: Config, store: Store) -> Workshop:
+    task = task_modules()[config.task].build(config.selected("task"))
+    return Workshop(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds)
+
+
+def prepare(config: Config, store: Store) -> Config:
+    """Settle the configuration of a directory: as it was at its first start, or for ever from now on."""
+    header = store.header()
+    config = resolve(config, header["config"] if header else None)
+    needs = config.method_module.needs
+    if KEEPS.index(config.keep) < KEEPS.index(needs):
+        raise ValueError(f"method {config.method!r} needs keep = {needs!r} or more, not {config.keep!r}")
+    if header is None:
+        ours = {".lock", "work", "config.toml"}
+        foreign = sorted(path.name for path in store.root.iterdir() if path.name not in ours)
+        if foreign:
+            raise ValueError(f"{store.root} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")
+    else:
+        theirs, mine = numbers(complete(header["config"])), numbers(config)
+        differing = [
+            f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)"
+            for key in sorted({*theirs, *mine})
+            if theirs.get(key) != mine.get(key)
+        ]
+        if differing:
+            raise ValueError(f"{store.root} holds a run with another configuration: {', '.join(differing)}; choose another --out")
+    store.write_text("config.toml", to_toml(config))
+    store.write_header(
+        {
+            "config": msgspec.to_builtins(config),
+            "config_hash": config_hash(config),
+            "seed": config.seed,
+            "versions": header["versions"] if header else versions(),
+        }
+    )
+    return config
+
+
+def versions() -> dict[str, str]:
+    return {"swamp": __version__, "torch": str(torch.__version__), "numpy": numpy.__version__, "python": platform.python_version()}
+
+
+def iterate(config: Config, out: Path, cache: Path | None = None, listener: Listener | None = None) -> Iterator[Result]:
+    """Run, or go on with, a configuration in a directory; the rows as they are finished, those stored already included."""
+    listener = listener or Silent()
+    store = Store(out, cache)
+    with store.locked():
+        config = prepare(config, store)
+        if store.finished():
+            differing = store.differing()
+            if not differing:
+                listener.say(f"{out} is finished; nothing to do")
+                yield from read_results(out)
+                return
+            listener.say(f"{out} was finished, but {', '.join(differing)} changed since; what is sound is used, the rest is computed again")
+        store.clear_temporaries()
+        for path in store.put_aside_damaged():
+            listener.say(f"{path} is damaged; it was put aside and is computed again")
+        then, now = (store.header() or {})["versions"], versions()
+        if then["torch"] != now["torch"]:
+            listener.say(f"this run began with torch {then['torch']}; with {now['torch']} the last bits may differ")
+        workshop = open_workshop(config, store)
+        engine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
+        try:
+            yield from _rows(RunContext(config, workshop, store, engine, listener.epoch), listener)
+        finally:
+            engine.close()
+        store.finish()
+
+
+def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
+    config, store = ctx.config, ctx.store
+    plan = make_plan(config, ctx.workshop)
+    listener.planned(plan.num_epochs)
+    results: list[Result] = []
+    rows: list[Row] = []
+    begin = time.monotonic()
+    for row in config.method_module.run(ctx, config.selected("method")):
+        result = _result(ctx, row)
+        if rows:
+            _drop(store, config.keep, rows, last=False)
+        rows.append(row)
+        results.append(result)
+        _write(ctx, row, results)
+        store.log_timing({"what": f"row {row.cycle}", "seconds": round(time.monotonic() - begin, 3)})
+        begin = time.monotonic()
+        listener.row(result)
+        yield result
+    _drop(store, config.keep, rows, last=True)
+
+
+def _result(ctx: RunContext, row: Row) -> Result:
+    task, mask = ctx.task, row.mask
+    cycles = [job for job, _ in ctx.trainings if job.noise.path[:1] != ("ticket",)]
+    several = len(row.members) > 1
+    num_parameters = sum(p.numel() for p in task.model().parameters())
+    ctx.store.save_mask(mask)
+    return Result(
+        cycle=row.cycle,
+        sparsity=1 - mask.density,
+        sparsity_of_all=(mask.num_weights - mask.num_survivors) / num_parameters,
+        num_survivors=mask.num_survivors,
+        num_prunable=mask.num_weights,
+        metrics=ctx.evaluate(row.solution, "test"),
+        members=[ctx.evaluate(member, "test") for member in row.members] if several else [],
+        densities=dict(mask.densities),
+        empty_layers=[name for name, density in mask.densities.items() if density == 0],
+        macs=masked_macs(task.macs, mask),
+        cost=sum(ctx.macs(job) for job in cycles),
+        training_macs=sum(ctx.training_macs(job) for job, _ in ctx.trainings),
+        solution=row.solution.key,
+        mask=mask.digest,
+        particles=[member.key for member in row.members],
+    )
+
+
+def _write(ctx: RunContext, row: Row, results: list[Result]) -> None:
+    """Bring the readable part up to date. All of it follows from the objects, so it is simply written anew."""
+    ctx.store.link_row(row.cycle, _names(row))
+    ctx.store.write_text("results.json", json.dumps(msgspec.to_builtins(results), indent=1, sort_keys=True) + "\n")
+    lines = [{"training": job.label, **record} for job, solution in ctx.trainings for record in solution.history]
+    ctx.store.write_text("metrics.jsonl", "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
+
+
+def _names(row: Row) -> dict[str, str]:
+    particles = {f"particle-{index}": member.key for index, member in enumerate(row.members)}
+    return {"mask": row.mask.digest, "average": row.solution.key, **particles}
+
+
+def _drop(store: Store, keep: Keep, rows: list[Row], last: bool) -> None:
+    """Drop what `keep` does not keep of a row whose next mask is durable (or which is the last)."""
+    row = rows[-1]
+    unwanted = set()
+    if keep != "all":
+        unwanted |= {member.key for member in row.members} - {row.solution.key}
+    if keep == "last" and not last:
+        unwanted |= {row.solution.key}
+    for key in unwanted:
+        store.drop(key)
+    if unwanted:
+        store.link_row(row.cycle, _names(row))
+
+
+def read_results(out: Path) -> list[Result]:
+    """The rows that a run directory has so far."""
+    path = out / "results.json"
+    if not path.exists():
+        return []
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[Result])
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{path} is damaged ({error}); `swamp resume {out}` writes it anew") from None
+
+
+def read_config(out: Path) -> Config:
+    header = Store(out).header()
+    if header is None:
+        raise ValueError(f"{out} holds no run")
+    return complete(header["config"])
+

@@ -1,0 +1,126 @@
+"""Settings as text and as typed values: strict conversion with errors that help, and TOML."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, structs
+
+from swamp.core.discovery import nearest
+
+
+def convert(value: Any, kind: Any, prefix: str = "") -> Any:
+    """A plain value as `kind`, strictly: 3.7 is no integer and 3 no text. Errors name the setting, its value and what is allowed."""
+    for path, number in _floats(value, prefix):
+        if not math.isfinite(number):
+            raise ValueError(f"{path} = {number} is not a finite number")
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(_explain(str(error), value, kind, prefix)) from None
+
+
+def _floats(value: Any, path: str) -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _floats(item, f"{path}.{name}".lstrip("."))
+    elif isinstance(value, float):
+        yield path, value
+
+
+def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
+    what, _, at = message.partition(" - at ")
+    # `$.cycle.epochs`, `$.particles[...]` or `key` in `$.particles`: of keys and items, the setting they stand in is named
+    inner = [part for part in re.sub(r"\[.*", "", at.rpartition("$")[2].strip("`")).split(".") if part]
+    path = ".".join([*([prefix] if prefix else []), *inner])
+    found: Any = value
+    for part in inner:
+        found = found.get(part) if isinstance(found, Mapping) else None
+    if match := re.search(r"unknown field `(.+)`", what):
+        name = match.group(1)
+        full = f"{path}.{name}".lstrip(".")
+        here = [field.name for field in structs.fields(_struct_at(kind, inner))]
+        return f"unknown setting {full!r}; {nearest(name, here)}"
+    if "Invalid enum value" in what:
+        allowed = typing.get_args(bare(_field_type(kind, inner)))
+        return f"{path} = {found!r} is not allowed; {nearest(str(found), map(str, allowed))}"
+    if not path:
+        return what
+    plain = what.replace("Expected", "expected").replace("`object`", "a table").replace("object", "table").replace("`", "")
+    plain = (
+        plain.replace("expected int", "expected an integer")
+        .replace("expected str", "expected a text")
+        .replace("expected float", "expected a number")
+    )
+    if "matching regex" in plain and (doc := description(_field_type(kind, inner))):
+        plain = doc
+    return f"{path} = {found!r}: {plain}" if found is not None else f"{path}: {plain}"
+
+
+def _struct_at(kind: Any, path: list[str]) -> Any:
+    for part in path:
+        kind = bare(next(field.type for field in structs.fields(kind) if field.name == part))
+    return kind
+
+
+def _field_type(kind: Any, path: list[str]) -> Any:
+    return next((field.type for field in structs.fields(_struct_at(kind, path[:-1])) if field.name == path[-1]), Any)
+
+
+def bare(kind: Any) -> Any:
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+
+
+def description(kind: Any) -> str:
+    metas = typing.get_args(kind)[1:] if typing.get_origin(kind) is Annotated else ()
+    return next((meta.description for meta in metas if isinstance(meta, Meta) and meta.description), "")
+
+
+def parse_value(kind: Any, text: str) -> Any:
+    """
+    >>> parse_value(int | dict[str, int], "0:1,10:4")
+    {'0': 1, '10': 4}
+    >>> parse_value(tuple[str, ...], "conv,linear")
+    ['conv', 'linear']
+    """
+    if kind is str or typing.get_origin(kind) is Literal:
+        return text
+    if typing.get_origin(kind) is tuple and not text.startswith("["):
+        inner = bare(typing.get_args(kind)[0])
+        return [parse_value(inner, part.strip()) for part in text.split(",") if part.strip()]
+    if re.fullmatch(r"\d+:[^:,]+(,\d+:[^:,]+)*", text):
+        return {first: _toml_value(value) for first, value in (pair.split(":") for pair in text.split(","))}
+    return _toml_value(text)
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # the type check will name it
+
+
+def toml_text(value: Any) -> str:
+    """A value as TOML writes it.
+
+    >>> toml_text({"0": 1, "11": 4})
+    '{"0" = 1, "11" = 4}'
+    """
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return repr(value)
+        case str():
+            return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+        case dict():
+            return "{" + ", ".join(f"{toml_text(key)} = {toml_text(item)}" for key, item in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(toml_text, value)) + "]"
+    raise TypeError(f"TOML has no {type(value).__name__}")
