@@ -60,10 +60,14 @@ class ImageTask:
         return DATASETS[self.config.dataset]()
 
     def model(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):  # a constructor draws weights; the caller's random numbers are none of its business
+            return self._construct()
+
+    def _construct(self) -> nn.Module:
         return MODELS[self.config.model](self.data.channels, self.data.num_classes)
 
     def init(self, noise: Noise) -> State:
-        return seeded_state(self.model, noise)
+        return seeded_state(self._construct, noise)
 
     @cached_property
     def fingerprint(self) -> str:

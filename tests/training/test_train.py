@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from swamp.core.job import Job, Numerics, Optimizer
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.core.schedules import SWA, Schedule, learning_rates
+from swamp.core.state import State
+from swamp.training.numerics import applied
+from swamp.training.train import Diverged, Training
+from tests.training.blobs import Blobs
+
+CPU = torch.device("cpu")
+
+
+def half_mask(task: Blobs) -> Mask:
+    generator = torch.Generator().manual_seed(1)
+    return Mask({name: torch.rand(shape, generator=generator) < 0.5 for name, shape in task.prunable.items()})
+
+
+def make_job(task: Blobs, **changes: object) -> Job:
+    job = Job(
+        task.fingerprint,
+        "start",
+        half_mask(task),
+        Noise(0).fold("cycle", 3, "particle", 2),
+        Schedule(epochs=4, learning_rate=0.1),
+        None,
+        Optimizer(weight_decay=0.01),
+        Numerics(),
+    )
+    return replace(job, **changes)  # type: ignore[arg-type]
+
+
+def trained(task: Blobs, job: Job, start: State | None = None) -> State:
+    with applied(job.numerics):
+        training = Training(task, job, start or task.init(Noise(0)), CPU)
+        while not training.done:
+            training.run_epoch()
+        return training.finish()
+
+
+def reference_sgd(task: Blobs, job: Job, start: State) -> dict[str, Tensor]:
+    """Masked SGD with momentum written out, sharing no code with the library but the plan and the schedule."""
+    model = task.model()
+    start.into(model)
+    weights = dict(model.named_parameters())
+    masks = {name: job.mask.layers[name].float() if name in job.mask.layers else torch.ones_like(w) for name, w in weights.items()}
+    velocity = {name: torch.zeros_like(w) for name, w in weights.items()}
+    rates = learning_rates(job.schedule, task.steps_per_epoch)
+    with torch.no_grad():
+        for name, weight in weights.items():
+            weight.mul_(masks[name])
+    model.train()
+    for step, rate in enumerate(rates):
+        epoch, index = divmod(step, task.steps_per_epoch)
+        x, y = task.batch(task.plan(job.noise.fold("data"), epoch, CPU), index)
+        gradients = torch.autograd.grad(F.cross_entropy(model(x), y), list(weights.values()), allow_unused=True)
+        with torch.no_grad():
+            for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
+                if gradient is None:
+                    continue
+                gradient = (gradient + job.optimizer.weight_decay * weight) * masks[name]
+                velocity[name] = job.optimizer.momentum * velocity[name] + gradient
+                weight -= rate * velocity[name]
+    return weights
+
+
+def test_training_is_masked_sgd_with_momentum_and_decay() -> None:
+    task = Blobs()
+    job, start = make_job(task), task.init(Noise(0))
+    expected = reference_sgd(task, job, start)
+    found = trained(task, job, start)
+    for name, weight in expected.items():
+        torch.testing.assert_close(found.parameters[name], weight.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer(), Optimizer(nesterov=True), Optimizer(name="adam"), Optimizer(name="adamw", weight_decay=0.1)])
+def test_weights_and_optimizer_state_are_zero_off_the_mask_after_every_step(optimizer: Optimizer) -> None:
+    task = Blobs()
+    job = make_job(task, optimizer=optimizer)
+    training = Training(task, job, task.init(Noise(0)), CPU)
+    plan = task.plan(Noise(0), 0, CPU)
+    for step in range(6):
+        training.step(task.batch(plan, step % 3), 0.1)
+        for name, layer in job.mask.layers.items():
+            parameter = training.parameters[name]
+            assert not parameter[~layer].any()
+            assert parameter[layer].all()
+            for slot in training.optimizer.state[parameter].values():
+                assert slot.ndim == 0 or not slot[~layer].any()
+
+
+def test_nothing_mutates_the_start() -> None:
+    task = Blobs()
+    start = task.init(Noise(0))
+    before = start.digest()
+    trained(task, make_job(task, swa=SWA()), start)
+    assert start.digest() == before
+
+
+def test_noise_alone_decides() -> None:
+    task = Blobs(dropout=0.5)
+    job = make_job(task)
+    torch.manual_seed(1)
+    first = trained(task, job).digest()
+    torch.manual_seed(2)
+    torch.rand(17)
+    assert trained(task, job).digest() == first
+    assert trained(task, make_job(task, noise=Noise(0).fold("cycle", 3, "particle", 1))).digest() != first
+
+
+def test_dropout_is_part_of_the_noise_and_the_global_generator_is_left_alone() -> None:
+    task = Blobs(dropout=0.5)
+    job, start = make_job(task), task.init(Noise(0))
+    before = torch.get_rng_state()
+    with_dropout = trained(task, job, start).digest()
+    assert torch.equal(before, torch.get_rng_state())
+    assert with_dropout != trained(Blobs(dropout=0.0), job, start).digest()
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer(), Optimizer(name="adam", clip_norm=0.1), Optimizer(name="adamw", accumulate=2)])
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_a_restored_checkpoint_goes_on_bit_for_bit(optimizer: Optimizer, stop: int) -> None:
+    task = Blobs(dropout=0.3)
+    job = make_job(task, optimizer=optimizer, swa=SWA(start=0.5))
+    start = task.init(Noise(0))
+    first = Training(task, job, start, CPU)
+    for _ in range(stop):
+        first.run_epoch()
+    saved = first.checkpoint()
+    first.run_epoch()  # what is saved must not follow what goes on
+    second = Training(task, job, start, CPU)
+    second.restore(saved)
+    assert second.epoch == stop
+    while not second.done:
+        second.run_epoch()
+    assert second.finish().digest() == trained(task, job, start).digest()
+    assert len(second.history) == 4
+
+
+def test_a_loss_that_is_no_number_stops_with_its_place() -> None:
+    task = Blobs()
+    task.x[3] = float("inf")
+    with pytest.raises(Diverged, match=r"nan at cycle 3, particle 2, epoch 0, step [012] \(noise 0/cycle/3/particle/2\)"):
+        trained(task, make_job(task))
+
+
+def test_accumulating_gives_the_gradient_of_the_whole_batch() -> None:
+    """Without BatchNorm's coupling, parts of unequal size must add up to the mean over the batch."""
+    task = Blobs(batch_size=10)
+    whole, parts = (Training(task, make_job(task, optimizer=Optimizer(accumulate=k)), task.init(Noise(0)), CPU) for k in (1, 3))
+    batch = task.batch(task.plan(Noise(0), 0, CPU), 0)
+    for training in (whole, parts):
+        training.model.eval()
+    losses = [training.step(batch, 0.1).item() for training in (whole, parts)]
+    assert losses[0] == pytest.approx(losses[1])
+    for name, parameter in whole.parameters.items():
+        torch.testing.assert_close(parameter, parts.parameters[name])
+
+
+def test_clipping_bounds_the_masked_gradient() -> None:
+    task = Blobs()
+    job = make_job(task, optimizer=Optimizer(clip_norm=0.01, momentum=0.0, weight_decay=0.0))
+    training = Training(task, job, task.init(Noise(0)), CPU)
+    before = {name: p.detach().clone() for name, p in training.parameters.items()}
+    training.step(task.batch(task.plan(Noise(0), 0, CPU), 0), 1.0)
+    moved = torch.cat([(p - before[name]).flatten() for name, p in training.parameters.items()]).norm()
+    assert moved == pytest.approx(0.01, rel=1e-3)
+
+
+def test_no_decay_patterns() -> None:
+    task = Blobs()
+    optimizer = Optimizer(momentum=0.0, weight_decay=0.5, no_decay=("*.bias", "bn.*"))
+    training = Training(task, make_job(task, optimizer=optimizer), task.init(Noise(0)), CPU)
+    decays = {training_name(training, p): group["weight_decay"] for group in training.optimizer.param_groups for p in group["params"]}
+    assert {name for name, decay in decays.items() if decay == 0} == {"first.bias", "last.bias", "bn.weight", "bn.bias"}
+    assert decays["first.weight"] == 0.5
+
+
+def training_name(training: Training, parameter: Tensor) -> str:
+    return next(name for name, p in training.parameters.items() if p is parameter)
