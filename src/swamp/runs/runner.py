@@ -229,3 +229,4 @@ def read_config(out: Path) -> Config:
     if header is None:
         raise ValueError(f"{out} holds no run")
     return complete(header["config"])
+

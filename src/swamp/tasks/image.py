@@ -42,7 +42,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ImageTask:
-    """See `Task`; the tables of a plan are `order`, and `top`, `left`, `flip` where the augmentation needs them."""
+    """See `Task`. The tables of a plan have a row for each example, in their order: `order`, and `top`, `left`, `flip` where the
+    augmentation needs them."""
+
+    resident = True
 
     def __init__(self, config: Config) -> None:
         if config.dataset not in DATASETS:
@@ -51,9 +54,10 @@ class ImageTask:
             raise ValueError(f"unknown model {config.model!r}; {nearest(config.model, MODELS)}")
         self.config = config
         self._resident: dict[tuple[str, torch.device], tuple[Tensor, Tensor]] = {}
+        self._scales: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"config": self.config, "_resident": {}}  # workers read the data themselves
+        return {"config": self.config, "_resident": {}, "_scales": {}}  # workers read the data themselves
 
     @cached_property
     def data(self) -> ImageSet:
@@ -82,6 +86,10 @@ class ImageTask:
     @property
     def num_examples(self) -> int:
         return len(self.data.splits["train"][1])
+
+    @property
+    def batch_size(self) -> int:
+        return self.config.batch_size
 
     @property
     def steps_per_epoch(self) -> int:
@@ -132,8 +140,11 @@ class ImageTask:
         return self._resident[split, device]
 
     def _normalised(self, images: Tensor) -> Tensor:
-        shape = (1, -1, 1, 1)
-        mean, std = (torch.tensor(values, device=images.device).view(shape) for values in (self.data.mean, self.data.std))
+        device = images.device
+        if device not in self._scales:  # once: a captured step may not copy from the host
+            mean, std = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (self.data.mean, self.data.std))
+            self._scales[device] = mean, std
+        mean, std = self._scales[device]
         return (images.float() - mean) / std
 
 

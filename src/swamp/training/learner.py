@@ -12,7 +12,7 @@ from swamp.core.job import Numerics, Optimizer
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.tasks.task import MODULE_KINDS, Batch, Task
-from swamp.training.step import Parts, gradient, written_parts
+from swamp.training.step import Parts, channels_last, gradient, written_parts
 from swamp.training.update import Rate, Update
 
 ROUNDED = tuple(kind for kinds in MODULE_KINDS.values() for kind in kinds)  # modules whose weights autocast rounds to bf16
@@ -70,6 +70,8 @@ class Learner:
     def step(self, batch: Batch, rate: Rate, parts: Parts | None = None) -> Tensor:
         """One step of plain masked training; its loss."""
         parts = parts or self.parts
+        if self.tuned:
+            batch = channels_last(batch)
         loss, gradients = gradient(parts.loss, self.model, batch, self.optimizer.accumulate, self.numerics)
         factors = [self.factors.get(name) for name in self.weights]
         copies = [self.copies.get(name) for name in self.weights]

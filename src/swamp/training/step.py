@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,28 +22,42 @@ from swamp.training.update import Update
 class Parts:
     """The three pieces of a step: as they are written, or compiled."""
 
-    batch: Callable[[Plan, Tensor], Batch]  # the rows of an epoch's plan that are given, from data on the device
+    batch: Callable[[dict[str, Tensor], Tensor, int], Batch]  # of the step with that number, by the tables of the epoch's plan
     loss: Callable[[nn.Module, Batch], Tensor]
     update: Callable[..., None]  # see `Update`
 
 
 def written_parts(task: Task, update: Update) -> Parts:
-    def batch(plan: Plan, rows: Tensor) -> Batch:
+    def batch(tables: dict[str, Tensor], step: Tensor, size: int) -> Batch:
+        rows = step * task.batch_size + torch.arange(size, device=step.device)
         # a plan of these rows alone, whose only step is number 0
-        return task.batch(Plan({name: table[rows] for name, table in plan.tables.items()}), 0)
+        return channels_last(task.batch(Plan({name: table[rows] for name, table in tables.items()}), 0))
 
     return Parts(batch, task.loss, update)
 
 
 def compiled_parts(task: Task, update: Update) -> Parts:
     """The same, compiled for fixed shapes. Draws inside the model stay those of the eager code."""
-    parts = written_parts(task, update)
-    options: dict[str, str | int | bool | Callable[..., object]] = {"fallback_random": True}
-    return Parts(
-        torch.compile(parts.batch, dynamic=False, options=options),
-        torch.compile(parts.loss, dynamic=False, options=options),
-        torch.compile(parts.update, dynamic=False, options=options),
+    written = written_parts(task, update)
+    batch, loss, move = (
+        torch.compile(part, dynamic=False, options={"fallback_random": True}) for part in (written.batch, written.loss, written.update)
     )
+
+    def compiled_update(weights: Sequence[Tensor], *tensors: Any) -> None:
+        *others, rate, copies = tensors
+        # a number would be compiled in
+        move(weights, *others, torch.as_tensor(rate, dtype=torch.float32, device=weights[0].device), copies)
+
+    return Parts(batch, loss, compiled_update)
+
+
+def channels_last(batch: Batch) -> Batch:
+    """Images with their channels innermost, as convolutions on GPUs want them; anything else as it is."""
+
+    def laid_out(leaf: Any) -> Any:
+        return leaf.contiguous(memory_format=torch.channels_last) if isinstance(leaf, Tensor) and leaf.ndim == 4 else leaf
+
+    return pytree.tree_map(laid_out, batch)
 
 
 def split_batch(batch: Batch, parts: int) -> list[Batch]:
@@ -60,13 +75,15 @@ def gradient(
     parameters = list(model.parameters())
     moving = [parameter for parameter in parameters if parameter.requires_grad]
     device, size = parameters[0].device, num_examples(batch)
-    total = torch.zeros((), device=device)
+    losses: list[Tensor] = []
     sums: list[Tensor | None] = [None] * len(moving)
     for part in split_batch(batch, num_parts) if num_parts > 1 else [batch]:
         with autocast(numerics, device):
-            loss = loss_of(model, part) * (num_examples(part) / size)
+            loss = loss_of(model, part)
+        if num_parts > 1:
+            loss = loss * (num_examples(part) / size)
         found = torch.autograd.grad(loss, moving, allow_unused=True)
         sums = [b if a is None else a if b is None else a + b for a, b in zip(sums, found, strict=True)]
-        total = total + loss.detach()
+        losses.append(loss.detach())
     rest = iter(sums)
-    return total, [next(rest) if parameter.requires_grad else None for parameter in parameters]
+    return sum(losses[1:], losses[0]), [next(rest) if parameter.requires_grad else None for parameter in parameters]

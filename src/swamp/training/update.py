@@ -59,7 +59,7 @@ class Update:
         w = [weights[index] for index in used]
         g = [_masked(gradients[index], factors[index]) for index in used]
         if self.clip_norm:
-            g = torch._foreach_mul(g, (self.clip_norm / (get_total_norm(g) + 1e-6)).clamp(max=1.0))
+            g = list(torch._foreach_mul(g, (self.clip_norm / (get_total_norm(g) + 1e-6)).clamp(max=1.0)))
         decays = [self.decays[index] and self.weight_decay > 0 for index in used]
         slots = {name: [tensors[index] for index in used] for name, tensors in memory.items() if name != "count"}
         if self.name == "sgd":
