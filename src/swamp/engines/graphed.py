@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from swamp.core.job import Job, Numerics, Optimizer, Solution
 from swamp.engines.engine import Apprenticeship, Report, Workshop, train_job
 from swamp.engines.particle import Particle
-from swamp.training.learner import Learner
+from swamp.training.learner import Learner, fusable
 from swamp.training.numerics import applied
 from swamp.training.step import Parts, compiled_parts, written_parts
 from swamp.training.update import Update
@@ -34,7 +34,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Particles side by side on one GPU."""
 
     particles: Annotated[int, Meta(ge=0, description="Particles trained at once; 0 means up to 8, as the memory allows.")] = 0
-    compile: Annotated[bool, Meta(description="Compile the step, for a minute once, to train about twice as fast.")] = True
+    compile: Annotated[bool, Meta(description="Compile the step, for a minute once, to train faster.")] = True
+    kernels: Annotated[bool, Meta(description="Use the kernels that some layers have of their own; such a model is not compiled.")] = True
 
 
 class Graphed:
@@ -46,6 +47,7 @@ class Graphed:
         self.particles: list[Particle] = []
         self.shape: tuple[Optimizer, Numerics] | None = None  # of the jobs that the particles are made for
         self.parts: tuple[Parts, Parts] | None = None  # as written, and as fast as can be
+        self.fused = config.kernels and bool(fusable(workshop.task.model()))
         self.graphs = workshop.task.resident
         if not self.graphs:
             log.warning("engine 'graphed': the data of this task do not lie on the GPU, so its steps are compiled but not captured")
@@ -87,7 +89,11 @@ class Graphed:
         update = Update(job.optimizer, [name for name, _ in self.workshop.task.model().named_parameters()])
         written = written_parts(self.workshop.task, update)
         # the compiler picks kernels by timing them, and those decide the last bits
-        fast = compiled_parts(self.workshop.task, update) if self.config.compile and not job.numerics.deterministic else written
+        fast = (
+            compiled_parts(self.workshop.task, update, model=not self.fused)
+            if self.config.compile and not job.numerics.deterministic
+            else written
+        )
         self.shape, self.parts = _shape(job), (written, fast)
 
     def _make_particles(self, jobs: Sequence[Job]) -> None:
@@ -96,7 +102,7 @@ class Graphed:
         while self.graphs and len(self.particles) < len(jobs):
             job, task, device = jobs[len(self.particles)], self.workshop.task, self.workshop.device
             try:
-                self.particles.append(Particle(task, job, self.workshop.shelf.load_state(job.start), device, *self.parts))
+                self.particles.append(Particle(task, job, self.workshop.shelf.load_state(job.start), device, *self.parts, self.fused))
             except torch.OutOfMemoryError:
                 self.num_parallel = max(len(self.particles), 1)
                 self.graphs = bool(self.particles)
@@ -129,7 +135,7 @@ class Graphed:
     def _train_alone(self, job: Job, report: Report) -> None:
         """Without a graph: compiled where that was asked for."""
         assert self.parts is not None
-        learner = Learner(self.workshop.task, job.optimizer, job.numerics, self.workshop.device, tuned=True)
+        learner = Learner(self.workshop.task, job.optimizer, job.numerics, self.workshop.device, tuned=True, fused=self.fused)
         learner.parts = self.parts[1]
         train_job(self.workshop, job, report, learner)
 

@@ -21,13 +21,14 @@ class Lane:
         self.generator = torch.Generator(device)
         self.draws = False  # whether what was captured draws random numbers
 
-    def capture(self, step: Callable[[], None]) -> Callable[[], None]:
-        """Run a step a few times, then record it; the recording, to be played inside `active`."""
+    def capture(self, step: Callable[[], None], before: Callable[[], object]) -> Callable[[], None]:
+        """Run a step a few times, each after `before`, then record it; the recording, to be played inside `active`."""
         graph = torch.cuda.CUDAGraph()
         with self._own_draws():
             self.stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(self.stream):
                 for _ in range(NUM_WARMUPS):
+                    before()
                     step()
             self.stream.synchronize()
             self.draws |= self.generator.get_offset() > 0

@@ -23,9 +23,9 @@ class Particle:
     number is found at the epoch's end together with the step it came from.
     """
 
-    def __init__(self, task: Task, job: Job, start: State, device: torch.device, written: Parts, fast: Parts) -> None:
+    def __init__(self, task: Task, job: Job, start: State, device: torch.device, written: Parts, fast: Parts, fused: bool) -> None:
         self.task = task
-        self.learner = Learner(task, job.optimizer, job.numerics, device, tuned=True)
+        self.learner = Learner(task, job.optimizer, job.numerics, device, tuned=True, fused=fused)
         self.lane = Lane(device)
         self.tables = dict(task.plan(job.noise, 0, device).tables)
         self.rates = torch.zeros(task.steps_per_epoch, device=device)
@@ -45,8 +45,7 @@ class Particle:
             self.losses.index_copy_(0, self.count, loss.reshape(1))
             self.count.add_(1)
 
-        self.count.zero_()
-        return self.lane.capture(step)
+        return self.lane.capture(step, before=self.count.zero_)  # an epoch may have fewer steps than warm-ups need
 
     def prepare(self, plan: Plan, rates: list[float]) -> None:
         """Write the tables of an epoch."""

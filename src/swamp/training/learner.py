@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +25,19 @@ class Learner:
     It belongs to no job: `begin` loads one into the same tensors, so that compiled and captured code serves every job of its shape.
 
     `tuned` lays images out channels last and, in bf16, gives the model working copies of the weights that autocast would round at each
-    use. The numbers are the same; the copies are rounded once a step instead, together with the update.
+    use. The numbers are the same; the copies are rounded once a step instead, together with the update. `fused` lets layers use kernels
+    of their own.
     """
 
-    def __init__(self, task: Task, optimizer: Optimizer, numerics: Numerics, device: torch.device, *, tuned: bool = False) -> None:
+    def __init__(
+        self, task: Task, optimizer: Optimizer, numerics: Numerics, device: torch.device, *, tuned: bool = False, fused: bool = False
+    ) -> None:
         self.task, self.optimizer, self.numerics, self.device, self.tuned = task, optimizer, numerics, device, tuned
         self.model = task.model().to(device)
         if tuned:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        for module in fusable(self.model):
+            module.fused = fused
         weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
         self.copies = _use_working_copies(self.model) if tuned and numerics.precision == "bf16" else {}
         self.weights: Mapping[str, Tensor] = weights
@@ -77,6 +83,11 @@ class Learner:
         copies = [self.copies.get(name) for name in self.weights]
         parts.update(list(self.weights.values()), gradients, factors, self.memory, rate, copies)
         return loss
+
+
+def fusable(model: nn.Module) -> list[Any]:
+    """The model's layers that have kernels of their own."""
+    return [module for module in model.modules() if hasattr(module, "fused")]
 
 
 def _use_working_copies(model: nn.Module) -> dict[str, Tensor]:

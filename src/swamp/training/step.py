@@ -36,8 +36,8 @@ def written_parts(task: Task, update: Update) -> Parts:
     return Parts(batch, task.loss, update)
 
 
-def compiled_parts(task: Task, update: Update) -> Parts:
-    """The same, compiled for fixed shapes. Draws inside the model stay those of the eager code."""
+def compiled_parts(task: Task, update: Update, *, model: bool = True) -> Parts:
+    """The same, compiled for fixed shapes; the model only if asked for. Draws inside it stay those of the eager code."""
     written = written_parts(task, update)
     batch, loss, move = (
         torch.compile(part, dynamic=False, options={"fallback_random": True}) for part in (written.batch, written.loss, written.update)
@@ -48,7 +48,7 @@ def compiled_parts(task: Task, update: Update) -> Parts:
         # a number would be compiled in
         move(weights, *others, torch.as_tensor(rate, dtype=torch.float32, device=weights[0].device), copies)
 
-    return Parts(batch, loss, compiled_update)
+    return Parts(batch, loss if model else written.loss, compiled_update)
 
 
 def channels_last(batch: Batch) -> Batch:
