@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from swamp.tasks.models.conv3x3 import Conv3x3
 from swamp.tasks.models.norm_relu import NormReLU
 
 
 def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    layer = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    plain = size == 3 and stride == 1
+    layer = Conv3x3(inputs, outputs) if plain else nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     return layer
 
