@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from swamp.version import __version__
 
 if TYPE_CHECKING:
-    from swamp.api import Loaded, Run, load, rows, run
+    from swamp.api import Loaded, Pruned, Run, load, prune, rows, run
     from swamp.core.job import Job, Optimizer, Solution
     from swamp.core.mask import Mask
     from swamp.core.noise import Noise
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from swamp.core.state import State
     from swamp.runs.config import Config, build_config
     from swamp.runs.runner import Result
+    from swamp.tasks.custom import CustomTask
 
 _PLACES = {
-    "swamp.api": ("Loaded", "Run", "load", "rows", "run"),
+    "swamp.api": ("Loaded", "Pruned", "Run", "load", "prune", "rows", "run"),
     "swamp.core.job": ("Job", "Optimizer", "Solution"),
     "swamp.core.mask": ("Mask",),
     "swamp.core.noise": ("Noise",),
@@ -35,16 +36,19 @@ _PLACES = {
     "swamp.core.state": ("State",),
     "swamp.runs.config": ("Config", "build_config"),
     "swamp.runs.runner": ("Result",),
+    "swamp.tasks.custom": ("CustomTask",),
 }
 
 __all__ = [
     "SWA",
     "Config",
+    "CustomTask",
     "Job",
     "Loaded",
     "Mask",
     "Noise",
     "Optimizer",
+    "Pruned",
     "Pruning",
     "Result",
     "Run",
@@ -54,6 +58,7 @@ __all__ = [
     "__version__",
     "build_config",
     "load",
+    "prune",
     "rows",
     "run",
 ]

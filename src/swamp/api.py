@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from swamp.core.mask import Mask
 from swamp.runs.config import Config, build_config
 from swamp.runs.recipes import DEFAULT_RECIPE
-from swamp.runs.runner import Listener, Result, Silent, iterate, open_workshop, read_config, read_results
+from swamp.runs.runner import Listener, Result, Silent, iterate, open_task, read_config, read_results
 from swamp.runs.store import Store
+from swamp.tasks.custom import CustomTask
+from swamp.tasks.task import Task
+
+
+class Pruned(NamedTuple):
+    """What `prune` gives back."""
+
+    model: nn.Module  # of the same class, in evaluation mode, its weights really zero off the mask
+    mask: Mask
+    rows: list[Result]  # the networks at all sparsities, dense first
+    directory: Path
 
 
 class Loaded(NamedTuple):
@@ -85,8 +96,53 @@ def run(
     return Run(directory)
 
 
-def load(directory: str | Path, cycle: int | None = None, particle: int | None = None) -> Loaded:
-    """The sparse network of a cycle (the last one by default): the average, or one of its particles."""
+def prune(
+    model: nn.Module | Callable[[], nn.Module],
+    train_data: Any,
+    test_data: Any,
+    *,
+    loss: Callable[..., Tensor] | None = None,
+    metric: Callable[..., float | Mapping[str, float]] | None = None,
+    batch_size: int | None = None,
+    prunable: Sequence[str] = ("conv", "linear"),
+    exclude: Sequence[str] = (),
+    recipe: str = "custom",
+    out: str | Path | None = None,
+    cache: str | Path | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Pruned:
+    """Make your own network sparse. See `CustomTask` for model, data, loss, metric and what is prunable, and `rows` for settings.
+
+    The run is kept in `out`; the same call goes on with it if it was stopped. The model that was given is left as it is.
+
+    >>> import tempfile, torch
+    >>> x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    >>> model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    >>> data = x, (x[:, 0] > 0).long()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = prune(model, data, data, out=folder, quiet=True, cycle={"epochs": 2}, pruning={"cycles": 3, "prune_fraction": 0.5})
+    >>> found.mask.num_survivors, type(found.model).__name__, len(found.rows)
+    (12, 'Sequential', 4)
+    """
+    from swamp.terminal import listener, print_prunable
+
+    task = CustomTask(model, train_data, test_data, loss=loss, metric=metric, batch_size=batch_size, prunable=prunable, exclude=exclude)
+    config = build_config(recipe, {"task": "custom", **settings})
+    directory = Path(out) if out else default_directory(config)
+    if quiet:
+        found = list(iterate(config, directory, Path(cache) if cache else None, Silent(), task))
+    else:
+        print_prunable(task)
+        with listener() as listening:
+            found = list(iterate(config, directory, Path(cache) if cache else None, listening, task))
+    loaded = load(directory, task=task)
+    return Pruned(loaded.model, loaded.mask, found, directory)
+
+
+def load(directory: str | Path, cycle: int | None = None, particle: int | None = None, task: Task | None = None) -> Loaded:
+    """The sparse network of a cycle (the last one by default): the average, or one of its particles. A run whose task a script made needs
+    that `task` again."""
     directory = Path(directory)
     results = {row.cycle: row for row in read_results(directory)}
     if not results:
@@ -99,9 +155,9 @@ def load(directory: str | Path, cycle: int | None = None, particle: int | None =
         raise ValueError(f"cycle {cycle} has {len(row.particles)} particles, numbered from 0; there is no particle {particle}")
     key = row.solution if particle is None else row.particles[particle]
     mask = store.load_mask(row.mask)
-    if mask is None or not store.has_weights(key):
+    if mask is None or not store.has_arrays(key):
         kept = read_config(directory).keep
         raise ValueError(f"the weights of cycle {cycle} are not in {directory} (keep = {kept!r})")
-    model = open_workshop(read_config(directory), store).task.model()
+    model = (task or open_task(read_config(directory))).model()
     store.load_state(key).into(model)
     return Loaded(model.eval(), mask, row)

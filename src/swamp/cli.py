@@ -30,6 +30,8 @@ def run(
     out: Path | None = None,
     seeds: str | None = None,
     cache: Path | None = None,
+    data: Path | None = None,
+    scale: float | None = None,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Run a recipe, or go on with a run that was stopped.
@@ -53,6 +55,10 @@ def run(
         Several runs, one after the other, such as 0,1,2: each in DIR/seed-K.
     cache
         Directory in which runs share tickets, masks and everything else that they have in common.
+    data
+        Folder that holds your data sets. Default: the environment's SWAMP_DATA.
+    scale
+        Factor of all epoch counts, such as 0.1 for a tenth; each is rounded, and is at least 1.
     dry_run
         Show what would be done (what is pruned, sparsities, cost, disk, time), and do nothing.
     """
@@ -60,6 +66,7 @@ def run(
     from swamp.runs.config import build_config
 
     recipe, settings = split_arguments(arguments)
+    settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
     config = build_config(recipe, settings)
     numbers = parse_seeds(seeds) if seeds is not None else []
     if numbers and "seed" in settings:
@@ -169,7 +176,8 @@ def recipes(name: str | None = None, /) -> None:
     from swamp.terminal import print_table
 
     if name:
-        print(header_of(name) + to_toml(build_config(name), everything=True), end="")
+        text = to_toml(build_config(name), everything=True)
+        print(header_of(name) + text, end="")
         return
     rows = [[recipe, text.splitlines()[0].lstrip("# ")] for recipe, text in recipe_texts().items()]
     print_table(Table("Recipes (swamp run NAME)", ["name", "what it is"], rows))
@@ -283,12 +291,12 @@ def show_plan(config: Config, directory: Path) -> None:
     from swamp.report.tables import plan_tables
     from swamp.runs.config import engine_modules, resolve
     from swamp.runs.plan import estimate, make_plan
-    from swamp.runs.runner import open_workshop
+    from swamp.runs.runner import open_task, open_workshop
     from swamp.runs.store import Store
     from swamp.terminal import print_table
 
     config = resolve(config)
-    workshop = open_workshop(config, Store(directory))
+    workshop = open_workshop(config, open_task(config), Store(directory))
     engine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
     plan = make_plan(config, workshop)
     cost = estimate(config, workshop, plan, engine.num_parallel)
@@ -306,7 +314,7 @@ def fail(message: str, status: int) -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. A mistake of the user's gets one sentence and status 2, a failure on the way one sentence and status 1."""
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)
     except ValueError as error:

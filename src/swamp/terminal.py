@@ -7,14 +7,16 @@ import sys
 import time
 from types import TracebackType
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table as RichTable
 
 from swamp.engines.engine import Progress as Event
-from swamp.report.tables import Table, duration
+from swamp.report.tables import Table, duration, format_of, main_metrics, prunable_table, shown
 from swamp.runs.runner import Result
+from swamp.tasks.task import Task
 
 PLAIN_SECONDS = 10.0  # between two lines of a log
 
@@ -22,15 +24,7 @@ PLAIN_SECONDS = 10.0  # between two lines of a log
 def print_table(table: Table) -> None:
     """Ruled on a terminal; elsewhere plain, aligned and never cut."""
     if sys.stdout.isatty():
-        rich = RichTable(title=escape(table.title), title_justify="left", title_style="bold")
-        for index, name in enumerate(table.header):
-            rich.add_column(escape(name), justify="right" if _is_numeric(table, index) else "left")
-        for row in table.rows:
-            rich.add_row(*(escape(cell) for cell in row))
-        console = Console()
-        console.print(rich)
-        if table.note:
-            console.print(escape(table.note), style="yellow")
+        _print_ruled(table)
         return
     widths = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
     print(table.title)
@@ -39,6 +33,32 @@ def print_table(table: Table) -> None:
         print("  ".join(cells).rstrip())
     if table.note:
         print(table.note)
+
+
+def print_prunable(task: Task) -> None:
+    """What will be pruned."""
+    print_table(prunable_table(task))
+
+
+def _print_ruled(table: Table) -> None:
+    """Headings and texts may break between words, numbers never; a terminal too narrow for that wraps the lines itself."""
+    console = Console()
+    rich = RichTable(title=escape(table.title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
+    for index, name in enumerate(table.header):
+        numeric = _is_numeric(table, index)
+        unbroken = [*name.split(), *(row[index] for row in table.rows if numeric)]
+        rich.add_column(
+            escape(name),
+            justify="right" if numeric else "left",
+            vertical="bottom" if numeric else "top",
+            min_width=max(map(len, unbroken)),
+        )
+    for row in table.rows:
+        rich.add_row(*(escape(cell) for cell in row))
+    needed = sum(column.min_width or 0 for column in rich.columns) + len(rich.columns) + 2
+    console.print(rich, width=max(console.width, needed), crop=False)
+    if table.note:
+        console.print(escape(table.note), style="yellow")
 
 
 def _is_numeric(table: Table, column: int) -> bool:
@@ -71,14 +91,12 @@ class Pace:
 
 def summary(result: Result) -> str:
     """A row in a line."""
-    accuracies = [100 * member["accuracy"] for member in result.members]
-    particles = f" (particles {min(accuracies):.2f} … {max(accuracies):.2f})" if accuracies else ""
+    values = [member[result.metric] for member in result.members]
+    particles = f" (particles {shown(result.metric, min(values))} … {shown(result.metric, max(values))})" if values else ""
+    measured = [f"{format_of(name).label} {shown(name, result.metrics[name])}" for name in main_metrics(result)]
     collapsed = f"; empty layers: {', '.join(result.empty_layers)}" if result.empty_layers else ""
-    metrics = result.metrics
-    return (
-        f"cycle {result.cycle}: sparsity {100 * result.sparsity:.2f} %, accuracy {100 * metrics['accuracy']:.2f} %{particles}, "
-        f"NLL {metrics['nll']:.4f}{collapsed}"
-    )
+    sparsity = f"cycle {result.cycle}: sparsity % {100 * result.sparsity:.2f}"
+    return ", ".join([sparsity, measured[0] + particles, *measured[1:]]) + collapsed
 
 
 class Plain:
@@ -123,7 +141,7 @@ class Live:
             TextColumn("{task.fields[note]}"),
             console=self.console,
         )
-        self.whole = self.bars.add_task("[bold]epochs", total=None, note="")
+        self.whole = self.bars.add_task("[bold]epochs", total=None, note="", visible=False)
         self.jobs: dict[str, TaskID] = {}
 
     def __enter__(self) -> Live:
@@ -137,7 +155,7 @@ class Live:
 
     def planned(self, num_epochs: int) -> None:
         self.pace.total = num_epochs
-        self.bars.update(self.whole, total=num_epochs)
+        self.bars.update(self.whole, total=num_epochs, visible=True)
 
     def epoch(self, event: Event) -> None:
         self.pace.count(event)

@@ -77,7 +77,8 @@ def test_chained_pruning_is_exact_nested_and_best(layers: list[list[float]], dat
         assert pruned.num_survivors == keep
         assert mask.contains(pruned)
         # an independent ranking: sort (−|w|, position) of the survivors
-        flat = [(-abs(v), i) for i, (v, alive) in enumerate(zip(torch.cat([*state.parameters.values()]).tolist(), torch.cat([*mask.layers.values()]).tolist(), strict=True)) if alive]  # fmt: skip
+        values, alive = torch.cat([*state.parameters.values()]).tolist(), torch.cat([*mask.layers.values()]).tolist()
+        flat = [(-abs(value), i) for i, value in enumerate(values) if alive[i]]
         expected = {i for _, i in sorted(flat)[:keep]}
         assert set(torch.cat([*pruned.layers.values()]).nonzero().flatten().tolist()) == expected
         mask = pruned

@@ -41,7 +41,9 @@ def test_jump_keeps_the_whole_cosine_before_and_the_constant_after() -> None:
 def test_cosine_to_arrives_and_anneal_leaves_from_the_schedule() -> None:
     schedule = Schedule(epochs=4, learning_rate=1.0)
     arriving = learning_rates(schedule, 2, SWA(start=0.5, learning_rate=0.2, entry="cosine-to"))
-    assert arriving == pytest.approx([1.0, 0.2 + 0.4 * (1 + math.cos(math.pi / 4)), 0.6, 0.2 + 0.4 * (1 + math.cos(3 * math.pi / 4))] + [0.2] * 4)
+    assert arriving == pytest.approx(
+        [1.0, 0.2 + 0.4 * (1 + math.cos(math.pi / 4)), 0.6, 0.2 + 0.4 * (1 + math.cos(3 * math.pi / 4))] + [0.2] * 4
+    )
     plain = learning_rates(schedule, 2)
     leaving = learning_rates(schedule, 2, SWA(start=0.5, learning_rate=0.2, entry="anneal:1"))
     assert leaving == pytest.approx([*plain[:5], 0.2 + (plain[4] - 0.2) / 2, 0.2, 0.2])

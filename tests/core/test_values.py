@@ -74,7 +74,12 @@ def test_packed_bits_by_hand() -> None:
 
 def test_a_digest_sees_names_types_shapes_and_bytes() -> None:
     base = {"a": torch.zeros(2, 2)}
-    others = [{"b": torch.zeros(2, 2)}, {"a": torch.zeros(4)}, {"a": torch.zeros(2, 2, dtype=torch.int32)}, {"a": torch.tensor([[0.0, -0.0], [0, 0]])}]
+    others = [
+        {"b": torch.zeros(2, 2)},
+        {"a": torch.zeros(4)},
+        {"a": torch.zeros(2, 2, dtype=torch.int32)},
+        {"a": torch.tensor([[0.0, -0.0], [0, 0]])},
+    ]
     assert len({digest(value) for value in [base, *others]}) == 5
     assert digest({"a": torch.ones(2), "b": torch.zeros(())}) == digest({"b": torch.zeros(()), "a": torch.ones(4)[::2]})
 

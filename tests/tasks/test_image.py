@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from swamp.core.noise import Noise
-from swamp.tasks.image import Config, ImageTask, crop
+from swamp.tasks.image import Config, ImageTask
+from swamp.tasks.resident import crop
 
 CPU = torch.device("cpu")
 
@@ -80,7 +81,7 @@ def test_what_is_pruned_can_be_chosen() -> None:
     assert "classifier.weight" in names(prunable=("conv", "linear"))
     assert "stem.weight" not in names(exclude=("stem.*",))
     assert names(prunable=("blocks.0.*.weight",), exclude=("*bn*",)) == ["blocks.0.conv1.weight", "blocks.0.conv2.weight"]
-    with pytest.raises(ValueError, match="'stm.weight' matches no parameter; did you mean 'stem.weight'"):
+    with pytest.raises(ValueError, match=r"'stm\.weight' matches no parameter; did you mean 'stem.weight'"):
         names(prunable=("stm.weight",))
     with pytest.raises(ValueError, match="no prunable weights"):
         names(exclude=("conv",))

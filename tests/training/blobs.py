@@ -37,6 +37,7 @@ class Blobs:
     fingerprint: str = "blobs"
     num_examples: int = 10
     resident: bool = True
+    metric: str = "accuracy"
 
     def __post_init__(self) -> None:
         generator = torch.Generator().manual_seed(0)

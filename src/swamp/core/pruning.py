@@ -41,7 +41,7 @@ def count(num_weights: int, density: Fraction) -> int:
     """How many of D weights survive at a density: floor(D·density + ½), exactly.
 
     >>> [count(1_462_704, Pruning(prune_fraction=0.2).density(c)) for c in (0, 3, 13)]
-    [1462704, 748904, 80412]
+    [1462704, 748904, 80413]
     """
     return math.floor(num_weights * density + Fraction(1, 2))
 

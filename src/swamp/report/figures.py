@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from swamp.report.tables import Series, read_series
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, with a marker each for print.
 STYLES = [("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"), ("#000000", "X")]
+PERCENTAGES = {"accuracy", "f1"}
 FORMATS = (".png", ".svg", ".pdf")
 
 
 def error_against_sparsity(directories: Sequence[Path], out: Path) -> None:
-    """Test error of each method against the share of weights that remain; bands are ± one standard deviation over seeds."""
+    """Test error of each method (or the metric that counts, where that is no percentage) against the share of weights that remain; bands
+    are ± one standard deviation over seeds."""
     if out.suffix not in FORMATS:
         raise ValueError(f"a picture's name ends in {', '.join(FORMATS)}, not {out.name!r}")
     try:
@@ -44,7 +46,8 @@ def error_against_sparsity(directories: Sequence[Path], out: Path) -> None:
     axes.set_xticks(shown, [f"{ticks[share]:.3g}" for share in shown])
     axes.minorticks_off()
     axes.set_xlabel("sparsity of the prunable weights (%)")
-    axes.set_ylabel("test error (%)")
+    metrics = {row.metric for series in all_series for run in series.runs for row in run}
+    axes.set_ylabel("test error (%)" if metrics <= PERCENTAGES else ", ".join(sorted(metrics)))
     axes.set_title(f"Error against sparsity on {', '.join(sorted(recipes))}", fontsize=11)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
@@ -54,15 +57,19 @@ def error_against_sparsity(directories: Sequence[Path], out: Path) -> None:
     plt.close(figure)
 
 
+def error_of(metric: str, metrics: Mapping[str, float]) -> float:
+    return 100 * (1 - metrics[metric]) if metric in PERCENTAGES else metrics[metric]
+
+
 def _curve(series: Series) -> tuple[list[float], list[float], list[float], list[tuple[float, float]]]:
     """Remaining weights in %, mean error, its deviation over seeds; and every particle as (remaining, error)."""
     counts = sorted({row.num_survivors for run in series.runs for row in run}, reverse=True)
     remaining, mean, deviation, members = [], [], [], []
     for survivors in counts:
         rows = series.at(survivors)
-        errors = [100 * (1 - row.metrics["accuracy"]) for row in rows]
+        errors = [error_of(row.metric, row.metrics) for row in rows]
         remaining.append(100 * (1 - rows[0].sparsity))
         mean.append(statistics.fmean(errors))
         deviation.append(statistics.stdev(errors) if len(errors) > 1 else 0.0)
-        members += [(remaining[-1], 100 * (1 - member["accuracy"])) for row in rows for member in row.members]
+        members += [(remaining[-1], error_of(row.metric, member)) for row in rows for member in row.members]
     return remaining, mean, deviation, members

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -46,6 +46,40 @@ def read_series(directories: Iterable[Path]) -> list[Series]:
     return list(found.values())
 
 
+class Format(NamedTuple):
+    """How a metric is shown."""
+
+    label: str
+    scale: float = 1.0
+    digits: int = 4
+
+
+FORMATS = {
+    "accuracy": Format("accuracy %", 100, 2),
+    "f1": Format("F1 %", 100, 2),
+    "nll": Format("NLL"),
+    "calibrated_nll": Format("calib. NLL"),
+    "ece": Format("ECE %", 100, 2),
+}
+
+
+def format_of(metric: str) -> Format:
+    """A metric of a further test set, imagenet-v2.accuracy, looks like its kind."""
+    place, _, kind = metric.rpartition(".")
+    known = FORMATS.get(kind, Format(kind))
+    return known._replace(label=f"{place} {known.label}".strip())
+
+
+def shown(metric: str, value: float) -> str:
+    form = format_of(metric)
+    return f"{form.scale * value:.{form.digits}f}"
+
+
+def main_metrics(row: Result) -> list[str]:
+    """The metric that counts, and the likelihood beside it."""
+    return [row.metric, *(name for name in ("nll",) if name in row.metrics and name != row.metric)]
+
+
 def percent(fraction: float) -> str:
     return f"{100 * fraction:.2f}"
 
@@ -76,65 +110,70 @@ def duration(seconds: float) -> str:
 def run_table(directory: Path) -> Table:
     """A run's rows."""
     config, results = read_config(directory), read_results(directory)
+    first = results[0] if results else None
+    metrics = [first.metric, *(name for name in FORMATS if name != first.metric), *sorted(first.metrics)] if first else []
+    metrics = [name for name in dict.fromkeys(metrics) if first and name in first.metrics]
     rows = []
     for row in results:
-        accuracies = [100 * member["accuracy"] for member in row.members]
-        particles = f"{min(accuracies):.2f} … {max(accuracies):.2f}" if accuracies else "–"
-        metrics = row.metrics
+        values = [member[row.metric] for member in row.members]
+        particles = f"{shown(row.metric, min(values))}–{shown(row.metric, max(values))}" if values else "–"
         rows.append(
             [
                 str(row.cycle),
                 percent(row.sparsity),
                 percent(row.sparsity_of_all),
-                percent(metrics["accuracy"]),
-                f"{metrics['nll']:.4f}",
-                f"{metrics['calibrated_nll']:.4f}",
-                percent(metrics["ece"]),
+                *(shown(name, row.metrics[name]) for name in metrics),
                 particles,
                 f"{row.macs / 1e6:.2f}",
-                f"{row.cost / 1e9:.4g}",
+                f"{row.cost / 1e9:.3g}",
             ]
         )
     empty = sorted({layer for row in results for layer in row.empty_layers})
-    header = ["cycle", "sparsity %", "of all %", "accuracy %", "NLL", "calibrated", "ECE %", "particles %", "MMACs", "cost GMACs"]
+    header = ["cycle", "sparsity %", "all %", *(format_of(name).label for name in metrics), "particles", "MMACs", "cost GMACs"]
     return Table(
         f"{config.method} on {config.recipe}, seed {config.seed}", header, rows, f"empty layers: {', '.join(empty)}" if empty else ""
     )
 
 
 def comparison(directories: Sequence[Path]) -> Table:
-    """Accuracy and NLL of each method at each sparsity, its particles beside it; mean ± standard deviation over seeds."""
+    """The main metrics of each method at each sparsity, its particles beside it; mean ± standard deviation over seeds."""
     all_series = read_series(directories)
     counts = sorted({(row.num_survivors, row.sparsity) for s in all_series for run in s.runs for row in run}, reverse=True)
     several_recipes = len({series.recipe for series in all_series}) > 1
-    header, columns = ["sparsity %"], []
+    header: list[str] = ["sparsity %"]
+    columns: list[list[str]] = []
     for series in all_series:
         name = f"{series.recipe} {series.method}" if several_recipes else series.method
         seeds = f" (n={len(series.runs)})" if len(series.runs) > 1 else ""
         found = [series.at(survivors) for survivors, _ in counts]
-        header += [f"{name} accuracy %{seeds}", "NLL"]
-        columns += [_metric(found, "accuracy", 100, 2), _metric(found, "nll", 1, 4)]
+        metrics = next((main_metrics(row) for rows in found for row in rows), [])
+        owners: list[tuple[str, Callable[[Result], list[dict[str, float]]]]] = [(name, lambda row: [row.metrics])]
         if any(row.members for rows in found for row in rows):
-            header += [f"its particles' accuracy %{seeds}", "NLL"]
-            columns += [_member_metric(found, "accuracy", 100, 2), _member_metric(found, "nll", 1, 4)]
+            owners.append(("its particles'", lambda row: row.members))
+        for owner, measured in owners:
+            for index, metric in enumerate(metrics):
+                label = format_of(metric).label
+                header.append(label if index else f"{owner} {label}{seeds}")
+                columns.append([_over_seeds(metric, [measured(row) for row in rows]) for rows in found])
     body = [[percent(sparsity), *(column[index] for column in columns)] for index, (_, sparsity) in enumerate(counts)]
-    return Table("Test accuracy and negative log-likelihood", header, body)
+    return Table("On the test set", header, body)
 
 
-def _metric(found: list[list[Result]], name: str, scale: float, digits: int) -> list[str]:
-    return [spread([scale * row.metrics[name] for row in rows], digits) for rows in found]
+def _over_seeds(metric: str, runs: list[list[dict[str, float]]]) -> str:
+    """The mean over a run's networks first: seeds are what varies independently."""
+    form = format_of(metric)
+    return spread([form.scale * statistics.fmean(network[metric] for network in networks) for networks in runs if networks], form.digits)
 
 
-def _member_metric(found: list[list[Result]], name: str, scale: float, digits: int) -> list[str]:
-    """The mean over a run's particles first: seeds are what varies independently."""
-    return [spread([scale * statistics.fmean(m[name] for m in row.members) for row in rows if row.members], digits) for rows in found]
+def prunable_table(task: Task) -> Table:
+    layers = [
+        [name, "×".join(map(str, shape)), f"{math.prod(shape):,}", f"{task.macs.get(name, 0):,}"] for name, shape in task.prunable.items()
+    ]
+    return Table("What is pruned", ["weight", "shape", "weights", "MACs"], layers)
 
 
 def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate, num_parallel: int) -> list[Table]:
     """A dry run: what is pruned, the cycles, and what it takes."""
-    layers = [
-        [name, "×".join(map(str, shape)), f"{math.prod(shape):,}", f"{task.macs.get(name, 0):,}"] for name, shape in task.prunable.items()
-    ]
     cycles = [
         [
             str(row.cycle),
@@ -155,7 +194,7 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate, num_
         ["time", f"about {duration(estimate.seconds)} on {config.device}, {num_parallel} at once (a step took {step} just now)"],
     ]
     return [
-        Table("What is pruned", ["weight", "shape", "weights", "MACs"], layers),
+        prunable_table(task),
         Table(
             "Cycles (costs are sums so far, as if every layer thinned out alike)",
             ["cycle", "trainings", "survivors", "sparsity %", "cost GMACs", "training TMACs"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def _timed(
 
     for _ in engine.train(jobs, report):
         pass
-    seconds = min(later - earlier for moments in times.values() for earlier, later in zip(moments[1:], moments[2:], strict=False))
+    seconds = min(later - earlier for moments in times.values() for earlier, later in pairwise(moments[1:]))
     return Timing(
         engine=name,
         settings=dict(settings),

@@ -22,8 +22,9 @@ from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
 from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, Table, merge, nested, read_recipe
 from swamp.runs.settings import bare, convert, description, parse_value, toml_text
+from swamp.runs.shorthands import data_setting, scaled
 
-# What does not decide the numbers of a run, and may change when it is resumed.
+# What does not decide the numbers of a run, and may change when it is resumed; tasks name settings of theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
 
 
@@ -107,17 +108,22 @@ def module_of(selector: str, name: str) -> Any:
 def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None) -> Config:
     """The complete configuration of a recipe with some settings changed.
 
-    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}.
+    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands `data` and `scale` are allowed too.
     """
-    changes = nested(settings or {})
+    given = dict(settings or {})
+    data, scale = given.pop("data", None), given.pop("scale", None)
+    changes = nested(given)
     layers = read_recipe(recipe)
     asked = merge(layers, changes)
+    if data is not None:
+        changes = merge(changes, data_setting(asked, data, {setting.name for setting in all_settings()}))
+        asked = merge(layers, changes)
     if isinstance(asked.get("method"), str):
         _, preset = find_method(asked["method"])
         if preset:
             pruning = convert(asked.get("pruning", {}), Pruning, "pruning")
             asked = merge(merge(layers, preset.settings(pruning)), changes)
-    return complete(asked)
+    return complete(asked) if scale is None else complete(scaled(msgspec.to_builtins(complete(asked)), scale))
 
 
 def complete(settings: Table) -> Config:
@@ -166,7 +172,8 @@ def numbers(config: Config) -> Table:
     plain: Table = msgspec.to_builtins(config)
     plain["method"] = config.method_module.name
     kept = {key: value for key, value in plain.items() if key not in OPERATIONAL}
-    return dict(_flat(kept, ""))
+    ignored = {f"tasks.{config.task}.{name}" for name in getattr(module_of("task", config.task), "operational", ())}
+    return {name: value for name, value in _flat(kept, "") if name not in ignored}
 
 
 def _flat(value: Table, prefix: str) -> Iterator[tuple[str, Any]]:

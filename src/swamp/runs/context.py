@@ -163,7 +163,7 @@ class RunContext(JobMaker):
 
     def _ensure(self, key: str) -> State:
         """Load weights; where they were dropped and something that needed them was lost, make them again from what they came from."""
-        if not self.store.has_weights(key):
+        if not self.store.has_arrays(key):
             self.store.forget(key)
             self._recompute[key]()
         return self.store.load_state(key)

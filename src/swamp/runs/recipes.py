@@ -25,7 +25,9 @@ def recipe_texts() -> dict[str, str]:
 
 def header_of(recipe: str) -> str:
     """The comment that a recipe opens with: command, cost, expected result."""
-    lines = recipe_texts()[recipe].splitlines(keepends=True) if recipe in recipe_texts() else Path(recipe).read_text().splitlines(keepends=True)
+    lines = (
+        recipe_texts()[recipe].splitlines(keepends=True) if recipe in recipe_texts() else Path(recipe).read_text().splitlines(keepends=True)
+    )
     return "".join(itertools.takewhile(lambda line: line.startswith("#"), lines))
 
 

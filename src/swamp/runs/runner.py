@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import platform
 import time
 from collections.abc import Iterator
@@ -12,15 +13,16 @@ from typing import Protocol
 import msgspec
 import numpy
 import torch
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from swamp.core.cost import masked_macs
 from swamp.engines.engine import Progress, Workshop
 from swamp.methods.method import Keep, Row
-from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, task_modules, to_toml
+from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
 from swamp.runs.plan import make_plan
 from swamp.runs.store import Store
+from swamp.tasks.task import Task
 from swamp.version import __version__
 
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
@@ -34,7 +36,8 @@ class Result(Struct, frozen=True, kw_only=True):
     sparsity_of_all: float  # of all parameters
     num_survivors: int
     num_prunable: int
-    metrics: dict[str, float]  # on the test set: accuracy, nll, calibrated_nll, ece
+    metric: str  # the name of the one that counts
+    metrics: dict[str, float]  # on the test set; of a classifier accuracy, nll, calibrated_nll, ece
     members: list[dict[str, float]]  # the same for each particle; empty where there is only one
     densities: dict[str, float]  # of each prunable layer
     empty_layers: list[str]
@@ -70,24 +73,33 @@ class Silent:
     def say(self, text: str) -> None: ...
 
 
-def open_workshop(config: Config, store: Store) -> Workshop:
-    task = task_modules()[config.task].build(config.selected("task"))
+def open_task(config: Config) -> Task:
+    """The task, known to be there and to have something to prune."""
+    task: Task = task_modules()[config.task].build(config.selected("task"))
+    assert task.prunable
+    return task
+
+
+def can_be_sent(task: Task) -> bool:
+    """Whether worker processes can be given the task: what a notebook or script defines in itself, they cannot find."""
+    try:
+        return b"__main__" not in pickle.dumps(task)
+    except Exception:  # pickling fails in as many ways as there are objects
+        return False
+
+
+def open_workshop(config: Config, task: Task, store: Store) -> Workshop:
     return Workshop(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds)
 
 
-def prepare(config: Config, store: Store) -> Config:
+def prepare(config: Config, task: Task, store: Store) -> Config:
     """Settle the configuration of a directory: as it was at its first start, or for ever from now on."""
     header = store.header()
     config = resolve(config, header["config"] if header else None)
     needs = config.method_module.needs
     if KEEPS.index(config.keep) < KEEPS.index(needs):
         raise ValueError(f"method {config.method!r} needs keep = {needs!r} or more, not {config.keep!r}")
-    if header is None:
-        ours = {".lock", "work", "config.toml"}
-        foreign = sorted(path.name for path in store.root.iterdir() if path.name not in ours)
-        if foreign:
-            raise ValueError(f"{store.root} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")
-    else:
+    if header:
         theirs, mine = numbers(complete(header["config"])), numbers(config)
         differing = [
             f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)"
@@ -96,28 +108,47 @@ def prepare(config: Config, store: Store) -> Config:
         ]
         if differing:
             raise ValueError(f"{store.root} holds a run with another configuration: {', '.join(differing)}; choose another --out")
+        if header["task"] != task.fingerprint:
+            raise ValueError(f"{store.root} began with another model, other data or another loss than those it is now given")
     store.write_text("config.toml", to_toml(config))
     store.write_header(
         {
             "config": msgspec.to_builtins(config),
             "config_hash": config_hash(config),
             "seed": config.seed,
+            "task": task.fingerprint,
             "versions": header["versions"] if header else versions(),
         }
     )
     return config
 
 
+def refuse_foreign(directory: Path) -> None:
+    """Nothing is written into a directory that holds something else."""
+    if directory.is_dir() and not (directory / "run.json").exists():
+        ours = {".lock", "work", "config.toml"}  # what a run leaves that was killed before it began
+        foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
+        if foreign:
+            raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")
+
+
 def versions() -> dict[str, str]:
     return {"swamp": __version__, "torch": str(torch.__version__), "numpy": numpy.__version__, "python": platform.python_version()}
 
 
-def iterate(config: Config, out: Path, cache: Path | None = None, listener: Listener | None = None) -> Iterator[Result]:
-    """Run, or go on with, a configuration in a directory; the rows as they are finished, those stored already included."""
+def iterate(
+    config: Config, out: Path, cache: Path | None = None, listener: Listener | None = None, task: Task | None = None
+) -> Iterator[Result]:
+    """Run, or go on with, a configuration in a directory; the rows as they are finished, those stored already included. A `task` that is
+    given takes the place of the one that the configuration names."""
     listener = listener or Silent()
+    # all that can be wrong with what was asked for is found before anything is written
+    resolve_device(config.device)
+    task = task or open_task(config)
+    refuse_foreign(out)
     store = Store(out, cache)
     with store.locked():
-        config = prepare(config, store)
+        config = prepare(config, task, store)
         if store.finished():
             differing = store.differing()
             if not differing:
@@ -131,7 +162,12 @@ def iterate(config: Config, out: Path, cache: Path | None = None, listener: List
         then, now = (store.header() or {})["versions"], versions()
         if then["torch"] != now["torch"]:
             listener.say(f"this run began with torch {then['torch']}; with {now['torch']} the last bits may differ")
-        workshop = open_workshop(config, store)
+        if config.engine == "processes" and not can_be_sent(task):
+            listener.say(
+                "this task cannot be sent to worker processes (it is defined in a script or notebook); particles are trained in turn"
+            )
+            config = resolve(structs.replace(config, engine="sequential"))
+        workshop = open_workshop(config, task, store)
         engine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
         try:
             yield from _rows(RunContext(config, workshop, store, engine, listener.epoch), listener)
@@ -173,6 +209,7 @@ def _result(ctx: RunContext, row: Row) -> Result:
         sparsity_of_all=(mask.num_weights - mask.num_survivors) / num_parameters,
         num_survivors=mask.num_survivors,
         num_prunable=mask.num_weights,
+        metric=task.metric,
         metrics=ctx.evaluate(row.solution, "test"),
         members=[ctx.evaluate(member, "test") for member in row.members] if several else [],
         densities=dict(mask.densities),
@@ -229,4 +266,3 @@ def read_config(out: Path) -> Config:
     if header is None:
         raise ValueError(f"{out} holds no run")
     return complete(header["config"])
-

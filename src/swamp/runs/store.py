@@ -114,7 +114,7 @@ class Store:
             {name: t for name, t in tensors.items() if name not in buffers}, {name: t for name, t in tensors.items() if name in buffers}
         )
 
-    def has_weights(self, key: str) -> bool:
+    def has_arrays(self, key: str) -> bool:
         return self._find(f"{key}.safetensors") is not None
 
     def drop(self, key: str) -> None:
@@ -130,6 +130,8 @@ class Store:
             (self.objects / f"{key}.{suffix}").unlink(missing_ok=True)
 
     def save_mask(self, mask: Mask) -> None:
+        if self.has_arrays(mask.digest):
+            return  # a mask is stored under its own content
         shapes = [[name, list(layer.shape)] for name, layer in mask.layers.items()]
         self.write_arrays(mask.digest, mask.packed(), {"kind": "mask", "shapes": shapes})
 
@@ -138,7 +140,7 @@ class Store:
         if found is None:
             return None
         bits, meta = found
-        return Mask.unpacked(bits, {name: shape for name, shape in meta["shapes"]})
+        return Mask.unpacked(bits, dict(meta["shapes"]))
 
     # -- checkpoints --------------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Image classification with the whole data set on the training device as uint8, augmented there in batches."""
+"""Image classification: data sets that live on the training device, and data sets that stream."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any
 
+import msgspec
 import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
@@ -13,71 +14,91 @@ from torch.nn import functional as F
 
 from swamp.core.cost import macs_per_weight
 from swamp.core.discovery import nearest
-from swamp.core.keys import digest, key_of
+from swamp.core.keys import key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.datasets import DATASETS
-from swamp.tasks.datasets.image_set import ImageSet
+from swamp.tasks.datasets.image_set import FileSet, ImageSet, check_split
 from swamp.tasks.metrics import classification_metrics
-from swamp.tasks.models import MODELS
+from swamp.tasks.models import find_model
+from swamp.tasks.resident import Resident
+from swamp.tasks.source import Source, Views
+from swamp.tasks.streaming import Streaming
 from swamp.tasks.task import Plan, prunable_weights, seeded_state
 
 name = "image"
-EVALUATION_BATCH = 500
+operational = ("data", "workers")  # settings that do not decide numbers
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Image classification."""
 
     dataset: Annotated[str, Meta(description="Name of the data set.")] = "digits"
+    data: Annotated[str, Meta(description="Folder that holds your data sets (short: --data); empty: the environment's SWAMP_DATA.")] = ""
     model: Annotated[str, Meta(description="Name of the network.")] = "resnet-digits"
     batch_size: Annotated[int, Meta(ge=1, description="Examples a step; the last, smaller batch of an epoch is kept.")] = 64
-    pad: Annotated[int, Meta(ge=0, description="Augmentation: pad by so many pixels, then crop at random.")] = 1
+    pad: Annotated[int, Meta(ge=0, description="Augmentation of sets in memory: pad by so many pixels, then crop at random.")] = 1
     flip: Annotated[bool, Meta(description="Augmentation: mirror half of the images, left to right.")] = False
+    crop_size: Annotated[int, Meta(ge=1, description="Streamed sets (imagenet): side of the random crop; tests take the middle.")] = 224
     label_smoothing: Annotated[float, Meta(ge=0, lt=1, description="Share of each label spread over all classes.")] = 0.0
+    validation: Annotated[int, Meta(ge=0, description="Training examples held out, for methods that select; never trained on.")] = 0
+    validation_seed: Annotated[int, Meta(ge=0, description="Which ones are held out follows from it; the same for every seed.")] = 0
+    test_sets: Annotated[
+        tuple[str, ...], Meta(description="Further test sets of imagenet to report: imagenet-v2, imagenet-r, imagenet-sketch.")
+    ] = ()
     prunable: Annotated[
         tuple[str, ...], Meta(min_length=1, description="What is pruned: module kinds (conv, linear) and name patterns.")
     ] = ("conv",)
     exclude: Annotated[tuple[str, ...], Meta(description="What of that is not, in the same words.")] = ()
+    workers: Annotated[int, Meta(ge=0, description="Processes that decode streamed images; 0 means one for each core.")] = 0
 
 
 class ImageTask:
-    """See `Task`. The tables of a plan have a row for each example, in their order: `order`, and `top`, `left`, `flip` where the
-    augmentation needs them."""
+    """See `Task`. Splits are train, test, validation (where some of it is held out) and, for imagenet, the names of further test sets."""
 
-    resident = True
+    metric = "accuracy"
 
     def __init__(self, config: Config) -> None:
         if config.dataset not in DATASETS:
             raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, DATASETS)}")
-        if config.model not in MODELS:
-            raise ValueError(f"unknown model {config.model!r}; {nearest(config.model, MODELS)}")
-        self.config = config
-        self._resident: dict[tuple[str, torch.device], tuple[Tensor, Tensor]] = {}
-        self._scales: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self.config, self.factory = config, find_model(config.model)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"config": self.config, "_resident": {}, "_scales": {}}  # workers read the data themselves
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ImageTask, (self.config,)  # workers read the data themselves
 
     @cached_property
-    def data(self) -> ImageSet:
-        return DATASETS[self.config.dataset]()
+    def data(self) -> ImageSet | FileSet:
+        config = self.config
+        found = DATASETS[config.dataset](config.data)
+        for test_set in config.test_sets:
+            check_split(test_set, found)
+        return found.holding_out(config.validation, config.validation_seed) if config.validation else found
+
+    @cached_property
+    def source(self) -> Source:
+        config, data = self.config, self.data
+        views = Views(config.batch_size, config.flip, config.pad, config.crop_size)
+        if isinstance(data, ImageSet):
+            return Resident(data, views)
+        if config.pad:
+            raise ValueError(f"pad = {config.pad}: images of {config.dataset!r} are cropped at random sizes, which takes pad = 0")
+        return Streaming(data, views, config.workers)
 
     def model(self) -> nn.Module:
         with torch.random.fork_rng(devices=[]):  # a constructor draws weights; the caller's random numbers are none of its business
             return self._construct()
 
     def _construct(self) -> nn.Module:
-        return MODELS[self.config.model](self.data.channels, self.data.num_classes)
+        return self.factory(self.data.channels, self.data.num_classes)
 
     def init(self, noise: Noise) -> State:
         return seeded_state(self._construct, noise)
 
     @cached_property
     def fingerprint(self) -> str:
-        images = {f"{split}.{name}": t for split, pair in self.data.splits.items() for name, t in zip(("x", "y"), pair, strict=True)}
+        config = {key: value for key, value in msgspec.to_builtins(self.config).items() if key not in operational}
         shapes = {name: list(p.shape) for name, p in self.model().named_parameters()}
-        return key_of("task", config=self.config, data=digest(images), mean=self.data.mean, std=self.data.std, shapes=shapes)
+        return key_of("task", config=config, data=self.source.digest, mean=self.data.mean, std=self.data.std, shapes=shapes)
 
     @cached_property
     def prunable(self) -> Mapping[str, tuple[int, ...]]:
@@ -85,11 +106,16 @@ class ImageTask:
 
     @property
     def num_examples(self) -> int:
-        return len(self.data.splits["train"][1])
+        return self.source.num_examples
 
     @property
     def batch_size(self) -> int:
         return self.config.batch_size
+
+    @property
+    def resident(self) -> bool:
+        """Whether the data lie on the device: a batch then needs nothing but its rows of the plan's tables."""
+        return isinstance(self.source, Resident)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -97,30 +123,13 @@ class ImageTask:
 
     @cached_property
     def macs(self) -> Mapping[str, int]:
-        images = self.data.splits["train"][0][:1]
-        return macs_per_weight(self.model(), lambda model: model(self._normalised(images)))
+        return macs_per_weight(self.model(), lambda model: model(self.source.example()))
 
     def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
-        draw = noise.fold("epoch", epoch).generator()
-        count = self.num_examples
-        tables = {"order": torch.randperm(count, generator=draw)}
-        if self.config.pad:
-            for name in ("top", "left"):
-                tables[name] = torch.randint(0, 2 * self.config.pad + 1, (count,), generator=draw)
-        if self.config.flip:
-            tables["flip"] = torch.rand(count, generator=draw) < 0.5
-        return Plan({name: table.to(device) for name, table in tables.items()})
+        return self.source.plan(noise, epoch, device)
 
     def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]:
-        rows = slice(step * self.config.batch_size, (step + 1) * self.config.batch_size)
-        order = plan.tables["order"][rows]
-        images, labels = self._on("train", order.device)
-        x = self._normalised(images[order])
-        if self.config.pad:
-            x = crop(F.pad(x, [self.config.pad] * 4), plan.tables["top"][rows], plan.tables["left"][rows], x.shape[-2:])
-        if self.config.flip:
-            x = torch.where(plan.tables["flip"][rows, None, None, None], x.flip(-1), x)
-        return x, labels[order]
+        return self.source.batch(plan, step)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         x, labels = batch
@@ -128,34 +137,17 @@ class ImageTask:
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
+        """Metrics on a split; those on the test set bring along those on `test_sets`, as imagenet-v2.accuracy and so on."""
+        check_split(split, self.data)
         model.eval()
-        images, labels = self._on(split, next(model.parameters()).device)
-        logits = torch.cat([model(self._normalised(part)) for part in images.split(EVALUATION_BATCH)])
-        return classification_metrics(logits, labels)
-
-    def _on(self, split: str, device: torch.device) -> tuple[Tensor, Tensor]:
-        if (split, device) not in self._resident:
-            images, labels = self.data.splits[split]
-            self._resident[split, device] = images.to(device), labels.to(device)
-        return self._resident[split, device]
-
-    def _normalised(self, images: Tensor) -> Tensor:
-        device = images.device
-        if device not in self._scales:  # once: a captured step may not copy from the host
-            mean, std = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (self.data.mean, self.data.std))
-            self._scales[device] = mean, std
-        mean, std = self._scales[device]
-        return (images.float() - mean) / std
-
-
-def crop(x: Tensor, top: Tensor, left: Tensor, size: torch.Size) -> Tensor:
-    """A window of each image, at its own place."""
-    height, width = size
-    rows = top[:, None] + torch.arange(height, device=x.device)
-    columns = left[:, None] + torch.arange(width, device=x.device)
-    examples = torch.arange(len(x), device=x.device)
-    # indices on both sides of the channel slice put the channels last
-    return x[examples[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+        outputs = [(model(x), y) for x, y in self.source.batches(split, next(model.parameters()).device)]
+        logits, labels = (torch.cat(parts) for parts in zip(*outputs, strict=True))
+        classes = self.source.classes(split)
+        metrics = classification_metrics(logits if classes is None else logits[:, classes.to(logits.device)], labels)
+        if split == "test":
+            for further in self.config.test_sets:
+                metrics |= {f"{further}.{key}": value for key, value in self.evaluate(model, further).items()}
+        return metrics
 
 
 def build(config: Config) -> ImageTask:

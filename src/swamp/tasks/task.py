@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from swamp.core.discovery import nearest
 from swamp.core.mask import Mask
@@ -49,6 +50,9 @@ class Task(Protocol):
     @property
     def macs(self) -> Mapping[str, int]: ...  # forward multiply-adds of one example, by weight name
 
+    @property
+    def metric(self) -> str: ...  # the name of the metric that counts, one of those that `evaluate` gives
+
     def model(self) -> nn.Module: ...  # the architecture, with whatever weights
 
     def init(self, noise: Noise) -> State: ...
@@ -60,6 +64,11 @@ class Task(Protocol):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor: ...  # the mean over the batch
 
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]: ...
+
+
+def num_examples(batch: Batch) -> int:
+    """The first dimension of a batch's first tensor."""
+    return len(next(leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)))
 
 
 def seeded_state(factory: Any, noise: Noise) -> State:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.task import Task
+from swamp.tasks.task import Task, num_examples
 from swamp.training.numerics import autocast
 
 
@@ -80,12 +80,6 @@ def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Nume
         layer.num_batches_tracked.copy_(tracked)
         layer.momentum = momentum
     model.eval()
-
-
-def num_examples(batch: object) -> int:
-    """The first dimension of a batch's first tensor."""
-    leaves = [leaf for leaf in torch.utils._pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
-    return len(leaves[0])
 
 
 def averaged_state(

@@ -86,8 +86,10 @@ class Learner:
 
 
 def fusable(model: nn.Module) -> list[Any]:
-    """The model's layers that have kernels of their own."""
-    return [module for module in model.modules() if hasattr(module, "fused")]
+    """The model's layers that have kernels of their own; none where a BatchNorm has not, since that is what compiling pays for."""
+    own = [module for module in model.modules() if hasattr(module, "fused")]
+    plain = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules() if module not in own)
+    return [] if plain else own
 
 
 def _use_working_copies(model: nn.Module) -> dict[str, Tensor]:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from swamp.core.job import Numerics
-from swamp.tasks.task import Batch, Plan, Task
-from swamp.training.averaging import num_examples
+from swamp.tasks.task import Batch, Plan, Task, num_examples
 from swamp.training.numerics import autocast
 from swamp.training.update import Update
 

@@ -1,10 +1,24 @@
-"""A data set of images in memory."""
+"""Data sets of images: in memory, or as files to stream."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+import torch
 from torch import Tensor
+
+from swamp.core.discovery import nearest
+from swamp.core.noise import Noise
+
+
+def hold_out(num_examples: int, num_held_out: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Indices to train on and indices to select by, each in ascending order; a function of the seed."""
+    if num_held_out >= num_examples:
+        raise ValueError(f"validation = {num_held_out} leaves nothing to train on: the training set has {num_examples} examples")
+    order = torch.randperm(num_examples, generator=Noise(seed).fold("validation").generator())
+    return order[num_held_out:].sort().values, order[:num_held_out].sort().values
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,3 +33,60 @@ class ImageSet:
     @property
     def channels(self) -> int:
         return len(self.mean)
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        return tuple(self.splits)
+
+    def holding_out(self, count: int, seed: int) -> ImageSet:
+        """The same with `count` training examples in a split of their own."""
+        images, labels = self.splits["train"]
+        train, held_out = hold_out(len(labels), count, seed)
+        parts = {"train": (images[train], labels[train]), "validation": (images[held_out], labels[held_out])}
+        return replace(self, splits={**self.splits, **parts})
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Image files below a folder, with their labels. `classes`: the outputs of the network that labels count; None means all."""
+
+    root: Path
+    names: Sequence[str]
+    labels: Tensor
+    classes: Tensor | None = None
+
+    def take(self, chosen: Tensor) -> Files:
+        return replace(self, names=[self.names[index] for index in chosen.tolist()], labels=self.labels[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class FileSet:
+    """Splits of image files whose images are too many for memory, and further test sets that are looked for when they are wanted."""
+
+    splits: dict[str, Files]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    num_classes: int
+    further: Mapping[str, Callable[[], Files]] = field(default_factory=dict)
+
+    @property
+    def channels(self) -> int:
+        return len(self.mean)
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        return (*self.splits, *self.further)
+
+    def split(self, name: str) -> Files:
+        return self.splits[name] if name in self.splits else self.further[name]()
+
+    def holding_out(self, count: int, seed: int) -> FileSet:
+        """The same with `count` training examples in a split of their own."""
+        files = self.splits["train"]
+        train, held_out = hold_out(len(files.names), count, seed)
+        return replace(self, splits={**self.splits, "train": files.take(train), "validation": files.take(held_out)})
+
+
+def check_split(name: str, data: ImageSet | FileSet) -> None:
+    if name not in data.split_names:
+        raise ValueError(f"unknown split {name!r} of this data set; {nearest(name, data.split_names)}")

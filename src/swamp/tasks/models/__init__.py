@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
-from swamp.tasks.models.residual import ResidualNet
+from swamp.core.discovery import nearest
+from swamp.tasks.models.residual import ResidualNet, wide_residual_net
+from swamp.tasks.models.resnet import ResNet
+from swamp.tasks.models.vgg import VGG
 
-MODELS: dict[str, Callable[[int, int], nn.Module]] = {
-    "resnet-digits": lambda channels, classes: ResidualNet(channels, classes, stem=16, widths=(16, 32, 80), blocks=1),
+Factory = Callable[[int, int], nn.Module]
+
+MODELS: dict[str, Factory] = {
+    "resnet-digits": partial(ResidualNet, stem=16, widths=(16, 32, 80), blocks=1),
+    "resnet18": partial(ResNet, depths=(2, 2, 2, 2)),
+    "resnet18-imagenet": partial(ResNet, depths=(2, 2, 2, 2), imagenet_stem=True),
+    "resnet50": partial(ResNet, depths=(3, 4, 6, 3), bottlenecks=True, imagenet_stem=True),
+    "vgg13": partial(VGG, depths=(2, 2, 2, 2, 2)),
+    "vgg16": partial(VGG, depths=(2, 2, 3, 3, 3)),
+    "wrn28-2": wide_residual_net(28, 2),
+    "wrn32-4": wide_residual_net(32, 4),
 }
+
+
+def find_model(name: str) -> Factory:
+    """The network of that name: one of the list, or any wide residual network, such as wrn16-8."""
+    if name in MODELS:
+        return MODELS[name]
+    if match := re.fullmatch(r"wrn([0-9]{1,4})-([0-9]{1,3})", name):
+        return wide_residual_net(int(match[1]), int(match[2]))
+    raise ValueError(f"unknown model {name!r}; {nearest(name, MODELS)}, or any other wrnDEPTH-WIDTH")

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
-from swamp.tasks.models.conv3x3 import Conv3x3
+from swamp.tasks.models.conv import conv
 from swamp.tasks.models.norm_relu import NormReLU
-
-
-def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    plain = size == 3 and stride == 1
-    layer = Conv3x3(inputs, outputs) if plain else nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-    return layer
 
 
 class Block(nn.Module):
@@ -58,3 +52,15 @@ class ResidualNet(nn.Module):
             x, branch = block(x, branch)
         _, h = self.bn(x, branch)
         return self.classifier(h.mean((2, 3)))
+
+
+def wide_residual_net(depth: int, factor: int) -> Callable[[int, int], ResidualNet]:
+    """WRN-d-k: three stages, k times as wide as 16, 32, 64.
+
+    Depth counts the convolutions on the longest path and either the three shortcuts (28 = 6·4 + 4) or, as in WRN-32, the classifier
+    (32 = 6·5 + 2).
+    """
+    blocks, rest = divmod(depth - 2, 6)
+    if blocks < 1 or rest not in (0, 2) or factor < 1:
+        raise ValueError(f"model 'wrn{depth}-{factor}': there are depths 6n+2 and 6n+4, such as 16, 28 and 32, and widths from 1 on")
+    return partial(ResidualNet, stem=16, widths=[factor * width for width in (16, 32, 64)], blocks=blocks)

@@ -1,0 +1,47 @@
+"""Peak memory of a SWAMP run against the number of particles.
+
+    python benchmarks/memory.py
+
+Each N runs in a fresh process with the sequential engine, on a network whose weights are large beside everything else, so that
+holding the particles together would show. Prints the peak resident memory of each.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+WIDTHS = (64, 256, 1024)  # 22 million weights: 88 MB a particle
+
+
+def measure(particles: int) -> None:
+    from swamp.runs.config import build_config
+    from swamp.runs.runner import iterate
+    from swamp.tasks.models import MODELS
+    from swamp.tasks.models.residual import ResidualNet
+
+    MODELS["large"] = lambda channels, classes: ResidualNet(channels, classes, stem=16, widths=WIDTHS, blocks=1)
+    settings = {
+        "tasks.image.model": "large",
+        "tasks.image.batch_size": 497,
+        "methods.swamp.particles": particles,
+        "engine": "sequential",
+        "pruning.cycles": 1,
+        "ticket.epochs": 0,
+        "cycle.epochs": 1,
+        "keep": "last",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        list(iterate(build_config("digits", settings), Path(folder) / "run"))
+    print(f"N = {particles}: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB", flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        measure(int(sys.argv[1]))
+    else:
+        for count in (1, 2, 8):
+            subprocess.run([sys.executable, __file__, str(count)], check=True)

@@ -1,0 +1,259 @@
+"""Anybody's own model, data and loss as a task."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any
+
+import torch
+from msgspec import Meta, Struct
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils import _pytree as pytree
+
+from swamp.core.cost import macs_per_weight
+from swamp.core.keys import key_of
+from swamp.core.noise import Noise
+from swamp.core.state import State
+from swamp.tasks.examples import Examples, first_parameter
+from swamp.tasks.metrics import classification_metrics
+from swamp.tasks.task import Batch, Plan, Task, num_examples, prunable_weights, seeded_state
+
+name = "custom"
+Metrics = float | Mapping[str, float]
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task that Python code makes."""
+
+    factory: Annotated[
+        str,
+        Meta(
+            pattern=r"^$|^[\w.]+:[\w.]+$",
+            description="module:function that returns the task (short: --task module:function); empty where a script gave the task itself.",
+        ),
+    ] = ""
+
+
+def build(config: Config) -> Task:
+    if not config.factory:
+        raise ValueError("this run's task was made by a script; name the function that makes it: --task module:function")
+    module_name, _, path = config.factory.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"--task {config.factory}: {error}") from None
+    task: Task = found()
+    if not hasattr(task, "fingerprint"):
+        raise ValueError(f"--task {config.factory} returned a {type(task).__name__}, not a task (swamp.CustomTask makes one)")
+    return task
+
+
+class CustomTask:
+    """A model, data and a loss of your own. See `Task`.
+
+    `model`: a module, whose weights are then the init, or a function without arguments that makes one, drawing a fresh init.
+    `train_data`, `test_data`: tensors (a pair of inputs and targets, or any tuple or dict), a data set, or a DataLoader.
+    `loss`: `loss(outputs, targets)`; or `loss(model, batch)`, if its first parameter is called model. By default cross-entropy for
+    integer targets and mean squared error for others.
+    `metric`: the same two forms; it returns a number or a dict of numbers, whose first is the one that counts. By default accuracy and
+    its kin for integer targets, else the loss.
+    `prunable`, `exclude`: module kinds (conv, linear) and patterns of parameter names.
+    """
+
+    resident = False
+
+    def __init__(
+        self,
+        model: nn.Module | Callable[[], nn.Module],
+        train_data: Any,
+        test_data: Any,
+        *,
+        loss: Callable[..., Tensor] | None = None,
+        metric: Callable[..., Metrics] | None = None,
+        batch_size: int | None = None,
+        prunable: Sequence[str] = ("conv", "linear"),
+        exclude: Sequence[str] = (),
+    ) -> None:
+        self.original = model
+        self.splits = {"train": Examples(train_data, "training"), "test": Examples(test_data, "test")}
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size = {batch_size}: expected at least 1")
+        self.batch_size = batch_size or self.splits["train"].batch_size
+        self.given_loss, self.given_metric = loss, metric
+        self.include, self.exclude = tuple(prunable), tuple(exclude)
+        self._check()
+
+    # -- the model ----------------------------------------------------------------------------------------------------------------
+
+    def model(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            return self._construct()
+
+    def _construct(self) -> nn.Module:
+        if not isinstance(self.original, nn.Module):
+            made = self.original()
+            if not isinstance(made, nn.Module):
+                raise ValueError(f"the model's factory returned a {type(made).__name__}, not a module")
+            return made
+        try:
+            return copy.deepcopy(self.original)
+        except Exception as error:
+            raise ValueError(f"the model cannot be copied ({error}); give a function that makes it instead") from error
+
+    def init(self, noise: Noise) -> State:
+        return State.of(self.original) if isinstance(self.original, nn.Module) else seeded_state(self._construct, noise)
+
+    @cached_property
+    def prunable(self) -> Mapping[str, tuple[int, ...]]:
+        return prunable_weights(self.model(), self.include, self.exclude)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        state = self.init(Noise(0))
+        functions = [getattr(f, "__qualname__", type(f).__qualname__) if f else "" for f in (self.given_loss, self.given_metric)]
+        return key_of(
+            "custom task",
+            init=state.digest(),
+            data=[examples.fingerprint() for examples in self.splits.values()],
+            functions=functions,
+            batch_size=self.batch_size,
+            prunable=list(self.prunable),
+        )
+
+    @cached_property
+    def macs(self) -> Mapping[str, int]:
+        batch = self.splits["train"].take(torch.zeros(1, dtype=torch.long), Noise(0))
+        return macs_per_weight(self.model(), lambda model: self.loss(model, batch))
+
+    # -- the data -----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def num_examples(self) -> int:
+        return self.splits["train"].count
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.num_examples // self.batch_size)
+
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
+        fold = noise.fold("epoch", epoch)
+        order = torch.randperm(self.num_examples, generator=fold.generator())
+        return Plan({"order": order, "device": torch.empty(0, device=device), "draws": torch.tensor(fold.integer())})
+
+    def batch(self, plan: Plan, step: int) -> Batch:
+        rows = plan.tables["order"][step * self.batch_size : (step + 1) * self.batch_size]
+        noise = Noise(int(plan.tables["draws"])).fold("batch", step)
+        return moved(self.splits["train"].take(rows, noise), plan.tables["device"].device)
+
+    # -- the loss -----------------------------------------------------------------------------------------------------------------
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        if self.given_loss is not None and first_parameter(self.given_loss) == "model":
+            return self.given_loss(model, batch)
+        inputs, targets = pair(batch)
+        outputs = outputs_of(model, inputs)
+        if self.given_loss is not None:
+            return self.given_loss(outputs, targets)
+        return F.mse_loss(outputs, targets) if targets.is_floating_point() else F.cross_entropy(outputs, targets)
+
+    @property
+    def metric(self) -> str:
+        """The metric that counts."""
+        return next(iter(self._metrics_of_a_batch))
+
+    @cached_property
+    def _metrics_of_a_batch(self) -> dict[str, float]:
+        examples = self.splits["test"]
+        with torch.no_grad():
+            return self._measure(self.model().eval(), [examples.take(torch.arange(min(2, examples.count)), Noise(0))])
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
+        model.eval()
+        device = next(model.parameters()).device
+        return self._measure(model, [moved(batch, device) for batch in self.splits[split].in_order()])
+
+    def _measure(self, model: nn.Module, batches: list[Batch]) -> dict[str, float]:
+        if self.given_metric is not None and first_parameter(self.given_metric) != "model":
+            return as_metrics(self.given_metric(*joined(model, batches)), "metric")
+        if self.given_metric is None and self.given_loss is None:
+            outputs, targets = joined(model, batches)
+            if not targets.is_floating_point():
+                return classification_metrics(outputs, targets)
+        function, called = (self.loss, "loss") if self.given_metric is None else (self.given_metric, "metric")
+        sizes = [num_examples(batch) for batch in batches]
+        found = [as_metrics(function(model, batch), called) for batch in batches]
+        return {key: sum(size * one[key] for size, one in zip(sizes, found, strict=True)) / sum(sizes) for key in found[0]}
+
+    # -- before anything is trained -----------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """One batch through everything, so that what does not fit is said at once and in a sentence."""
+        _ = self.prunable
+        model = self.model()
+        examples = self.splits["train"]
+        batch = examples.take(torch.arange(min(2, examples.count)), Noise(0))
+        try:
+            loss = self.loss(model.eval(), batch)
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            self._check_labels(model, batch)
+            raise ValueError(f"the model and the loss cannot take a batch of the training data: {str(error).splitlines()[0]}") from error
+        if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:
+            raise ValueError("the loss must be one number that depends on the model's parameters, such as a mean over the batch")
+        if not math.isfinite(loss.item()):
+            raise ValueError(f"the loss of the untrained model is {loss.item()}")
+        self._check_labels(model, batch)
+        try:
+            _ = self._metrics_of_a_batch
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"the metric cannot take a batch of the test data: {str(error).splitlines()[0]}") from error
+
+    def _check_labels(self, model: nn.Module, batch: Batch) -> None:
+        """Where cross-entropy is ours, all labels that are at hand must be classes of the model."""
+        if self.given_loss is not None or not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            return
+        with torch.no_grad():
+            outputs = outputs_of(model.eval(), batch[0])
+        for what, examples in self.splits.items():
+            labels = examples.labels()
+            if labels is None or labels.is_floating_point() or outputs.ndim < 2:
+                continue
+            low, high, classes = int(labels.min()), int(labels.max()), outputs.shape[1]
+            if low < 0 or high >= classes:
+                raise ValueError(
+                    f"labels of the {what} data go from {low} to {high}, but the model has {classes} outputs: 0 to {classes - 1}"
+                )
+
+
+def pair(batch: Batch) -> tuple[Any, Tensor]:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2 or not isinstance(batch[1], Tensor):
+        raise ValueError("a batch is no pair of inputs and targets: give a loss(model, batch) that takes it as it is")
+    return batch[0], batch[1]
+
+
+def outputs_of(model: nn.Module, inputs: Any) -> Any:
+    """model(x), model(*xs) or model(**xs)."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+
+
+def joined(model: nn.Module, batches: list[Batch]) -> tuple[Tensor, Tensor]:
+    """All outputs and targets, each as one tensor on the CPU."""
+    pairs = [pair(batch) for batch in batches]
+    return torch.cat([outputs_of(model, inputs).cpu() for inputs, _ in pairs]), torch.cat([targets.cpu() for _, targets in pairs])
+
+
+def as_metrics(value: Any, called: str) -> dict[str, float]:
+    return {str(key): float(item) for key, item in value.items()} if isinstance(value, Mapping) else {called: float(value)}
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch)

@@ -1,0 +1,85 @@
+"""CIFAR-10 and CIFAR-100: 32×32 colour images, as python pickles in a folder or in the archive as downloaded."""
+
+from __future__ import annotations
+
+import tarfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from swamp.tasks.datasets.image_set import ImageSet
+from swamp.tasks.datasets.official import Official
+from swamp.tasks.datasets.pickles import load_arrays
+
+TRAIN_10 = [f"data_batch_{index}" for index in range(1, 6)]
+CIFAR10 = Official(
+    title="CIFAR-10 (python version)",
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+    folders=("cifar-10-batches-py",),
+    contents="data_batch_1 to data_batch_5 and test_batch",
+    marker="data_batch_1",
+    archive="cifar-10-python.tar.gz",
+)
+CIFAR100 = Official(
+    title="CIFAR-100 (python version)",
+    url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+    folders=("cifar-100-python",),
+    contents="train, test and meta",
+    marker="meta",
+    archive="cifar-100-python.tar.gz",
+)
+
+
+def read_cifar10(data: str) -> ImageSet:
+    splits = _read(CIFAR10, data, {"train": TRAIN_10, "test": ["test_batch"]}, b"labels")
+    return ImageSet(splits, mean=(125.31, 122.95, 113.87), std=(62.99, 62.09, 66.70), num_classes=10)
+
+
+def read_cifar100(data: str) -> ImageSet:
+    splits = _read(CIFAR100, data, {"train": ["train"], "test": ["test"]}, b"fine_labels")
+    return ImageSet(splits, mean=(129.30, 124.07, 112.43), std=(68.17, 65.39, 70.42), num_classes=100)
+
+
+def _read(official: Official, data: str, files: dict[str, Sequence[str]], labels: bytes) -> dict[str, tuple[Tensor, Tensor]]:
+    place = official.find(data)
+    raw = _contents(official, place, [name for names in files.values() for name in names])
+    return {split: _join([_batch(official, place / name, raw[name], labels) for name in names]) for split, names in files.items()}
+
+
+def _contents(official: Official, place: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """Files by name, from the folder or from inside the archive: nothing is unpacked to disk."""
+    if place.is_dir():
+        return {name: official.read(place / name) for name in names}
+    found = {}
+    try:
+        with tarfile.open(place) as tar:
+            for member in tar:  # in the archive's own order: to go back would mean to unpack it again
+                folder, _, name = member.name.removeprefix("./").partition("/")
+                if folder == official.folders[0] and name in names and (file := tar.extractfile(member)):
+                    found[name] = file.read()
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise official.damaged(place, error) from None
+    if missing := [name for name in names if name not in found]:
+        raise official.damaged(place, f"it holds no {official.folders[0]}/{missing[0]}")
+    return found
+
+
+def _batch(official: Official, place: Path, raw: bytes, labels: bytes) -> tuple[Tensor, Tensor]:
+    official.check(place, raw)
+    try:
+        found = load_arrays(raw)
+        images = torch.from_numpy(found[b"data"].copy()).view(-1, 3, 32, 32)
+        numbers = torch.tensor(found[labels], dtype=torch.long)
+    except (ValueError, KeyError, AttributeError, RuntimeError, TypeError) as error:
+        raise official.damaged(place, error) from None
+    if len(images) != len(numbers):
+        raise official.damaged(place, f"{len(images)} images but {len(numbers)} labels")
+    return images, numbers
+
+
+def _join(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    images, labels = zip(*parts, strict=True)
+    return torch.cat(images), torch.cat(labels)

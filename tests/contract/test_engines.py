@@ -1,0 +1,34 @@
+"""One contract over every engine: they leave the same files with the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from swamp.runs.config import Config, engine_modules
+from swamp.runs.runner import iterate
+from tests.conftest import contents
+
+Make = Callable[..., Config]
+
+
+@pytest.mark.parametrize("method", ["imp", "swamp"])
+def test_engines_agree_bit_for_bit(quick: Make, tmp_path: Path, method: str) -> None:
+    names = sorted(engine_modules())
+    assert {"processes", "sequential"} <= set(names)
+    results = {}
+    for name in names:
+        list(iterate(quick(method=method, engine=name, checkpoint_seconds=0.0), tmp_path / name))
+        results[name] = contents(tmp_path / name)
+        assert not (tmp_path / name / "work").exists()
+    for name in names:
+        assert results[name] == results["sequential"], name
+
+
+def test_the_number_of_workers_changes_nothing(quick: Make, tmp_path: Path) -> None:
+    for workers in (1, 3):
+        config = quick(engine="processes", engines__processes__workers=workers, methods__swamp__particles=3, pruning__cycles=1)
+        list(iterate(config, tmp_path / str(workers)))
+    assert contents(tmp_path / "1") == contents(tmp_path / "3")

@@ -1,0 +1,135 @@
+"""One contract over every method, found by discovery."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from swamp.core.pruning import count
+from swamp.engines.engine import Progress
+from swamp.methods import methods, presets
+from swamp.runs.config import Config
+from swamp.runs.runner import Result, iterate
+from swamp.runs.store import Store
+from tests.conftest import contents
+
+Make = Callable[..., Config]
+NAMES = [*methods(), *presets()]
+
+
+class Watcher:
+    """A listener that remembers what was trained."""
+
+    def __init__(self) -> None:
+        self.trained = 0
+
+    def planned(self, num_epochs: int) -> None: ...
+
+    def epoch(self, progress: Progress) -> None:
+        self.trained += progress.trained
+
+    def row(self, result: Result) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path, list[Result]]:
+    """A small run of each method."""
+    from tests.conftest import QUICK, build_config
+
+    settings: dict[str, Any] = {**QUICK, "method": request.param}
+    if request.param == "swamp-plus":
+        settings |= {"pruning.prune_fraction": 0.7}  # so that four particles come up within two cycles
+        settings.pop("methods.swamp.particles")
+    config = build_config("digits", settings)
+    directory = tmp_path_factory.mktemp(request.param) / "run"
+    return config, directory, list(iterate(config, directory))
+
+
+Finished = tuple[Config, Path, list[Result]]
+
+
+def test_rows_are_sparse_where_their_masks_say(finished: Finished) -> None:
+    _, directory, rows = finished
+    store = Store(directory)
+    assert len(rows) == 3
+    for row in rows:
+        mask = store.load_mask(row.mask)
+        assert mask is not None
+        assert (mask.num_survivors, mask.num_weights) == (row.num_survivors, row.num_prunable)
+        for key in {row.solution, *row.particles}:
+            state = store.load_state(key)
+            for name, layer in mask.layers.items():
+                assert not state.parameters[name][~layer].any(), f"{name} is not zero off the mask"
+                assert state.parameters[name].any()
+
+
+def test_exact_methods_keep_exactly_as_many_as_the_cycle_asks(finished: Finished) -> None:
+    config, _, rows = finished
+    if not config.method_module.exact:
+        pytest.skip("the method does not promise exact counts")
+    assert [row.num_survivors for row in rows] == [count(row.num_prunable, config.pruning.density(row.cycle)) for row in rows]
+
+
+def test_nested_methods_never_revive(finished: Finished) -> None:
+    config, directory, rows = finished
+    if not config.method_module.nested:
+        pytest.skip("the method does not promise nested masks")
+    masks = [Store(directory).load_mask(row.mask) for row in rows]
+    for before, after in pairwise(masks):
+        assert before is not None
+        assert after is not None
+        assert before.contains(after)
+        assert not after.contains(before)
+
+
+def test_the_same_configuration_gives_the_same_bytes(finished: Finished, tmp_path: Path) -> None:
+    config, directory, _ = finished
+    torch.manual_seed(99)  # the caller's random numbers have no say
+    list(iterate(config, tmp_path / "again"))
+    assert contents(tmp_path / "again") == contents(directory)
+
+
+def test_replay_recomputes_nothing(finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every object there but none of the rest, a run finds all it needs."""
+    config, directory, rows = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(directory, copy, symlinks=True)
+    for name in ("manifest.json", "results.json", "metrics.jsonl"):
+        (copy / name).unlink()
+    writes: list[str] = []
+    monkeypatch.setattr(Store, "_write", lambda self, name, data: writes.append(name))
+    watcher = Watcher()
+    assert list(iterate(config, copy, listener=watcher)) == rows
+    assert watcher.trained == 0
+    assert writes == []
+    monkeypatch.undo()
+    assert contents(copy) == contents(directory)
+
+
+def test_stopped_after_any_row_then_resumed_gives_the_same_bytes(finished: Finished, tmp_path: Path) -> None:
+    config, directory, rows = finished
+    for stop in range(len(rows)):
+        partial = iterate(config, tmp_path / "run")
+        for _ in range(stop + 1):
+            next(partial)
+        partial.close()  # what an exception in the caller's loop does
+    list(iterate(config, tmp_path / "run"))
+    assert contents(tmp_path / "run") == contents(directory)
+
+
+def test_a_method_describes_itself(finished: Finished) -> None:
+    module = finished[0].method_module
+    assert module.summary.endswith(".")
+    assert module.paper
+    assert module.cost
+    assert module.__doc__
+    assert module.needs in ("all", "averages", "last")
+    assert module.name in methods()

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+from swamp.core.cost import masked_macs
+from swamp.methods import imp
+from swamp.runs.config import Config
+from swamp.runs.plan import make_plan
+from swamp.runs.runner import Result, iterate, open_task, open_workshop, read_config, read_results
+from swamp.runs.store import Store
+from tests.conftest import contents
+from tests.contract.test_methods import Watcher
+
+Make = Callable[..., Config]
+
+
+class Listener(Watcher):
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.conftest import QUICK, build_config
+
+    directory = tmp_path_factory.mktemp("whole") / "run"
+    list(iterate(build_config("digits", QUICK), directory))
+    return directory
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    shutil.copytree(whole, tmp_path / "run", symlinks=True)
+    return tmp_path / "run"
+
+
+def test_the_directory_is_as_documented(whole: Path) -> None:
+    names = {path.name for path in whole.iterdir()}
+    files = {".lock", "run.json", "config.toml", "results.json", "metrics.jsonl", "timing.jsonl", "manifest.json"}
+    assert names == files | {"objects", "cycle-00", "cycle-01", "cycle-02"}
+    header = Store(whole).header()
+    assert header is not None
+    assert set(header) == {"config", "config_hash", "format_version", "seed", "task", "versions"}
+    for cycle in range(3):
+        found = {path.name for path in (whole / f"cycle-{cycle:02d}").iterdir()}
+        assert found == {"mask.safetensors", "average.safetensors", "particle-0.safetensors", "particle-1.safetensors"}
+    lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert [line["training"] for line in lines[:3]] == ["ticket", "cycle 0, particle 0", "cycle 0, particle 0"]
+    assert len(lines) == 1 + 3 * 2 * 2
+    assert all(json.loads(line)["seconds"] >= 0 for line in (whole / "timing.jsonl").read_text().splitlines())
+
+
+def test_array_files_hold_one_metadata_key_and_nothing_of_their_making(whole: Path) -> None:
+    for path in whole.rglob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            (text,) = file.metadata().values()
+        assert not any(word in text for word in (str(whole), "sequential", "time", "host"))
+
+
+def test_results_are_what_the_objects_say(whole: Path) -> None:
+    rows, config, store = read_results(whole), read_config(whole), Store(whole)
+    workshop = open_workshop(config, open_task(config), store)
+    total = 0.0
+    for row in rows:
+        mask = store.load_mask(row.mask)
+        assert mask is not None
+        assert row.sparsity == 1 - row.num_survivors / row.num_prunable
+        assert row.macs == masked_macs(workshop.task.macs, mask)
+        total += 2 * row.macs
+        assert row.cost == pytest.approx(total)
+        for key, metrics in [(row.solution, row.metrics), *zip(row.particles, row.members, strict=True)]:
+            model = workshop.task.model()
+            store.load_state(key).into(model)
+            assert workshop.task.evaluate(model, "test") == metrics
+    # ticket: 1 dense epoch; cycles: 2 epochs of 2 particles
+    assert rows[-1].training_macs == pytest.approx(3 * 497 * (867_104 + 2 * total))
+
+
+def test_a_finished_run_says_so_and_is_left_alone(copy: Path) -> None:
+    before = contents(copy)
+    listener = Listener()
+    assert list(iterate(read_config(copy), copy, listener=listener)) == read_results(copy)
+    assert listener.said == [f"{copy} is finished; nothing to do"]
+    assert listener.trained == 0
+    assert contents(copy) == before
+
+
+def test_another_configuration_is_refused_with_the_differing_keys(copy: Path, quick: Make) -> None:
+    before = contents(copy)
+    with pytest.raises(ValueError, match=r"cycle\.epochs \(2 there, 3 here\), seed \(0 there, 1 here\)"):
+        list(iterate(quick(seed=1, cycle__epochs=3), copy))
+    assert contents(copy) == before
+    list(iterate(quick(engine="processes", keep="last", notes="hello"), copy))  # none of these decide numbers
+
+
+@pytest.mark.parametrize("victim", ["particle", "average", "mask", "evaluation", "results.json", "metrics.jsonl", "manifest.json", "link"])
+@pytest.mark.parametrize("how", ["truncated", "altered", "missing"])
+def test_damage_to_a_finished_run_is_named_and_repaired(whole: Path, copy: Path, victim: str, how: str) -> None:
+    row = read_results(copy)[1]
+    records = {path for path in (copy / "objects").glob("*.json") if '"nll"' in path.read_text()}
+    path = {
+        "particle": copy / "objects" / f"{row.particles[0]}.safetensors",
+        "average": copy / "objects" / f"{row.solution}.safetensors",
+        "mask": copy / "objects" / f"{row.mask}.safetensors",
+        "evaluation": sorted(records)[0],
+        "link": copy / "cycle-01" / "average.safetensors",
+    }.get(victim, copy / victim)
+    data = path.read_bytes()
+    path.unlink()
+    if how == "truncated":
+        path.write_bytes(data[: len(data) // 2])
+    elif how == "altered":
+        path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    listener = Listener()
+    list(iterate(read_config(copy), copy, listener=listener))
+    if (victim, how) != ("manifest.json", "missing"):
+        assert any(path.name in text for text in listener.said)
+    assert contents(copy) == contents(whole)
+    if victim != "particle":
+        assert listener.trained == 0  # what is sound is used
+    else:
+        assert listener.trained == 2
+
+
+def test_damage_below_a_damaged_row_is_recomputed_even_if_it_was_dropped(quick: Make, tmp_path: Path) -> None:
+    """keep = last drops what a lost average is made of; it is made again from the start."""
+    config = quick(keep="last")
+    rows = list(iterate(config, tmp_path / "run"))
+    before = contents(tmp_path / "run")
+    assert {path.stem for path in (tmp_path / "run" / "objects").glob("*.safetensors")} >= {rows[-1].solution}
+    (tmp_path / "run" / "objects" / f"{rows[-1].solution}.safetensors").unlink()
+    list(iterate(config, tmp_path / "run"))
+    assert contents(tmp_path / "run") == before
+    (tmp_path / "run" / "objects" / f"{rows[1].mask}.safetensors").unlink()  # pruned from an average that is gone too
+    list(iterate(config, tmp_path / "run"))
+    assert contents(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize(("keep", "states"), [("all", 3 * 3), ("averages", 3), ("last", 1)])
+def test_keep(quick: Make, tmp_path: Path, whole: Path, keep: str, states: int) -> None:
+    rows = list(iterate(quick(keep=keep), tmp_path / "run"))
+    assert rows == read_results(whole)
+    weights = [path for path in (tmp_path / "run" / "objects").glob("*.safetensors") if path.stat().st_size > 100_000]
+    assert len(weights) == states + 2  # init and ticket
+    links = sorted(str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").glob("cycle-*/*") if "mask" not in p.name)
+    assert len(links) == states
+    assert all((tmp_path / "run" / link).exists() for link in links)
+    assert "cycle-02/average.safetensors" in links
+
+
+def test_weights_are_dropped_only_when_the_next_mask_is_durable(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Store.drop
+
+    def drop(self: Store, key: str) -> None:
+        rows = read_results(self.root)
+        owner = next(row for row in rows if key in (*row.particles, row.solution))
+        if owner.cycle < 2:
+            following = [self.load_mask(path.stem) for path in self.objects.glob("*.safetensors") if path.stat().st_size < 50_000]
+            assert any(mask and mask.num_survivors < owner.num_survivors for mask in following)
+        real(self, key)
+
+    monkeypatch.setattr(Store, "drop", drop)
+    list(iterate(quick(keep="last"), tmp_path / "run"))
+
+
+def test_a_method_that_needs_more_says_so_at_the_start(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imp, "needs", "averages")
+    with pytest.raises(ValueError, match="method 'imp' needs keep = 'averages' or more, not 'last'"):
+        list(iterate(quick(method="imp", keep="last"), tmp_path / "run"))
+    list(iterate(quick(method="imp", keep="averages", pruning__cycles=0), tmp_path / "run"))
+
+
+def test_runs_share_through_a_cache(quick: Make, tmp_path: Path) -> None:
+    watchers = [Watcher(), Watcher(), Watcher()]
+    list(iterate(quick(pruning__cycles=1), tmp_path / "a", tmp_path / "cache", watchers[0]))
+    list(iterate(quick(pruning__cycles=1), tmp_path / "b", tmp_path / "cache", watchers[1]))
+    list(iterate(quick(pruning__cycles=1, method="imp"), tmp_path / "c", tmp_path / "cache", watchers[2]))
+    assert [watcher.trained for watcher in watchers] == [1 + 2 * 2 * 2, 0, 2 * 2]  # IMP takes the ticket
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    list(iterate(quick(pruning__cycles=1, method="imp"), tmp_path / "d"))
+    assert contents(tmp_path / "c") == contents(tmp_path / "d")
+
+
+def test_foreign_directories_are_not_touched(quick: Make, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(ValueError, match=r"is not empty and holds no run \(thesis.tex"):
+        list(iterate(quick(), tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.tex"]
+
+
+def test_a_plan_foresees_the_run(quick: Make, whole: Path) -> None:
+    config, rows = read_config(whole), read_results(whole)
+    plan = make_plan(config, open_workshop(config, open_task(config), Store(whole)))
+    assert [row.mask.num_survivors for row, _ in plan.rows] == [row.num_survivors for row in rows]
+    assert [len(jobs) for _, jobs in plan.rows] == [2, 2, 2]
+    assert plan.num_epochs == 1 + 3 * 2 * 2
+    assert plan.forward_macs[0] == rows[0].cost
+    assert plan.training_macs[0] == rows[0].training_macs
+    assert max(plan.rows[1][0].mask.densities.values()) == pytest.approx(0.5, abs=0.02)
+
+
+def test_results_survive_a_round_trip(whole: Path) -> None:
+    assert all(isinstance(row, Result) for row in read_results(whole))
+    assert read_results(whole.parent) == []
+    (whole.parent / "results.json").write_text("[{}]")
+    with pytest.raises(ValueError, match="is damaged"):
+        read_results(whole.parent)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.runs import store as store_module
+from swamp.runs.files import Damaged, encode_json
+from swamp.runs.store import Dropped, Locked, Store, runs_in
+from swamp.training.train import Checkpoint
+
+STATE = State({"b.weight": torch.ones(2, 2), "a.weight": torch.zeros(3)}, {"bn.num_batches_tracked": torch.tensor(5)})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "run")
+
+
+def test_solutions_come_back(store: Store) -> None:
+    assert store.solution("key") is None
+    saved = store.save_solution("key", STATE, [{"epoch": 0, "loss": 0.5}])
+    for solution in (saved, store.solution("key"), pickle.loads(pickle.dumps(store)).solution("key")):
+        assert solution is not None
+        assert solution.history == ({"epoch": 0, "loss": 0.5},)
+        loaded = solution.load()
+        assert loaded.digest() == STATE.digest()
+        assert set(loaded.buffers) == {"bn.num_batches_tracked"}
+
+
+def test_masks_keep_their_order(store: Store) -> None:
+    mask = Mask({"z": torch.tensor([True, False]), "a": torch.tensor([[True], [True]])})
+    store.save_mask(mask)
+    loaded = store.load_mask(mask.digest)
+    assert loaded is not None
+    assert list(loaded.layers) == ["z", "a"]
+    assert loaded.digest == mask.digest
+    assert store.load_mask("other") is None
+
+
+def test_dropping_keeps_the_record_and_forgetting_does_not(store: Store) -> None:
+    store.save_solution("key", STATE, ())
+    store.drop("key")
+    store.drop("key")
+    solution = store.solution("key")
+    assert solution is not None
+    with pytest.raises(Dropped):
+        solution.load()
+    store.forget("key")
+    assert store.solution("key") is None
+
+
+def test_weights_that_vanished_are_not_taken_for_dropped(store: Store) -> None:
+    store.save_solution("key", STATE, ())
+    (store.objects / "key.safetensors").unlink()
+    assert store.solution("key") is None
+
+
+def test_a_damaged_checkpoint_is_as_good_as_none(store: Store) -> None:
+    checkpoint = Checkpoint({"parameter/w": torch.ones(3)}, 2, 1, [{"epoch": 1, "loss": 0.25}])
+    store.write_checkpoint("key", checkpoint)
+    found = store.read_checkpoint("key")
+    assert found is not None
+    assert (found.epoch, found.num_averaged, found.history) == (2, 1, checkpoint.history)
+    (path,) = store.work.glob("*.checkpoint")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert store.read_checkpoint("key") is None
+    store.remove_checkpoint("key")
+    store.remove_checkpoint("key")
+
+
+def test_damaged_objects_are_put_aside_and_named(store: Store) -> None:
+    store.save_solution("good", STATE, ())
+    store.save_solution("bad", STATE, ())
+    store.write_value("worse", {"x": 1})
+    (store.objects / "bad.safetensors").write_bytes(b"garbage")
+    text = (store.objects / "worse.json").read_text()
+    (store.objects / "worse.json").write_text(text.replace('"x": 1', '"x": 2'))
+    (store.objects / "stray.txt").write_text("?")
+    with pytest.raises(Damaged, match=r"bad\.safetensors is damaged"):
+        store.load_state("bad")
+    assert [path.name for path in store.put_aside_damaged()] == ["bad.safetensors", "stray.txt", "worse.json"]
+    assert store.solution("good") is not None
+    assert store.solution("bad") is None
+    assert store.read_value("worse") is None
+
+
+def test_the_cache_is_read_checked_and_never_needed_afterwards(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    Store(tmp_path / "one", cache).save_solution("key", STATE, ())
+    Store(tmp_path / "one", cache).drop("key")  # its own copy only
+    other = Store(tmp_path / "two", cache)
+    assert other.solution("key") is not None
+    assert Store(tmp_path / "two").load_state("key").digest() == STATE.digest()
+    (cache / "objects" / "key.safetensors").write_bytes(b"garbage")
+    assert Store(tmp_path / "three", cache).solution("key") is None
+
+
+def test_one_process_at_a_time(store: Store) -> None:
+    code = f"from pathlib import Path; from swamp.runs.store import Store\nwith Store(Path({str(store.root)!r})).locked(): print('in')"
+    with store.locked():
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert "Locked" in other.stderr
+        assert "in use by another process" in other.stderr
+        with pytest.raises(Locked), store.locked():
+            pass
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "in\n"
+
+
+def test_newer_formats_are_refused_and_older_ones_migrated(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store.header() is None
+    store.write_header({"seed": 3})
+    assert store.header() == {"seed": 3, "format_version": store_module.FORMAT_VERSION}
+    monkeypatch.setattr(store_module, "FORMAT_VERSION", 3)
+
+    def to_2(header: dict[str, Any]) -> dict[str, Any]:
+        return {**header, "seed": header["seed"] + 10, "format_version": 2}
+
+    def to_3(header: dict[str, Any]) -> dict[str, Any]:
+        return {**header, "seed": header["seed"] * 2, "format_version": 3}
+
+    monkeypatch.setattr(store_module, "MIGRATIONS", {1: to_2, 2: to_3})
+    assert store.header() == {"seed": 26, "format_version": 3}
+    (store.root / "run.json").write_bytes(encode_json({"seed": 3, "format_version": 4}))
+    with pytest.raises(ValueError, match="newer swamp"):
+        store.header()
+
+
+def test_links_follow_what_is_kept(store: Store) -> None:
+    store.save_solution("one", STATE, ())
+    store.link_row(3, {"average": "one", "particle-0": "gone"})
+    assert [p.name for p in sorted((store.root / "cycle-03").iterdir())] == ["average.safetensors"]
+    assert (store.root / "cycle-03" / "average.safetensors").read_bytes() == (store.objects / "one.safetensors").read_bytes()
+    store.drop("one")
+    store.link_row(3, {"average": "one"})
+    assert list((store.root / "cycle-03").iterdir()) == []
+
+
+def test_groups(tmp_path: Path) -> None:
+    for name in ("seed-0", "seed-10", "seed-2"):
+        Store(tmp_path / name).write_header({})
+    assert [path.name for path in runs_in(tmp_path)] == ["seed-0", "seed-2", "seed-10"]
+    assert runs_in(tmp_path / "seed-2") == [tmp_path / "seed-2"]
+    with pytest.raises(ValueError, match="does not exist"):
+        runs_in(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="holds no run"):
+        runs_in(tmp_path / "empty")

@@ -1,0 +1,244 @@
+"""The real command line, as its user would use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import swamp
+from swamp.cli import main
+from tests.conftest import QUICK, contents
+from tests.test_kill import children
+
+FLAGS = [f"--{name}={value}" for name, value in QUICK.items()]
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "swamp", *map(str, arguments)], capture_output=True, text=True)
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    """A command in this process: its status, standard output and standard error."""
+    status = 0
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds of SWAMP and one of IMP, made by the command line."""
+    directory = tmp_path_factory.mktemp("runs")
+    main(["run", *FLAGS, "--seeds", "0,1", "--out", str(directory / "swamp"), "--cache", str(directory / "cache")])
+    main(["run", *FLAGS, "--method", "imp", "--out", str(directory / "imp"), "--cache", str(directory / "cache")])
+    return directory
+
+
+def test_version_and_help_without_torch() -> None:
+    code = "import sys; from swamp.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+    assert run("--version").stdout.strip() == swamp.__version__
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "show", "compare", "methods", "recipes"])
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(capsys, command, "--help")
+    assert status == 0
+    assert len(out.split()) > 15
+
+
+def test_the_main_job_end_to_end(tmp_path: Path) -> None:
+    done = run("run", *FLAGS, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert "cycle 2: sparsity % 75.00, accuracy % " in done.stderr
+    assert re.search(r"^ +2 +75\.00 ", done.stdout, re.MULTILINE)
+    assert "\x1b" not in done.stdout + done.stderr
+    again = run("run", *FLAGS, "--out", tmp_path / "run")
+    assert again.returncode == 0
+    assert "is finished; nothing to do" in again.stderr
+    other = run("run", *FLAGS, "--cycle.epochs=3", "--out", tmp_path / "run")
+    assert other.returncode == 2
+    assert "cycle.epochs (2 there, 3 here)" in other.stderr
+
+
+def test_groups_resume_show_and_compare(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert sorted(path.name for path in (finished / "swamp").iterdir()) == ["seed-0", "seed-1"]
+    status, out, err = call(capsys, "resume", finished / "swamp")
+    assert status == 0
+    assert err.count("is finished") == 2
+    status, out, _ = call(capsys, "show", finished / "swamp")
+    assert out.count(": finished") == 2
+    status, out, _ = call(capsys, "compare", finished / "imp", finished / "swamp", "--plot", tmp_path / "plots" / "error.svg")
+    assert status == 0
+    assert "imp accuracy %" in out
+    assert "swamp accuracy % (n=2)" in out
+    assert "±" in out
+    assert "its particles' accuracy %" in out
+    row = json.loads((finished / "imp" / "results.json").read_text())[2]
+    (line,) = [line for line in out.splitlines() if line.strip().startswith("75.00")]
+    assert f"{100 * row['metrics']['accuracy']:.2f}" in line
+    assert f"{row['metrics']['nll']:.4f}" in line
+    picture = (tmp_path / "plots" / "error.svg").read_text()
+    assert "<svg" in picture
+
+
+def test_python_finds_the_same(finished: Path) -> None:
+    loaded = swamp.load(finished / "imp", cycle=2)
+    assert loaded.mask.density == pytest.approx(0.25)
+    assert loaded.row.cycle == 2
+    weights = dict(loaded.model.named_parameters())
+    assert sum(int((weights[name] != 0).sum()) for name in loaded.mask.layers) == loaded.mask.num_survivors == loaded.row.num_survivors
+    assert swamp.load(finished / "imp").row.cycle == 2
+    particle = swamp.load(finished / "swamp" / "seed-0", cycle=1, particle=1)
+    assert particle.row.members
+    for arguments, message in [({"cycle": 9}, "has no cycle 9; it has 0, 1, 2"), ({"cycle": 0, "particle": 5}, "has 0 particles")]:
+        with pytest.raises(ValueError, match=message):
+            swamp.load(finished / "imp", **arguments)
+    assert [row.cycle for row in swamp.Run(finished / "imp")] == [0, 1, 2]
+
+
+def test_lists_are_plain_and_whole_where_nobody_watches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status, out, _ = call(capsys, "methods")
+    assert status == 0
+    assert {"imp", "imp-lr", "imp-original", "swamp", "swamp-plus"} <= {line.split()[0] for line in out.splitlines()[2:]}
+    assert "Sparse weight averaging with multiple particles for iterative magnitude pruning" in out
+    status, out, _ = call(capsys, "recipes")
+    assert "digits" in out
+    status, out, _ = call(capsys, "recipes", "digits")
+    assert out.startswith("# scikit-learn's")
+    (tmp_path / "copy.toml").write_text(out)
+    status, again, _ = call(capsys, "recipes", tmp_path / "copy.toml")
+    assert again.replace('"copy"', '"digits"') == out
+
+
+def test_a_dry_run_shows_everything_and_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status, out, _ = call(capsys, "run", *FLAGS, "--dry-run", "--out", tmp_path / "run")
+    assert status == 0
+    for text in ("stem.weight", "16×1×3×3", "102,288 of 103,642", "75.00", "trainings", "MB", "time"):
+        assert text in out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "digit"], "did you mean 'digits'"),
+        (["run", "missing.toml"], "no such file"),
+        (["run", "--cycle.epoch", "3"], "did you mean 'cycle.epochs'"),
+        (["run", "--cycle.epochs", "3.7"], "cycle.epochs = 3.7: expected an integer"),
+        (["run", "--cycle.epochs"], "--cycle.epochs needs a value"),
+        (["run", "--nonsense"], "unknown setting --nonsense"),
+        (["run", "--pruning.prune_fraction", "1.5"], "expected a number < 1.0"),
+        (["run", "--method", "swmap"], "did you mean 'swamp'"),
+        (["run", "--seeds", "0,x"], "--seeds 0,x: expected different whole numbers"),
+        (["run", "--seeds", "1,1"], "expected different whole numbers"),
+        (["run", "--seeds", "0,1", "--seed", "3"], "give either --seed or --seeds"),
+        (["run", "digits", "digits"], "one recipe at a time"),
+        (["run", "--device", "cuda:9"], "device = 'cuda:9' is not there"),
+        (["run", "--tasks.image.model", "resnet"], "unknown model 'resnet'"),
+        (["resume", "nowhere"], "nowhere does not exist"),
+        (["show", "nowhere"], "nowhere does not exist"),
+        (["compare"], "at least one run directory"),
+        (["recipes", "digit"], "did you mean 'digits'"),
+        (["rnu"], 'Did you mean "run"'),
+        (["run", "--out"], "requires an argument"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, err = call(capsys, *arguments)
+    assert status == 2
+    assert message in err
+    assert err.startswith("swamp: ")
+    assert len(err.strip().splitlines()) == 1
+    assert out == ""
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_bad_pictures(finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    status, _, err = call(capsys, "compare", finished / "imp", "--plot", tmp_path / "error.gif")
+    assert status == 2
+    assert "ends in .png, .svg, .pdf, not 'error.gif'" in err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    status, _, err = call(capsys, "compare", finished / "imp", "--plot", tmp_path / "error.png")
+    assert status == 2
+    assert "pip install 'swamp[plots]'" in err
+
+
+def test_a_diverging_run_stops_with_its_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    flags = [*FLAGS, "--ticket.learning_rate=0.1", "--cycle.learning_rate=1e30", "--out", str(tmp_path / "run")]
+    for engine in ("sequential", "processes"):
+        status, _, err = call(capsys, "run", *flags, f"--engine={engine}")
+        assert status == 1
+        assert re.search(r"the loss became (nan|inf) at cycle 0, particle 0, epoch \d, step \d+ \(noise 0/cycle/0/particle/0\)", err)
+        assert "Traceback" not in err
+
+
+def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from swamp.runs.store import Store
+
+    with Store(tmp_path / "run").locked():
+        status, _, err = call(capsys, "run", *FLAGS, "--out", tmp_path / "run")
+    assert status == 2
+    assert "in use by another process" in err
+
+
+def test_unwritable_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("x")
+    status, _, err = call(capsys, "run", *FLAGS, "--out", tmp_path / "file" / "run")
+    assert status == 1
+    assert "cannot use" in err
+    assert "Traceback" not in err
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files stands for a disk that is full: the weights do not fit, what is smaller does."""
+    command = [sys.executable, "-m", "swamp", "run", *FLAGS, "--out", str(tmp_path / "run")]
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+    full = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit)
+    assert full.returncode == 1
+    assert "no space left to write" in full.stderr
+    assert "Traceback" not in full.stderr
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert run("run", *FLAGS, "--out", tmp_path / "other").returncode == 0
+    assert contents(tmp_path / "run") == contents(tmp_path / "other")
+
+
+def test_ctrl_c_ends_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "swamp", "run", *FLAGS, "--engine=processes", "--cycle.epochs=50", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (workers := children(process.pid)) or not (tmp_path / "run" / "timing.jsonl").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"Go on with: swamp resume {tmp_path / 'run'}" in err
+    assert "Traceback" not in err
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+def test_untrusted_text_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "[red]odd[.toml").write_text('notes = "[bold]"\n')
+    status, out, _ = call(capsys, "run", tmp_path / "[red]odd[.toml", *FLAGS, "--pruning.cycles=0", "--out", tmp_path / "run")
+    assert status == 0
+    assert "[red]odd[" in out

@@ -1,0 +1,70 @@
+"""The documentation's snippets run, and what it names is there."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import swamp
+from swamp.cli import app, split_arguments
+from swamp.runs.config import build_config
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_python_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert blocks("python")
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), {})
+    assert "25572 of 102288 weights survive" in capsys.readouterr().out
+
+
+def test_toml_snippets_are_recipes(tmp_path: Path) -> None:
+    for block in blocks("toml"):
+        (tmp_path / "mine.toml").write_text(block)
+        config = build_config(str(tmp_path / "mine.toml"))
+        assert config.pruning.cycles == tomllib.loads(block)["pruning"]["cycles"]
+
+
+def test_commands_exist_and_take_the_arguments_shown() -> None:
+    commands = [line.split("#")[0].split() for block in blocks("bash") for line in block.splitlines() if line.startswith("swamp ")]
+    assert commands
+    for _, name, *arguments in commands:
+        _, bound, _ = app.parse_args([name, *arguments], exit_on_error=False, print_error=False)
+        if name == "run":
+            split_arguments(bound.args)
+    named = set(re.findall(r"`swamp (\w+)", README))
+    assert named <= {name for name in app if not name.startswith("-")}
+
+
+def test_make_targets_exist() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"make ([a-z-]+)", README)) <= set(targets)
+
+
+def test_files_named_in_the_documentation_exist() -> None:
+    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        for name in re.findall(r"`((?:src|docs|tests|benchmarks)/[\w/.-]+)`", document.read_text()):
+            assert (ROOT / name).exists(), f"{document.name} names {name}"
+
+
+def test_the_tree_in_the_readme_is_the_tree() -> None:
+    rooms = {path.name for path in (ROOT / "src" / "swamp").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert rooms == set(re.findall(r"^  (\w+)/ ", README, re.MULTILINE))
+
+
+def test_the_public_names_are_documented() -> None:
+    for name in swamp.__all__:
+        if name != "__version__":
+            assert getattr(swamp, name).__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = swamp.nonsense  # type: ignore[attr-defined]

@@ -1,0 +1,62 @@
+"""The house: a room imports only from rooms above it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import swamp
+
+ROOMS = [
+    "version",
+    "core",
+    "tasks",
+    "training",
+    "engines",
+    "methods",
+    "analysis",
+    "runs",
+    "export",
+    "report",
+    "recipes",
+    "terminal",
+    "api",
+    "cli",
+]
+SOURCE = Path(swamp.__file__).parent
+
+
+def imports(path: Path) -> set[str]:
+    """The rooms that a file imports, wherever in it the imports stand."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            modules = [f"swamp.{alias.name}" for alias in node.names] if node.module == "swamp" else [node.module or ""]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {module.split(".")[1] for module in modules if module.startswith("swamp.")}
+    return found
+
+
+def test_rooms_import_only_from_rooms_above() -> None:
+    checked = 0
+    for path in SOURCE.rglob("*.py"):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if room in ("__init__", "__main__"):
+            continue
+        assert room in ROOMS, f"{path} stands in no known room"
+        allowed = set(ROOMS[: ROOMS.index(room) + 1])
+        assert imports(path) <= allowed, f"{path} imports {sorted(imports(path) - allowed)}"
+        checked += 1
+    assert checked > 30
+
+
+def test_analysis_never_imports_methods() -> None:
+    for path in (SOURCE / "analysis").rglob("*.py"):
+        assert "methods" not in imports(path)
+
+
+def test_no_room_for_leftovers() -> None:
+    assert not [path for path in SOURCE.rglob("*.py") if path.stem in ("utils", "common", "helpers", "misc")]

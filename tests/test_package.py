@@ -1,0 +1,35 @@
+"""Wheel and source distribution carry what they must."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    return out
+
+
+def test_wheel(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"swamp/recipes/digits.toml", "swamp/py.typed", "swamp/cli.py"} <= names
+    assert not any(name.startswith("tests") for name in names)
+
+
+def test_sdist(built: Path) -> None:
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        names = {name.split("/", 1)[1] for name in tar.getnames() if "/" in name}
+    assert {"src/swamp/recipes/digits.toml", "LICENSE", "README.md", "tests/conftest.py", "constraints.txt", "Makefile"} <= names
