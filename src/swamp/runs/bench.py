@@ -13,12 +13,11 @@ import torch
 from msgspec import Struct, structs
 from torch import Tensor, nn
 
-from swamp.core.job import Solution
 from swamp.core.noise import Noise
 from swamp.engines.engine import Engine, Progress, Workshop
 from swamp.runs.config import Config, engine_modules, resolve
 from swamp.runs.context import JobMaker
-from swamp.runs.runner import open_workshop
+from swamp.runs.runner import open_task, open_workshop
 from swamp.runs.settings import convert
 from swamp.runs.store import Store
 from swamp.tasks.task import Task, dense_mask
@@ -58,7 +57,7 @@ def variants(config: Config) -> list[Variant]:
 def measure_machine(config: Config) -> Machine:
     config = resolve(config)
     with tempfile.TemporaryDirectory() as folder:
-        workshop = open_workshop(config, Store(Path(folder)))
+        workshop = open_workshop(config, open_task(config), Store(Path(folder)))
         device = workshop.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
         width = 2 if config.precision == "bf16" else 4
@@ -75,25 +74,27 @@ def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: S
     config = resolve(config)
     for name, settings in chosen:
         module = engine_modules()[name]
-        for count in counts:
-            with tempfile.TemporaryDirectory() as folder:
-                store = Store(Path(folder))
-                workshop = open_workshop(structs.replace(config, checkpoint_seconds=1e9), store)
-                engine = module.build(workshop, convert(dict(settings), module.Config, f"engines.{name}"))
-                try:
+        with tempfile.TemporaryDirectory() as folder:
+            store = Store(Path(folder))
+            workshop = open_workshop(structs.replace(config, checkpoint_seconds=1e9), open_task(config), store)
+            store.save_solution("start", workshop.task.init(Noise(config.seed)), ())
+            engine = module.build(workshop, convert(dict(settings), module.Config, f"engines.{name}"))
+            try:
+                for count in counts:
                     if count == 1 or count <= engine.num_parallel:
                         yield _timed(config, machine, name, settings, count, workshop, engine)
-                finally:
-                    engine.close()
+            finally:
+                engine.close()
 
 
 def _timed(
     config: Config, machine: Machine, name: str, settings: Mapping[str, Any], count: int, workshop: Workshop, engine: Engine
 ) -> Timing:
     maker = JobMaker(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), workshop)
-    start = workshop.shelf.save_solution("start", workshop.task.init(Noise(config.seed)), ())
+    start = workshop.shelf.solution("start")
+    assert start is not None
     mask = dense_mask(workshop.task)
-    jobs = [maker.job(Solution(start.key, (), start.load), mask, noise) for noise in maker.noise.split("particle", count)]
+    jobs = [maker.job(start, mask, noise) for noise in maker.noise.fold("bench", count).split("particle", count)]
     times: dict[str, list[float]] = {job.key: [time.perf_counter()] for job in jobs}
 
     def report(progress: Progress) -> None:
