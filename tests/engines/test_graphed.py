@@ -30,8 +30,6 @@ from swamp.training.numerics import seed_model_draws
 from tests.engines.shelf import MemoryShelf
 from tests.training.blobs import Blobs
 
-# the compiler imports deprecated parts of torch
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 NUM_PARTICLES = 3
 
@@ -123,24 +121,26 @@ def started(task: Any, jobs: list[Job]) -> State:
     return jobs[0].mask.apply(task.init(Noise(0).fold("init")))
 
 
-def distance(expected: State, found: State, start: State) -> float:
-    """How far apart two trained networks are, measured by how far training moved."""
-    pairs = [(expected.parameters[name], found.parameters[name], start.parameters[name]) for name in expected.parameters]
+def distance(expected: State, found: State, start: State, but: str = "") -> float:
+    """How far apart two trained networks are, measured by how far training moved; one parameter may be left out."""
+    names = [name for name in expected.parameters if name != but]
+    pairs = [(expected.parameters[name], found.parameters[name], start.parameters[name]) for name in names]
     apart = sum(float((a - b).double().square().sum()) for a, b, _ in pairs)
     moved = sum(float((a - c).double().square().sum()) for a, _, c in pairs)
     return (apart / moved) ** 0.5
 
 
 COMPILE = [False, pytest.param(True, marks=needs_cuda)]
+VARIANTS = [(False, True), (True, False), (True, True)]  # what is compiled, and whether layers use kernels of their own
 
 
-@pytest.mark.parametrize("compiled", COMPILE)
+@pytest.mark.parametrize(("compiled", "kernels"), [(False, False), *(pytest.param(c, k, marks=needs_cuda) for c, k in VARIANTS)])
 @pytest.mark.parametrize("swa", [None, SWA(start=0.4, learning_rate=0.01)])
-def test_float32_weights_are_those_of_sequential(device: torch.device, compiled: bool, swa: SWA | None) -> None:
+def test_float32_weights_are_those_of_sequential(device: torch.device, compiled: bool, kernels: bool, swa: SWA | None) -> None:
     """48 steps; with SWA the result is its mean, with BatchNorm statistics recomputed."""
     task = digits()
     jobs = make_jobs(task, swa=swa)
-    expected, found = both(task, jobs, device, compile=compiled)
+    expected, found = both(task, jobs, device, compile=compiled, kernels=kernels)
     start = started(task, jobs)
     distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
     # a ReLU that rounding turns on or off makes trajectories part; not all of them meet one
@@ -154,16 +154,17 @@ def test_float32_weights_are_those_of_sequential(device: torch.device, compiled:
     assert distance(expected[0], expected[1], start) > 0.5  # what the check above would say of another particle
 
 
-@needs_cuda
-@pytest.mark.parametrize("compiled", [False, True])
-def test_bf16_weights_are_those_of_sequential_to_its_precision(compiled: bool) -> None:
+@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_cuda)])
+def test_bf16_weights_are_those_of_sequential_to_its_precision(device: torch.device, kernels: bool) -> None:
+    """16 steps. On the CPU both round at the same places; on CUDA other kernels round elsewhere, as far apart as bf16 is from float32."""
     task = digits()
-    jobs = make_jobs(task, numerics=Numerics(precision="bf16"))
-    expected, found = both(task, jobs, torch.device("cuda"), compile=compiled)
+    jobs = make_jobs(task, numerics=Numerics(precision="bf16"), schedule=Schedule(epochs=1, learning_rate=0.02))
+    expected, found = both(task, jobs, device, compile=False, kernels=kernels)
     start = started(task, jobs)
     for a, b in zip(expected, found, strict=True):
-        assert distance(a, b, start) < 0.1
+        assert distance(a, b, start) < (0.02 if device.type == "cpu" else 0.5)
         assert all(tensor.dtype == torch.float32 for tensor in b.parameters.values())
+    assert distance(expected[0], expected[1], start) > 0.9
 
 
 @pytest.mark.parametrize("compiled", COMPILE)
@@ -175,7 +176,7 @@ def test_draws_inside_the_model_follow_the_noise(device: torch.device, compiled:
     start = started(task, jobs)
     for a, b in zip(expected, found, strict=True):
         # before BatchNorm a bias has no gradient, and Adam makes whole steps of its rounding errors
-        assert distance(a, b, start) < (1e-3 if name == "sgd" else 0.1)
+        assert distance(a, b, start, but="first.bias") < 5e-3
     assert distance(expected[0], expected[1], start) > 0.1
 
 

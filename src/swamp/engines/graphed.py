@@ -7,6 +7,7 @@ gradient, mask, update) is compiled and captured as one CUDA graph, and particle
 from __future__ import annotations
 
 import logging
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -150,10 +151,13 @@ def _tuned(numerics: Numerics) -> Iterator[None]:
     """Let convolutions choose their algorithms by timing them, where equal bits are not asked for."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = not numerics.deterministic
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
+    with warnings.catch_warnings():
+        # the compiler advises on what is settled here (such as TF32), and imports deprecated parts of its own library
+        warnings.filterwarnings("ignore", module=r"torch\.")
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.benchmark = before
 
 
 build = Graphed
