@@ -130,6 +130,11 @@ def distance(expected: State, found: State, start: State, but: str = "") -> floa
     return (apart / moved) ** 0.5
 
 
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the engine said; a compiler talks too."""
+    return [record.message for record in caplog.records if record.name == "swamp"]
+
+
 COMPILE = [False, pytest.param(True, marks=needs_cuda)]
 VARIANTS = [(False, True), (True, False), (True, True)]  # what is compiled, and whether layers use kernels of their own
 
@@ -244,7 +249,7 @@ def test_short_of_memory_fewer_train_at_a_time(
     task = PlacedBlobs()
     jobs = make_jobs(task)
     expected, found = both(task, jobs, device, compile=False)
-    assert [record.message for record in caplog.records] == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
+    assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
     for a, b in zip(expected, found, strict=True):
         assert distance(a, b, started(task, jobs)) < 1e-3
 
@@ -288,3 +293,24 @@ def test_other_devices_are_refused_in_a_sentence() -> None:
     build = partial(graphed.build, make_workshop(PlacedBlobs(), torch.device("cpu")), graphed.Config())
     with pytest.raises(ValueError, match="engine 'graphed' trains on CUDA devices, not on cpu"):
         build()
+
+
+def test_kernels_that_fail_on_a_card_are_done_without(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failure = type("OutOfResources", (Exception,), {"__module__": "triton.runtime.errors"})
+
+    def fragile(*arguments: Any) -> particle.Particle:
+        if arguments[-1]:
+            raise failure("out of resource: shared memory")
+        return particle.Particle(*arguments)
+
+    monkeypatch.setattr(graphed, "Particle", fragile)
+    task = digits()
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine.fused = True
+    trained(engine, make_jobs(task, schedule=Schedule(epochs=1)))
+    assert engine.graphs
+    assert messages(caplog) == [
+        "engine 'graphed': the kernels of this model's layers do not work on this card (out of resource: shared memory); compiling it"
+    ]

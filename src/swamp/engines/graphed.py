@@ -48,7 +48,7 @@ class Graphed:
         self.particles: list[Particle] = []
         self.shape: tuple[Optimizer, Numerics] | None = None  # of the jobs that the particles are made for
         self.parts: tuple[Parts, Parts] | None = None  # as written, and as fast as can be
-        self.fused = config.kernels and bool(fusable(workshop.task.model()))
+        self.fused = config.kernels and workshop.device.type == "cuda" and bool(fusable(workshop.task.model()))
         self.graphs = workshop.task.resident
         if not self.graphs:
             log.warning("engine 'graphed': the data of this task do not lie on the GPU, so its steps are compiled but not captured")
@@ -99,11 +99,10 @@ class Graphed:
 
     def _make_particles(self, jobs: Sequence[Job]) -> None:
         """As many particles as there are jobs, if there is memory for them and a step can be captured."""
-        assert self.parts is not None
         while self.graphs and len(self.particles) < len(jobs):
-            job, task, device = jobs[len(self.particles)], self.workshop.task, self.workshop.device
+            job = jobs[len(self.particles)]
             try:
-                self.particles.append(Particle(task, job, self.workshop.shelf.load_state(job.start), device, *self.parts, self.fused))
+                self.particles.append(self._make_particle(job))
             except torch.OutOfMemoryError:
                 self.num_parallel = max(len(self.particles), 1)
                 self.graphs = bool(self.particles)
@@ -111,9 +110,23 @@ class Graphed:
                 break
             except RuntimeError as error:  # a step that looks at its own numbers on the host, for example
                 self.graphs = False
-                reason = str(error).strip().splitlines()[0]
-                log.warning(f"engine 'graphed': a step of this task cannot be captured as a CUDA graph ({reason}); jobs run one by one")
+                log.warning(
+                    f"engine 'graphed': a step of this task cannot be captured as a CUDA graph ({_reason(error)}); jobs run one by one"
+                )
                 break
+
+    def _make_particle(self, job: Job) -> Particle:
+        assert self.parts is not None
+        task, device, start = self.workshop.task, self.workshop.device, self.workshop.shelf.load_state(job.start)
+        try:
+            return Particle(task, job, start, device, *self.parts, self.fused)
+        except Exception as error:
+            if not (self.fused and type(error).__module__.startswith("triton")):
+                raise
+            log.warning(f"engine 'graphed': the kernels of this model's layers do not work on this card ({_reason(error)}); compiling it")
+            self.fused, self.shape = False, None
+            self._shape_for(job)
+            return Particle(task, job, start, device, *self.parts, self.fused)
 
     def _train_together(self, jobs: Sequence[Job], report: Report) -> None:
         works = [Apprenticeship(self.workshop, job, place.learner) for job, place in zip(jobs, self.particles, strict=False)]
@@ -139,6 +152,10 @@ class Graphed:
         learner = Learner(self.workshop.task, job.optimizer, job.numerics, self.workshop.device, tuned=True, fused=self.fused)
         learner.parts = self.parts[1]
         train_job(self.workshop, job, report, learner)
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _shape(job: Job) -> tuple[Optimizer, Numerics]:

@@ -8,6 +8,7 @@ gradient is left to the library.
 # mypy: disable-error-code="misc, untyped-decorator, no-untyped-def, arg-type, type-arg"
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -37,6 +38,24 @@ def conv3x3_kernel(
     tl.store(places, total.to(y.dtype.element_ty), mask=(pixels < num_pixels)[:, None])
 
 
+# bytes that a program may have of it, by compute capability: large Ampere, Hopper and Blackwell cards have more than others
+SHARED_MEMORY = {(8, 0): 163 * 1024, (9, 0): 227 * 1024, (10, 0): 227 * 1024}
+LEAST_SHARED_MEMORY = 99 * 1024
+
+
+@cache
+def _tile(inputs: int, outputs: int, device: torch.device) -> tuple[int, int, int]:
+    """Pixels of a program, its warps, and how many taps are under way at once: the fastest measured that the card has room for.
+
+    With few channels many pixels are needed to keep the matrix units busy.
+    """
+    room = SHARED_MEMORY.get(torch.cuda.get_device_capability(device), LEAST_SHARED_MEMORY)
+    pixels, warps = (256, 4) if max(inputs, outputs) <= 32 else (128, 8)
+    fitting = [(p, s) for p, s in ((pixels, 3), (pixels // 2, 3)) if 2 * s * inputs * (p + outputs) <= room]
+    pixels, stages = fitting[0] if fitting else (64, 2)
+    return pixels, warps, stages
+
+
 def _convolved(x: Tensor, weight: Tensor, *, transposed: bool) -> Tensor:
     count, inputs, height, width = x.shape
     outputs = weight.shape[1 if transposed else 0]
@@ -44,11 +63,10 @@ def _convolved(x: Tensor, weight: Tensor, *, transposed: bool) -> Tensor:
     strides = weight.stride(0), weight.stride(1)
     input_stride, output_stride = strides if transposed else strides[::-1]
     num_pixels = count * height * width
-    # measured: with few channels many pixels are needed to keep the matrix units busy, with many there is no room for them
-    pixels, warps = (256, 4) if max(inputs, outputs) <= 32 else (128, 8)
+    pixels, warps, stages = _tile(inputs, outputs, x.device)
     conv3x3_kernel[(triton.cdiv(num_pixels, pixels),)](
         x, weight, y, num_pixels, input_stride, output_stride, weight.stride(3),
-        height, width, inputs, outputs, pixels, transposed, num_warps=warps, num_stages=3,
+        height, width, inputs, outputs, pixels, transposed, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return y
 
