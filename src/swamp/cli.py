@@ -64,12 +64,8 @@ def run(
     """
     from swamp.api import default_directory
     from swamp.runs.config import build_config
-    from swamp.runs.recipes import DEFAULT_RECIPE
 
-    alone, settings = split_arguments(arguments)
-    if len(alone) > 1:
-        raise ValueError(f"one recipe at a time, not {', '.join(alone)}; settings are written --name value")
-    recipe = alone[0] if alone else DEFAULT_RECIPE
+    recipe, settings = recipe_and_settings(arguments)
     settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
     config = build_config(recipe, settings)
     numbers = parse_seeds(seeds) if seeds is not None else []
@@ -206,6 +202,42 @@ def recipes(name: str | None = None, /) -> None:
     print_table(Table("Recipes (swamp run NAME)", ["name", "what it is"], rows))
 
 
+@app.command(usage="Usage: swamp bench [RECIPE] [--setting VALUE …] [OPTIONS]")
+def bench(
+    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())],
+    particles: str = "1,2,4,8",
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Measure how fast this machine trains a recipe, on each engine and with several particles at once.
+
+    Parameters
+    ----------
+    arguments
+        The recipe, and settings as --name value, as for `swamp run`.
+    particles
+        How many particles to train at once, such as 1,4.
+    json
+        Print JSON.
+    """
+    import msgspec
+
+    from swamp.report.tables import bench_table
+    from swamp.runs.bench import bench as time_engines
+    from swamp.runs.bench import measure_machine, variants
+    from swamp.runs.config import build_config, resolve
+    from swamp.terminal import print_table
+
+    recipe, settings = recipe_and_settings(arguments)
+    config = resolve(build_config(recipe, settings))
+    counts = parse_counts("--particles", particles)
+    machine = measure_machine(config)
+    timings = list(time_engines(config, machine, variants(config), counts))
+    if json:
+        print(msgspec.json.format(msgspec.json.encode({"machine": machine, "timings": timings})).decode())
+    else:
+        print_table(bench_table(machine, timings))
+
+
 # -- below the commands -----------------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +263,15 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
     return alone, settings
 
 
+def recipe_and_settings(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    from swamp.runs.recipes import DEFAULT_RECIPE
+
+    alone, settings = split_arguments(arguments)
+    if len(alone) > 1:
+        raise ValueError(f"one recipe at a time, not {', '.join(alone)}; settings are written --name value")
+    return alone[0] if alone else DEFAULT_RECIPE, settings
+
+
 def parse_seeds(text: str) -> list[int]:
     """
     >>> parse_seeds("0,2,1")
@@ -239,6 +280,17 @@ def parse_seeds(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts) or len(set(map(int, parts))) < len(parts):
         raise ValueError(f"--seeds {text}: expected different whole numbers with commas between, such as 0,1,2")
+    return [int(part) for part in parts]
+
+
+def parse_counts(option: str, text: str) -> list[int]:
+    """
+    >>> parse_counts("--particles", "1,4")
+    [1, 4]
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"{option} {text}: expected positive whole numbers with commas between, such as 1,4")
     return [int(part) for part in parts]
 
 

@@ -36,6 +36,7 @@ class Blobs:
     batch_size: int = 4
     fingerprint: str = "blobs"
     num_examples: int = 10
+    resident: bool = True
     metric: str = "accuracy"
 
     def __post_init__(self) -> None:

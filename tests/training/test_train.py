@@ -14,6 +14,7 @@ from swamp.core.schedules import SWA, Schedule, learning_rates
 from swamp.core.state import State
 from swamp.training.numerics import applied
 from swamp.training.train import Diverged, Training
+from swamp.training.update import Update
 from tests.training.blobs import Blobs
 
 CPU = torch.device("cpu")
@@ -95,8 +96,8 @@ def test_weights_and_optimizer_state_are_zero_off_the_mask_after_every_step(opti
             parameter = training.parameters[name]
             assert not parameter[~layer].any()
             assert parameter[layer].all()
-            for slot in training.optimizer.state[parameter].values():
-                assert slot.ndim == 0 or not slot[~layer].any()
+            for tensors in training.learner.slots.values():
+                assert name not in tensors or not tensors[name][~layer].any()
 
 
 def test_nothing_mutates_the_start() -> None:
@@ -182,10 +183,53 @@ def test_no_decay_patterns() -> None:
     task = Blobs()
     optimizer = Optimizer(momentum=0.0, weight_decay=0.5, no_decay=("*.bias", "bn.*"))
     training = Training(task, make_job(task, optimizer=optimizer), task.init(Noise(0)), CPU)
-    decays = {training_name(training, p): group["weight_decay"] for group in training.optimizer.param_groups for p in group["params"]}
-    assert {name for name, decay in decays.items() if decay == 0} == {"first.bias", "last.bias", "bn.weight", "bn.bias"}
-    assert decays["first.weight"] == 0.5
+    decays = dict(zip(training.parameters, training.learner.update.decays, strict=True))
+    assert {name for name, decays in decays.items() if not decays} == {"first.bias", "last.bias", "bn.weight", "bn.bias"}
+    before = training.parameters["last.weight"].clone()
+    gradients = [torch.zeros_like(weight) for weight in training.parameters.values()]
+    nothing = [None] * len(gradients)
+    training.learner.update(list(training.parameters.values()), gradients, nothing, training.learner.memory, 0.1, nothing)
+    torch.testing.assert_close(training.parameters["last.weight"], before * (1 - 0.1 * 0.5))
 
 
-def training_name(training: Training, parameter: Tensor) -> str:
-    return next(name for name, p in training.parameters.items() if p is parameter)
+@pytest.mark.parametrize("rate_on_device", [False, True])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        Optimizer(weight_decay=0.01),
+        Optimizer(nesterov=True, weight_decay=0.01),
+        Optimizer(momentum=0.0),
+        Optimizer(name="adam", weight_decay=0.01, betas=(0.9, 0.98)),
+        Optimizer(name="adamw", weight_decay=0.1),
+    ],
+)
+def test_updates_are_those_of_torch(optimizer: Optimizer, rate_on_device: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(shape, generator=generator) for shape in ((3, 4), (5,))]
+    theirs = [weight.clone().requires_grad_() for weight in weights]
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer.name]
+    own = {"momentum": optimizer.momentum, "nesterov": optimizer.nesterov} if optimizer.name == "sgd" else {"betas": optimizer.betas}
+    reference = kind(theirs, lr=0.1, weight_decay=optimizer.weight_decay, **own)  # type: ignore[arg-type]
+    update = Update(optimizer, ["a", "b"])
+    memory = update.memory(weights)
+    for _ in range(5):
+        gradients = [torch.randn(weight.shape, generator=generator) for weight in weights]
+        for weight, gradient in zip(theirs, gradients, strict=True):
+            weight.grad = gradient.clone()
+        reference.step()
+        update(weights, gradients, [None, None], memory, torch.tensor(0.1) if rate_on_device else 0.1, [None, None])
+    for weight, expected in zip(weights, theirs, strict=True):
+        torch.testing.assert_close(weight, expected.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("swa", [None, SWA(start=0.0)])
+def test_weights_that_are_no_numbers_are_never_stored(swa: SWA | None) -> None:
+    """The loss of the last step is computed before the step; what the step makes is checked too."""
+    task = Blobs()
+    training = Training(task, make_job(task, schedule=Schedule(epochs=1), swa=swa), task.init(Noise(0)), CPU)
+    training.run_epoch()
+    for weights in (training.parameters, training.mean.tensors):
+        if weights:
+            weights["first.weight"].fill_(float("inf"))
+    with pytest.raises(Diverged, match=r"first.weight is no longer finite at cycle 3, particle 2, epoch 0, step 2"):
+        training.finish()

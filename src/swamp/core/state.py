@@ -26,15 +26,20 @@ class State:
     @staticmethod
     def of(model: nn.Module) -> State:
         """A copy of what the model holds now."""
-        return State(
-            {name: _copy(tensor) for name, tensor in model.named_parameters()},
-            {name: _copy(tensor) for name, tensor in model.named_buffers()},
-        )
+        return State.copy(dict(model.named_parameters()), dict(model.named_buffers()))
 
-    @torch.no_grad()
+    @staticmethod
+    def copy(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> State:
+        return State({name: _copy(t) for name, t in parameters.items()}, {name: _copy(t) for name, t in buffers.items()})
+
     def into(self, model: nn.Module) -> None:
         """Copy into the model; names and shapes must agree."""
-        for theirs, ours in ((dict(model.named_parameters()), self.parameters), (dict(model.named_buffers()), self.buffers)):
+        self.write(dict(model.named_parameters()), dict(model.named_buffers()))
+
+    @torch.no_grad()
+    def write(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+        """Copy into a model's tensors, wherever they are."""
+        for theirs, ours in ((parameters, self.parameters), (buffers, self.buffers)):
             if theirs.keys() != ours.keys():
                 raise ValueError(f"the model and the state name different tensors: {sorted(theirs.keys() ^ ours.keys())}")
             for name, tensor in ours.items():

@@ -12,6 +12,7 @@ import torch
 from swamp.core.job import Job, Numerics, Solution
 from swamp.core.state import State
 from swamp.tasks.task import Task
+from swamp.training.learner import Learner
 from swamp.training.numerics import applied
 from swamp.training.train import Checkpoint, Training
 
@@ -70,26 +71,37 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def train_job(workshop: Workshop, job: Job, report: Report) -> Solution:
-    """Train one job here and now, from its checkpoint if there is one, and shelve the result."""
-    shelf = workshop.shelf
-    with applied(job.numerics):
-        begin = time.monotonic()
-        training = Training(workshop.task, job, shelf.load_state(job.start), workshop.device)
-        checkpoint = shelf.read_checkpoint(job.key)
+class Apprenticeship:
+    """A training and the shelf: it goes on from its checkpoint, saves itself now and then, and its result is shelved."""
+
+    def __init__(self, workshop: Workshop, job: Job, learner: Learner | None = None) -> None:
+        self.workshop, self.job, self.begin = workshop, job, time.monotonic()
+        self.training = Training(workshop.task, job, workshop.shelf.load_state(job.start), workshop.device, learner)
+        checkpoint = workshop.shelf.read_checkpoint(job.key)
         if checkpoint is not None:
-            training.restore(checkpoint)
-        first_epoch, last_save = training.epoch, begin
-        while not training.done:
-            record = training.run_epoch()
-            report(Progress(job.key, job.label, training.epoch, job.schedule.epochs, record["loss"]))
-            if not training.done and time.monotonic() - last_save >= workshop.checkpoint_seconds:
-                shelf.write_checkpoint(job.key, training.checkpoint())
-                last_save = time.monotonic()
-        solution = shelf.save_solution(job.key, training.finish(), training.history)
-    shelf.remove_checkpoint(job.key)
-    seconds = round(time.monotonic() - begin, 3)
-    shelf.log_timing(
-        {"what": job.label, "key": job.key, "epochs": training.epoch - first_epoch, "seconds": seconds, "device": str(workshop.device)}
-    )
-    return solution
+            self.training.restore(checkpoint)
+        self.first_epoch, self.last_save = self.training.epoch, self.begin
+
+    def after_epoch(self, record: dict[str, Any], report: Report) -> None:
+        job, training = self.job, self.training
+        report(Progress(job.key, job.label, training.epoch, job.schedule.epochs, record["loss"]))
+        if not training.done and time.monotonic() - self.last_save >= self.workshop.checkpoint_seconds:
+            self.workshop.shelf.write_checkpoint(job.key, training.checkpoint())
+            self.last_save = time.monotonic()
+
+    def finish(self) -> Solution:
+        shelf, job, epochs = self.workshop.shelf, self.job, self.training.epoch - self.first_epoch
+        solution = shelf.save_solution(job.key, self.training.finish(), self.training.history)
+        shelf.remove_checkpoint(job.key)
+        seconds = round(time.monotonic() - self.begin, 3)
+        shelf.log_timing({"what": job.label, "key": job.key, "epochs": epochs, "seconds": seconds, "device": str(self.workshop.device)})
+        return solution
+
+
+def train_job(workshop: Workshop, job: Job, report: Report, learner: Learner | None = None) -> Solution:
+    """Train one job here and now, from its checkpoint if there is one, and shelve the result."""
+    with applied(job.numerics):
+        work = Apprenticeship(workshop, job, learner)
+        while not work.training.done:
+            work.after_epoch(work.training.run_epoch(), report)
+        return work.finish()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config, numbers
 from swamp.runs.plan import Estimate, Plan
 from swamp.runs.runner import Result, read_config, read_results
@@ -217,3 +218,23 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate, num_
         ),
         Table("Altogether", ["what", "how much"], totals),
     ]
+
+
+def bench_table(machine: Machine, timings: Sequence[Timing]) -> Table:
+    rows = [
+        [
+            timing.engine + "".join(f" {name}={value}" for name, value in timing.settings.items()),
+            str(timing.particles),
+            f"{timing.seconds:.3f}",
+            f"{timing.seconds_each:.3f}",
+            f"{100 * timing.utilisation:.1f}",
+            f"{timing.setup_seconds:.1f}",
+        ]
+        for timing in timings
+    ]
+    header = ["engine", "particles", "s / epoch", "s / epoch and particle", "% of bandwidth", "set-up s"]
+    note = (
+        f"{machine.device}, torch {machine.torch}; a copy moves {machine.bandwidth / 1e9:.0f} GB/s, and an epoch of one particle moves "
+        f"{machine.traffic / 1e9:.3g} GB at the least"
+    )
+    return Table("Training speed", header, rows, note)

@@ -39,7 +39,13 @@ class Task(Protocol):
     def num_examples(self) -> int: ...  # of an epoch
 
     @property
+    def batch_size(self) -> int: ...  # of every step but an epoch's last, which may be smaller
+
+    @property
     def steps_per_epoch(self) -> int: ...
+
+    @property
+    def resident(self) -> bool: ...  # the data lie on the device: a batch needs nothing but its rows of the plan's tables
 
     @property
     def macs(self) -> Mapping[str, int]: ...  # forward multiply-adds of one example, by weight name

@@ -18,7 +18,8 @@ def applied(numerics: Numerics) -> Iterator[None]:
     tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     if numerics.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses determinism without it
-    with torch.random.fork_rng():
+    # the current device alone: visiting every GPU of a machine takes time, and torch warns of it
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
         try:
             torch.set_num_threads(numerics.threads)
             torch.use_deterministic_algorithms(numerics.deterministic)

@@ -1,9 +1,9 @@
-"""One optimizer step as one function of tensors: loss, gradient, mask, clip, update."""
+"""One optimizer step as one function of tensors: batch, loss, gradient, update."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -11,23 +11,52 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from swamp.core.job import Job, Numerics, Optimizer
-from swamp.tasks.task import Batch, Task, num_examples
+from swamp.core.job import Numerics
+from swamp.tasks.task import Batch, Plan, Task, num_examples
 from swamp.training.numerics import autocast
+from swamp.training.update import Update
 
 
-def make_optimizer(config: Optimizer, parameters: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
-    """torch's optimizer with two groups, with and without decay; the learning rate is set at every step."""
-    free = {name for name in parameters if any(fnmatchcase(name, pattern) for pattern in config.no_decay)}
-    groups: list[dict[str, Any]] = [
-        {"params": [p for name, p in parameters.items() if name not in free], "weight_decay": config.weight_decay},
-        {"params": [p for name, p in parameters.items() if name in free], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
-    if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=0.0, momentum=config.momentum, nesterov=config.nesterov and config.momentum > 0, foreach=True)
-    kind = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW
-    return kind(groups, lr=0.0, betas=config.betas, eps=config.eps, foreach=True)
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The three pieces of a step: as they are written, or compiled."""
+
+    batch: Callable[[dict[str, Tensor], Tensor, int], Batch]  # of the step with that number, by the tables of the epoch's plan
+    loss: Callable[[nn.Module, Batch], Tensor]
+    update: Callable[..., None]  # see `Update`
+
+
+def written_parts(task: Task, update: Update) -> Parts:
+    def batch(tables: dict[str, Tensor], step: Tensor, size: int) -> Batch:
+        rows = step * task.batch_size + torch.arange(size, device=step.device)
+        # a plan of these rows alone, whose only step is number 0
+        return channels_last(task.batch(Plan({name: table[rows] for name, table in tables.items()}), 0))
+
+    return Parts(batch, task.loss, update)
+
+
+def compiled_parts(task: Task, update: Update, *, model: bool = True) -> Parts:
+    """The same, compiled for fixed shapes; the model only if asked for. Draws inside it stay those of the eager code."""
+    written = written_parts(task, update)
+    batch, loss, move = (
+        torch.compile(part, dynamic=False, options={"fallback_random": True}) for part in (written.batch, written.loss, written.update)
+    )
+
+    def compiled_update(weights: Sequence[Tensor], *tensors: Any) -> None:
+        *others, rate, copies = tensors
+        # a number would be compiled in
+        move(weights, *others, torch.as_tensor(rate, dtype=torch.float32, device=weights[0].device), copies)
+
+    return Parts(batch, loss if model else written.loss, compiled_update)
+
+
+def channels_last(batch: Batch) -> Batch:
+    """Images with their channels innermost, as convolutions on GPUs want them; anything else as it is."""
+
+    def laid_out(leaf: Any) -> Any:
+        return leaf.contiguous(memory_format=torch.channels_last) if isinstance(leaf, Tensor) and leaf.ndim == 4 else leaf
+
+    return pytree.tree_map(laid_out, batch)
 
 
 def split_batch(batch: Batch, parts: int) -> list[Batch]:
@@ -38,38 +67,22 @@ def split_batch(batch: Batch, parts: int) -> list[Batch]:
     return [pytree.tree_map(lambda leaf, a=a, b=b: leaf[a:b] if isinstance(leaf, Tensor) else leaf, batch) for a, b in pairwise(edges)]
 
 
-def gradient(task: Task, model: nn.Module, batch: Batch, parts: int, numerics: Numerics) -> Tensor:
-    """Leave the gradient of the batch's mean loss in `.grad` and return the loss."""
-    device = next(model.parameters()).device
-    size, total = num_examples(batch), torch.zeros((), device=device)
-    for part in split_batch(batch, parts) if parts > 1 else [batch]:
+def gradient(
+    loss_of: Callable[[nn.Module, Batch], Tensor], model: nn.Module, batch: Batch, num_parts: int, numerics: Numerics
+) -> tuple[Tensor, Sequence[Tensor | None]]:
+    """The batch's mean loss, and its gradient by the model's parameters; None for one that the loss does not depend on."""
+    parameters = list(model.parameters())
+    moving = [parameter for parameter in parameters if parameter.requires_grad]
+    device, size = parameters[0].device, num_examples(batch)
+    losses: list[Tensor] = []
+    sums: list[Tensor | None] = [None] * len(moving)
+    for part in split_batch(batch, num_parts) if num_parts > 1 else [batch]:
         with autocast(numerics, device):
-            loss = task.loss(model, part) * (num_examples(part) / size)
-        loss.backward()
-        total = total + loss.detach()
-    return total
-
-
-def make_step(task: Task, model: nn.Module, job: Job, optimizer: torch.optim.Optimizer) -> Callable[[Batch, float], Tensor]:
-    """The step of plain masked training.
-
-    The weights start masked and their gradients are masked before the optimizer sees them, so weight decay, momentum and update
-    are all zero off the mask after every step.
-    """
-    parameters = dict(model.named_parameters())
-    factors = {name: layer.to(parameters[name]) for name, layer in job.mask.layers.items() if job.mask.densities[name] < 1.0}
-
-    def step(batch: Batch, learning_rate: float) -> Tensor:
-        optimizer.zero_grad(set_to_none=True)
-        loss = gradient(task, model, batch, job.optimizer.accumulate, job.numerics)
-        for name, factor in factors.items():
-            if (grad := parameters[name].grad) is not None:
-                grad.mul_(factor)
-        if job.optimizer.clip_norm:
-            nn.utils.clip_grad_norm_(parameters.values(), job.optimizer.clip_norm)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate
-        optimizer.step()
-        return loss
-
-    return step
+            loss = loss_of(model, part)
+        if num_parts > 1:
+            loss = loss * (num_examples(part) / size)
+        found = torch.autograd.grad(loss, moving, allow_unused=True)
+        sums = [b if a is None else a if b is None else a + b for a, b in zip(sums, found, strict=True)]
+        losses.append(loss.detach())
+    rest = iter(sums)
+    return sum(losses[1:], losses[0]), [next(rest) if parameter.requires_grad else None for parameter in parameters]

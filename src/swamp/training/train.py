@@ -12,10 +12,10 @@ from torch import Tensor
 from swamp.core.job import Job
 from swamp.core.schedules import learning_rates
 from swamp.core.state import State
-from swamp.tasks.task import Task
+from swamp.tasks.task import Plan, Task
 from swamp.training.averaging import RunningMean, averaged_state
+from swamp.training.learner import Learner
 from swamp.training.numerics import seed_model_draws
-from swamp.training.step import make_optimizer, make_step
 
 
 class Diverged(RuntimeError):
@@ -35,13 +35,11 @@ class Checkpoint:
 class Training:
     """One job between its start and its end, an epoch at a time."""
 
-    def __init__(self, task: Task, job: Job, start: State, device: torch.device) -> None:
+    def __init__(self, task: Task, job: Job, start: State, device: torch.device, learner: Learner | None = None) -> None:
         self.task, self.job, self.start, self.device = task, job, start, device
-        self.model = task.model().to(device)
-        job.mask.apply(start).into(self.model)
-        self.parameters = dict(self.model.named_parameters())
-        self.optimizer = make_optimizer(job.optimizer, self.parameters)
-        self.step = make_step(task, self.model, job, self.optimizer)
+        self.learner = learner or Learner(task, job.optimizer, job.numerics, device)
+        self.learner.begin(start, job.mask)
+        self.model, self.parameters, self.step = self.learner.model, self.learner.weights, self.learner.step
         self.rates = learning_rates(job.schedule, task.steps_per_epoch, job.swa)
         self.swa_start = job.swa.start_epoch(job.schedule.epochs) if job.swa else None
         self.mean = RunningMean()
@@ -52,50 +50,73 @@ class Training:
     def done(self) -> bool:
         return self.epoch >= self.job.schedule.epochs
 
+    @property
+    def epoch_rates(self) -> list[float]:
+        """The learning rate of each step of the epoch that comes."""
+        per_epoch = self.task.steps_per_epoch
+        return self.rates[self.epoch * per_epoch : (self.epoch + 1) * per_epoch]
+
+    def plan(self, epoch: int) -> Plan:
+        return self.task.plan(self.job.noise.fold("data"), epoch, self.device)
+
+    def draw_seed(self, step: int) -> int:
+        """What draws inside the model are seeded with at a step of this epoch: they do not depend on what ran before."""
+        return self.job.noise.fold("model", self.epoch * self.task.steps_per_epoch + step).integer()
+
     def run_epoch(self) -> dict[str, Any]:
         """Train one epoch and return its record."""
-        job, per_epoch = self.job, self.task.steps_per_epoch
         self.model.train()
-        plan = self.task.plan(job.noise.fold("data"), self.epoch, self.device)
+        plan = self.plan(self.epoch)
         losses = []
-        for step in range(per_epoch):
-            # seeded by step, so that draws inside the model do not depend on what ran before in this process
-            index = self.epoch * per_epoch + step
-            seed_model_draws(self.device, job.noise.fold("model", index).integer())
-            losses.append(self.step(self.task.batch(plan, step), self.rates[index]))
-        self._check(torch.stack(losses))
+        for step, rate in enumerate(self.epoch_rates):
+            seed_model_draws(self.device, self.draw_seed(step))
+            losses.append(self.step(self.task.batch(plan, step), rate))
+        return self.end_epoch(torch.stack(losses))
+
+    def end_epoch(self, losses: Tensor) -> dict[str, Any]:
+        """Account for an epoch whose steps are done."""
+        values = losses.tolist()
+        self._check(values)
         if self.swa_start is not None and self.epoch >= self.swa_start:
             self.mean.add(self.parameters)
-        mean_loss = math.fsum(loss.item() for loss in losses) / per_epoch
-        record = {"epoch": self.epoch, "loss": mean_loss, "learning_rate": self.rates[(self.epoch + 1) * per_epoch - 1]}
+        record = {"epoch": self.epoch, "loss": math.fsum(values) / len(values), "learning_rate": self.epoch_rates[-1]}
         self.history.append(record)
         self.epoch += 1
         return record
 
-    def _check(self, losses: Tensor) -> None:
-        bad = (~torch.isfinite(losses)).nonzero()
-        if len(bad):
-            first = int(bad[0])
+    def _check(self, losses: list[float]) -> None:
+        first = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), None)
+        if first is not None:
             step = self.epoch * self.task.steps_per_epoch + first
             raise Diverged(
-                f"the loss became {losses[first].item()} at {self.job.label}, epoch {self.epoch}, step {step} (noise {self.job.noise}); "
+                f"the loss became {losses[first]} at {self.job.label}, epoch {self.epoch}, step {step} (noise {self.job.noise}); "
                 "a lower learning rate, warm-up or optimizer.clip_norm may help"
             )
+
+    def _check_weights(self) -> None:
+        """The last step's loss was finite; what it made of the weights must be too, before anything is stored."""
+        for name, weight in (self.mean.tensors or self.parameters).items():
+            if not torch.isfinite(weight).all():
+                step = self.epoch * self.task.steps_per_epoch - 1
+                raise Diverged(
+                    f"{name} is no longer finite at {self.job.label}, epoch {self.epoch - 1}, step {step} (noise {self.job.noise}); "
+                    "a lower learning rate, warm-up or optimizer.clip_norm may help"
+                )
 
     def finish(self) -> State:
         """The job's result: the last iterate as it is, or the SWA mean with BatchNorm statistics of its own."""
         assert self.done
+        self._check_weights()
         if not self.mean.count:
-            return State.of(self.model)
+            return self.learner.state()
         return averaged_state(self.task, self.mean.tensors, self.start.buffers, self.job.noise, self.job.numerics, self.device)
 
     def checkpoint(self) -> Checkpoint:
-        names: dict[Tensor, str] = {parameter: name for name, parameter in self.parameters.items()}
-        tensors: dict[str, Tensor] = {f"parameter/{name}": p.detach() for name, p in self.parameters.items()}
+        tensors = {f"parameter/{name}": p for name, p in self.parameters.items()}
         tensors |= {f"buffer/{name}": b for name, b in self.model.named_buffers()}
         tensors |= {f"mean/{name}": m for name, m in self.mean.tensors.items()}
-        for parameter, slots in self.optimizer.state.items():
-            tensors |= {f"optimizer/{slot}/{names[parameter]}": value for slot, value in slots.items() if isinstance(value, Tensor)}
+        for slot, values in self.learner.slots.items():
+            tensors |= {f"optimizer/{slot}/{name}": value for name, value in values.items()}
         return Checkpoint(
             {name: t.to("cpu", copy=True).contiguous() for name, t in tensors.items()}, self.epoch, self.mean.count, list(self.history)
         )
@@ -104,12 +125,10 @@ class Training:
         groups: dict[str, dict[str, Tensor]] = {"parameter": {}, "buffer": {}, "mean": {}, "optimizer": {}}
         for path, tensor in checkpoint.tensors.items():
             kind, name = path.split("/", 1)
-            groups[kind][name] = tensor.to(self.device, copy=True)
-        State(groups["parameter"], groups["buffer"]).into(self.model)
-        self.optimizer.state.clear()
+            groups[kind][name] = tensor
+        self.learner.load(State(groups["parameter"], groups["buffer"]))
         for path, tensor in groups["optimizer"].items():
             slot, name = path.split("/", 1)
-            # torch keeps Adam's step count on the CPU
-            self.optimizer.state[self.parameters[name]][slot] = tensor.cpu() if slot == "step" else tensor
-        self.mean = RunningMean(groups["mean"], checkpoint.num_averaged)
+            self.learner.slots[slot][name].copy_(tensor)
+        self.mean = RunningMean({name: tensor.to(self.device) for name, tensor in groups["mean"].items()}, checkpoint.num_averaged)
         self.epoch, self.history = checkpoint.epoch, list(checkpoint.history)

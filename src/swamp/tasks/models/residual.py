@@ -6,28 +6,28 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from swamp.tasks.models.conv import conv
+from swamp.tasks.models.norm_relu import NormReLU
 
 
 class Block(nn.Module):
-    """x + conv(relu(bn(conv(relu(bn(x))))))"""
+    """x + conv(relu(bn(conv(relu(bn(x)))))), where the sum of shortcut and branch is left to the norm that comes next."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.bn1 = nn.BatchNorm2d(inputs)
+        self.bn1 = NormReLU(inputs)
         self.conv1 = conv(inputs, outputs, 3, stride)
-        self.bn2 = nn.BatchNorm2d(outputs)
+        self.bn2 = NormReLU(outputs)
         self.conv2 = conv(outputs, outputs, 3)
         self.shortcut = conv(inputs, outputs, 1, stride) if stride != 1 or inputs != outputs else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        h = F.relu(self.bn1(x))
+    def forward(self, x: Tensor, branch: Tensor | None) -> tuple[Tensor, Tensor]:
+        x, h = self.bn1(x, branch)
         if self.shortcut is not None:
             x = self.shortcut(h)
-        h = self.conv1(h)
-        return x + self.conv2(F.relu(self.bn2(h)))
+        _, h = self.bn2(self.conv1(h))
+        return x, self.conv2(h)
 
 
 class ResidualNet(nn.Module):
@@ -43,11 +43,14 @@ class ResidualNet(nn.Module):
                 layers.append(Block(inputs, width, 2 if stage and not index else 1))
                 inputs = width
         self.blocks = nn.Sequential(*layers)
-        self.bn = nn.BatchNorm2d(inputs)
+        self.bn = NormReLU(inputs)
         self.classifier = nn.Linear(inputs, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = F.relu(self.bn(self.blocks(self.stem(x))))
+        x, branch = self.stem(x), None
+        for block in self.blocks:
+            x, branch = block(x, branch)
+        _, h = self.bn(x, branch)
         return self.classifier(h.mean((2, 3)))
 
 

@@ -1,0 +1,64 @@
+"""A particle's place on the card: a learner, the tables of one epoch, and a lane on which captured steps run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from swamp.core.job import Job
+from swamp.core.state import State
+from swamp.engines.lane import Lane
+from swamp.tasks.task import Plan, Task
+from swamp.training.learner import Learner
+from swamp.training.step import Parts
+from swamp.training.train import Training
+
+
+class Particle:
+    """Steps are captured once; every job of the same shape is then loaded into the same tensors.
+
+    A captured step takes nothing from the host. It counts its own steps, and reads the learning rate, the batch's rows and their
+    augmentation at that count from tables that are written once an epoch. Losses go to such a table too, so that a loss which is no
+    number is found at the epoch's end together with the step it came from.
+    """
+
+    def __init__(self, task: Task, job: Job, start: State, device: torch.device, written: Parts, fast: Parts, fused: bool) -> None:
+        self.task = task
+        self.learner = Learner(task, job.optimizer, job.numerics, device, tuned=True, fused=fused)
+        self.lane = Lane(device)
+        self.tables = dict(task.plan(job.noise, 0, device).tables)
+        self.rates = torch.zeros(task.steps_per_epoch, device=device)
+        self.losses = torch.zeros(task.steps_per_epoch, device=device)
+        self.count = torch.zeros(1, dtype=torch.int64, device=device)
+        self.learner.begin(start, job.mask)
+        self.learner.model.train()
+        last = task.num_examples - (task.steps_per_epoch - 1) * task.batch_size
+        # a ragged last batch is a graph of its own; once an epoch, it is not worth compiling
+        self.last = self._captured(last, written if last < task.batch_size else fast)
+        self.step = self._captured(task.batch_size, fast) if task.steps_per_epoch > 1 else self.last
+
+    def _captured(self, size: int, parts: Parts) -> Callable[[], None]:
+        def step() -> None:
+            batch = parts.batch(self.tables, self.count, size)
+            loss = self.learner.step(batch, self.rates.index_select(0, self.count).squeeze(0), parts)
+            self.losses.index_copy_(0, self.count, loss.reshape(1))
+            self.count.add_(1)
+
+        return self.lane.capture(step, before=self.count.zero_)  # an epoch may have fewer steps than warm-ups need
+
+    def prepare(self, plan: Plan, rates: list[float]) -> None:
+        """Write the tables of an epoch."""
+        for name, table in self.tables.items():
+            table.copy_(plan.tables[name])
+        self.rates.copy_(torch.tensor(rates))
+        self.count.zero_()
+        self.learner.model.train()
+        self.lane.follow()
+
+    def play(self, training: Training, step: int) -> None:
+        """One step, of which the host does no more than say go."""
+        if self.lane.draws:
+            self.lane.seed(training.draw_seed(step))
+        with self.lane.active():
+            (self.step if step < self.task.steps_per_epoch - 1 else self.last)()

@@ -1,0 +1,149 @@
+"""How fast this machine trains a recipe: seconds for each particle's epoch, by engine and number of particles."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from msgspec import Struct, structs
+from torch import Tensor, nn
+
+from swamp.core.noise import Noise
+from swamp.engines.engine import Engine, Progress, Workshop
+from swamp.runs.config import Config, engine_modules, resolve
+from swamp.runs.context import JobMaker
+from swamp.runs.runner import open_task, open_workshop
+from swamp.runs.settings import convert
+from swamp.runs.store import Store
+from swamp.tasks.task import Task, dense_mask
+from swamp.training.step import split_batch
+
+NUM_EPOCHS = 3  # the first compiles, captures and warms up
+Variant = tuple[str, Mapping[str, Any]]  # an engine and its settings
+
+
+class Timing(Struct, frozen=True, kw_only=True):
+    """One line of the table."""
+
+    engine: str
+    settings: dict[str, Any]
+    particles: int  # trained at once
+    seconds: float  # an epoch of all of them
+    seconds_each: float  # an epoch of one: seconds / particles
+    utilisation: float  # of the measured bandwidth: the time that the least traffic would take / seconds_each
+    setup_seconds: float  # until the first epoch was done, the epoch itself not counted
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """What was measured of the machine itself, and what the task asks of it."""
+
+    device: str
+    torch: str
+    bandwidth: float  # bytes a second, read and written, of a large copy
+    traffic: float  # bytes an epoch, at the least
+
+
+def variants(config: Config) -> list[Variant]:
+    """The engines that train on this device."""
+    names = {"cpu": ["sequential", "processes"], "cuda": ["sequential", "graphed"]}.get(torch.device(config.device).type, ["sequential"])
+    return [(name, config.engines.get(name, {})) for name in names]
+
+
+def measure_machine(config: Config) -> Machine:
+    config = resolve(config)
+    with tempfile.TemporaryDirectory() as folder:
+        workshop = open_workshop(config, open_task(config), Store(Path(folder)))
+        device = workshop.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+        width = 2 if config.precision == "bf16" else 4
+        return Machine(
+            device=name,
+            torch=str(torch.__version__),
+            bandwidth=copy_bandwidth(device),
+            traffic=width * numbers_moved(workshop.task) * workshop.task.num_examples,
+        )
+
+
+def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: Sequence[int]) -> Iterator[Timing]:
+    """Time the recipe's cycle on each engine with each number of particles, as far as an engine trains so many at once."""
+    config = resolve(config)
+    for name, settings in chosen:
+        module = engine_modules()[name]
+        with tempfile.TemporaryDirectory() as folder:
+            store = Store(Path(folder))
+            workshop = open_workshop(structs.replace(config, checkpoint_seconds=1e9), open_task(config), store)
+            store.save_solution("start", workshop.task.init(Noise(config.seed)), ())
+            engine = module.build(workshop, convert(dict(settings), module.Config, f"engines.{name}"))
+            try:
+                for count in counts:
+                    if count == 1 or count <= engine.num_parallel:
+                        yield _timed(config, machine, name, settings, count, workshop, engine)
+            finally:
+                engine.close()
+
+
+def _timed(
+    config: Config, machine: Machine, name: str, settings: Mapping[str, Any], count: int, workshop: Workshop, engine: Engine
+) -> Timing:
+    maker = JobMaker(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), workshop)
+    start = workshop.shelf.solution("start")
+    assert start is not None
+    mask = dense_mask(workshop.task)
+    jobs = [maker.job(start, mask, noise) for noise in maker.noise.fold("bench", count).split("particle", count)]
+    times: dict[str, list[float]] = {job.key: [time.perf_counter()] for job in jobs}
+
+    def report(progress: Progress) -> None:
+        times[progress.key].append(time.perf_counter())
+
+    for _ in engine.train(jobs, report):
+        pass
+    seconds = min(later - earlier for moments in times.values() for earlier, later in pairwise(moments[1:]))
+    return Timing(
+        engine=name,
+        settings=dict(settings),
+        particles=count,
+        seconds=seconds,
+        seconds_each=seconds / count,
+        utilisation=machine.traffic / machine.bandwidth / (seconds / count),
+        setup_seconds=max(moments[1] - moments[0] for moments in times.values()) - seconds,
+    )
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes read and written in a second, by a copy too large for any cache; the best of a few."""
+    source = torch.ones(2**30 if device.type == "cuda" else 2**27, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+
+    def seconds() -> float:
+        begin = time.perf_counter()
+        for _ in range(4):
+            target.copy_(source)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return (time.perf_counter() - begin) / 4
+
+    return 2 * source.numel() / min(seconds() for _ in range(5))
+
+
+@torch.no_grad()
+def numbers_moved(task: Task) -> float:
+    """The least that training moves for one example, in numbers: each layer with weights reads its input and writes its output once in the
+    forward pass, and twice as much goes through it in the backward pass."""
+    model, total = task.model().eval(), 0
+
+    def count(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        nonlocal total
+        tensors = [tensor for tensor in (*inputs, *(output if isinstance(output, tuple) else (output,))) if isinstance(tensor, Tensor)]
+        total += sum(tensor.numel() for tensor in tensors)
+
+    for module in model.modules():
+        if any(True for _ in module.parameters(recurse=False)):
+            module.register_forward_hook(count)
+    batch = task.batch(task.plan(Noise(0), 0, torch.device("cpu")), 0)
+    task.loss(model, split_batch(batch, task.batch_size)[0])
+    return 3.0 * total

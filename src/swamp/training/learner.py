@@ -1,0 +1,106 @@
+"""Learner: the tensors that a training moves, and the step that moves them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from swamp.core.job import Numerics, Optimizer
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.tasks.task import MODULE_KINDS, Batch, Task
+from swamp.training.step import Parts, channels_last, gradient, written_parts
+from swamp.training.update import Rate, Update
+
+ROUNDED = tuple(kind for kinds in MODULE_KINDS.values() for kind in kinds)  # modules whose weights autocast rounds to bf16
+
+
+class Learner:
+    """A network with its float32 weights, its mask and its optimizer's memory.
+
+    It belongs to no job: `begin` loads one into the same tensors, so that compiled and captured code serves every job of its shape.
+
+    `tuned` lays images out channels last and, in bf16, gives the model working copies of the weights that autocast would round at each
+    use. The numbers are the same; the copies are rounded once a step instead, together with the update. `fused` lets layers use kernels
+    of their own.
+    """
+
+    def __init__(
+        self, task: Task, optimizer: Optimizer, numerics: Numerics, device: torch.device, *, tuned: bool = False, fused: bool = False
+    ) -> None:
+        self.task, self.optimizer, self.numerics, self.device, self.tuned = task, optimizer, numerics, device, tuned
+        self.model = task.model().to(device)
+        if tuned:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        for module in fusable(self.model):
+            module.fused = fused
+        weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
+        self.copies = _use_working_copies(self.model) if tuned and numerics.precision == "bf16" else {}
+        self.weights: Mapping[str, Tensor] = weights
+        self.factors = {name: torch.ones_like(weights[name]) for name in task.prunable}
+        self.update = Update(optimizer, list(weights))
+        self.memory = self.update.memory(list(weights.values()))
+        self.parts = written_parts(task, self.update)
+
+    @property
+    def slots(self) -> dict[str, dict[str, Tensor]]:
+        """The optimizer's memory by slot and by parameter name (the count of steps belongs to all)."""
+        return {
+            slot: dict(zip(self.weights if slot != "count" else ["all"], tensors, strict=True)) for slot, tensors in self.memory.items()
+        }
+
+    @torch.no_grad()
+    def begin(self, start: State, mask: Mask) -> None:
+        """The start under the mask, with a fresh optimizer."""
+        self.load(mask.apply(start))
+        for name, factor in self.factors.items():
+            factor.copy_(mask.layers[name])
+        for tensors in self.memory.values():
+            for tensor in tensors:
+                tensor.zero_()
+
+    @torch.no_grad()
+    def load(self, state: State) -> None:
+        state.write(self.weights, dict(self.model.named_buffers()))
+        for name, copy in self.copies.items():
+            copy.copy_(self.weights[name])
+
+    def state(self) -> State:
+        """A copy of what it holds now."""
+        return State.copy(self.weights, dict(self.model.named_buffers()))
+
+    def step(self, batch: Batch, rate: Rate, parts: Parts | None = None) -> Tensor:
+        """One step of plain masked training; its loss."""
+        parts = parts or self.parts
+        if self.tuned:
+            batch = channels_last(batch)
+        loss, gradients = gradient(parts.loss, self.model, batch, self.optimizer.accumulate, self.numerics)
+        factors = [self.factors.get(name) for name in self.weights]
+        copies = [self.copies.get(name) for name in self.weights]
+        parts.update(list(self.weights.values()), gradients, factors, self.memory, rate, copies)
+        return loss
+
+
+def fusable(model: nn.Module) -> list[Any]:
+    """The model's layers that have kernels of their own; none where a BatchNorm has not, since that is what compiling pays for."""
+    own = [module for module in model.modules() if hasattr(module, "fused")]
+    plain = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules() if module not in own)
+    return [] if plain else own
+
+
+def _use_working_copies(model: nn.Module) -> dict[str, Tensor]:
+    """Replace the weights that autocast rounds by bf16 parameters; those, by name. A weight that other modules share stays."""
+    uses = Counter(id(p) for module in model.modules() for p in module._parameters.values() if p is not None)
+    copies = {}
+    for path, module in model.named_modules():
+        if isinstance(module, ROUNDED):
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                if uses[id(parameter)] == 1:
+                    copy = nn.Parameter(parameter.detach().to(torch.bfloat16), requires_grad=parameter.requires_grad)
+                    setattr(module, name, copy)
+                    copies[f"{path}.{name}".lstrip(".")] = copy.detach()
+    return copies

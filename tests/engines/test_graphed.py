@@ -1,0 +1,316 @@
+"""The graphed engine computes what sequential computes.
+
+On a machine without CUDA its bookkeeping runs all the same: a lane that calls steps instead of capturing them takes the stream's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from swamp.core.job import Job, Numerics, Optimizer
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.core.schedules import SWA, Schedule
+from swamp.core.state import State
+from swamp.engines import graphed, particle, sequential
+from swamp.engines.engine import Progress, Workshop
+from swamp.engines.lane import Lane
+from swamp.tasks.image import Config, ImageTask
+from swamp.tasks.task import Plan
+from swamp.training.numerics import seed_model_draws
+from tests.engines.shelf import MemoryShelf
+from tests.training.blobs import Blobs
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+NUM_PARTICLES = 3
+
+
+class CallingLane:
+    """A lane without a card: a captured step is the step."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.draws = device, True
+
+    def capture(self, step: Callable[[], None], before: Callable[[], object]) -> Callable[[], None]:
+        before()
+        step()
+        return step
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        yield
+
+    def seed(self, integer: int) -> None:
+        seed_model_draws(self.device, integer)
+
+    def follow(self) -> None: ...
+
+    def wait(self) -> None: ...
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=needs_cuda)])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    if request.param == "cpu":
+        monkeypatch.setattr(particle, "Lane", CallingLane)
+        monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
+    return torch.device(request.param)
+
+
+class PlacedBlobs(Blobs):
+    """Blobs whose data lie on the training device."""
+
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
+        self.x, self.y = self.x.to(device), self.y.to(device)
+        return Plan({name: table.to(device) for name, table in super().plan(noise, epoch, device).tables.items()})
+
+
+class LookingBlobs(PlacedBlobs):
+    """A loss that looks at its own value on the host, which no graph can hold."""
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        loss = F.cross_entropy(model(batch[0]), batch[1])
+        return loss * 2 if loss.item() > 1e6 else loss
+
+
+def digits() -> ImageTask:
+    return ImageTask(Config(flip=True))
+
+
+def make_jobs(task: Any, **changes: Any) -> list[Job]:
+    generator = torch.Generator().manual_seed(1)
+    mask = Mask({name: torch.rand(shape, generator=generator) < 0.5 for name, shape in task.prunable.items()})
+    job = Job(task.fingerprint, "start", mask, Noise(0), Schedule(epochs=3, learning_rate=0.02), None, Optimizer(), Numerics())
+    job = replace(job, **changes)
+    return [replace(job, noise=noise) for noise in Noise(0).fold("cycle", 1).split("particle", NUM_PARTICLES)]
+
+
+def make_workshop(task: Any, device: torch.device, numerics: Numerics | None = None, checkpoint_seconds: float = 1e9) -> Workshop:
+    shelf = MemoryShelf()
+    shelf.states["start"] = task.init(Noise(0).fold("init"))
+    return Workshop(task, shelf, numerics or Numerics(), device, checkpoint_seconds)
+
+
+def silent(_: Progress) -> None: ...
+
+
+def trained(engine: Any, jobs: list[Job]) -> list[State]:
+    return [solution.load() for solution in engine.train(jobs, silent)]
+
+
+def both(task: Any, jobs: list[Job], device: torch.device, **settings: Any) -> tuple[list[State], list[State]]:
+    """What sequential and graphed make of the jobs."""
+    workshop = make_workshop(task, device)
+    expected = trained(sequential.build(workshop, sequential.Config()), jobs)
+    engine = graphed.build(make_workshop(task, device), graphed.Config(**settings))
+    found = trained(engine, jobs)
+    assert engine.graphs
+    engine.close()
+    return expected, found
+
+
+def started(task: Any, jobs: list[Job]) -> State:
+    return jobs[0].mask.apply(task.init(Noise(0).fold("init")))
+
+
+def distance(expected: State, found: State, start: State, but: str = "") -> float:
+    """How far apart two trained networks are, measured by how far training moved; one parameter may be left out."""
+    names = [name for name in expected.parameters if name != but]
+    pairs = [(expected.parameters[name], found.parameters[name], start.parameters[name]) for name in names]
+    apart = sum(float((a - b).double().square().sum()) for a, b, _ in pairs)
+    moved = sum(float((a - c).double().square().sum()) for a, _, c in pairs)
+    return (apart / moved) ** 0.5
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the engine said; a compiler talks too."""
+    return [record.message for record in caplog.records if record.name == "swamp"]
+
+
+COMPILE = [False, pytest.param(True, marks=needs_cuda)]
+VARIANTS = [(False, True), (True, False), (True, True)]  # what is compiled, and whether layers use kernels of their own
+
+
+@pytest.mark.parametrize(("compiled", "kernels"), [(False, False), *(pytest.param(c, k, marks=needs_cuda) for c, k in VARIANTS)])
+@pytest.mark.parametrize("swa", [None, SWA(start=0.4, learning_rate=0.01)])
+def test_float32_weights_are_those_of_sequential(device: torch.device, compiled: bool, kernels: bool, swa: SWA | None) -> None:
+    """48 steps; with SWA the result is its mean, with BatchNorm statistics recomputed."""
+    task = digits()
+    jobs = make_jobs(task, swa=swa)
+    expected, found = both(task, jobs, device, compile=compiled, kernels=kernels)
+    start = started(task, jobs)
+    distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
+    # a ReLU that rounding turns on or off makes trajectories part; not all of them meet one
+    assert min(distances) < 1e-3
+    assert max(distances) < 0.05
+    for a, b in zip(expected, found, strict=True):
+        for name, buffer in a.buffers.items():
+            assert (b.buffers[name] - buffer).double().norm() <= 0.02 * buffer.double().norm()
+        for name, layer in jobs[0].mask.layers.items():
+            assert not b.parameters[name][~layer].any()
+    assert distance(expected[0], expected[1], start) > 0.5  # what the check above would say of another particle
+
+
+@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_cuda)])
+def test_bf16_weights_are_those_of_sequential_to_its_precision(device: torch.device, kernels: bool) -> None:
+    """16 steps. On the CPU both round at the same places; on CUDA other kernels round elsewhere, as far apart as bf16 is from float32."""
+    task = digits()
+    jobs = make_jobs(task, numerics=Numerics(precision="bf16"), schedule=Schedule(epochs=1, learning_rate=0.02))
+    expected, found = both(task, jobs, device, compile=False, kernels=kernels)
+    start = started(task, jobs)
+    for a, b in zip(expected, found, strict=True):
+        assert distance(a, b, start) < (0.02 if device.type == "cpu" else 0.5)
+        assert all(tensor.dtype == torch.float32 for tensor in b.parameters.values())
+    assert distance(expected[0], expected[1], start) > 0.9
+
+
+@pytest.mark.parametrize("compiled", COMPILE)
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_draws_inside_the_model_follow_the_noise(device: torch.device, compiled: bool, name: Any) -> None:
+    task = PlacedBlobs(dropout=0.5)
+    jobs = make_jobs(task, optimizer=Optimizer(name=name, clip_norm=1.0), schedule=Schedule(epochs=5, learning_rate=0.01))
+    expected, found = both(task, jobs, device, compile=compiled)
+    start = started(task, jobs)
+    for a, b in zip(expected, found, strict=True):
+        # before BatchNorm a bias has no gradient, and Adam makes whole steps of its rounding errors
+        assert distance(a, b, start, but="first.bias") < 5e-3
+    assert distance(expected[0], expected[1], start) > 0.1
+
+
+def test_a_stopped_training_goes_on_bit_for_bit(device: torch.device) -> None:
+    task, numerics = digits(), Numerics(deterministic=True)
+    jobs = make_jobs(task, numerics=numerics, swa=SWA(start=0.4, learning_rate=0.01))
+    whole = trained(graphed.build(make_workshop(task, device), graphed.Config()), jobs)
+    workshop = make_workshop(task, device, checkpoint_seconds=0.0)
+
+    def stop(progress: Progress) -> None:
+        if progress.epoch == 2 and progress.label.endswith("1"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(graphed.build(workshop, graphed.Config()).train(jobs, stop))
+    epochs: list[int] = []
+    engine = graphed.build(workshop, graphed.Config())
+    again = [solution.load() for solution in engine.train(jobs, lambda progress: epochs.append(progress.epoch))]
+    assert sorted(epochs) == [2, 2, 3, 3, 3]  # the particle whose second epoch was saved has only its third to do
+    assert [state.digest() for state in again] == [state.digest() for state in whole]
+
+
+def test_deterministic_gives_equal_bits(device: torch.device) -> None:
+    task = digits()
+    jobs = make_jobs(task, numerics=Numerics(deterministic=True))
+    runs = [trained(graphed.build(make_workshop(task, device), graphed.Config()), jobs) for _ in range(2)]
+    assert [state.digest() for state in runs[0]] == [state.digest() for state in runs[1]]
+
+
+def test_a_new_cycle_is_loaded_into_the_graphs_of_the_last(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind: Any = CallingLane if device.type == "cpu" else Lane
+    count, capture = [0], kind.capture
+
+    def counted(self: Any, step: Callable[[], None], before: Callable[[], object]) -> Callable[[], None]:
+        count[0] += 1
+        return capture(self, step, before)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(kind, "capture", counted)
+    task = digits()
+    first = make_jobs(task)
+    denser = Mask.ones(task.prunable)
+    second = [replace(job, mask=denser, schedule=Schedule(epochs=1), swa=SWA(), noise=job.noise.fold("next")) for job in first]
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    trained(engine, first)
+    assert count[0] == 2 * NUM_PARTICLES  # whole and ragged batches
+    found = trained(engine, second)
+    assert count[0] == 2 * NUM_PARTICLES
+    expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), second)
+    for a, b in zip(expected, found, strict=True):
+        assert distance(a, b, started(task, second)) < 0.05
+
+
+def test_short_of_memory_fewer_train_at_a_time(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = []
+
+    def scarce(*arguments: Any) -> particle.Particle:
+        if len(made) == 2:
+            raise torch.OutOfMemoryError
+        made.append(particle.Particle(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(graphed, "Particle", scarce)
+    task = PlacedBlobs()
+    jobs = make_jobs(task)
+    expected, found = both(task, jobs, device, compile=False)
+    assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
+    for a, b in zip(expected, found, strict=True):
+        assert distance(a, b, started(task, jobs)) < 1e-3
+
+
+@needs_cuda
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_step_that_cannot_be_captured_is_trained_all_the_same(caplog: pytest.LogCaptureFixture, compiled: bool) -> None:
+    task, device = LookingBlobs(), torch.device("cuda")
+    jobs = make_jobs(task)
+    expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), jobs)
+    found = trained(graphed.build(make_workshop(task, device), graphed.Config(compile=compiled)), jobs)
+    assert "cannot be captured as a CUDA graph" in caplog.text
+    for a, b in zip(expected, found, strict=True):
+        assert distance(a, b, started(task, jobs)) < 1e-3
+
+
+def test_data_that_stream_in_are_trained_without_graphs(device: torch.device, caplog: pytest.LogCaptureFixture) -> None:
+    task = PlacedBlobs(resident=False)
+    jobs = make_jobs(task)
+    expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), jobs)
+    found = trained(graphed.build(make_workshop(task, device), graphed.Config(compile=False)), jobs)
+    assert "do not lie on the GPU" in caplog.text
+    for a, b in zip(expected, found, strict=True):
+        assert distance(a, b, started(task, jobs)) < 1e-3
+
+
+def test_what_is_shelved_is_not_trained_again(device: torch.device) -> None:
+    task = PlacedBlobs()
+    jobs = make_jobs(task)
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False, particles=2))
+    assert engine.num_parallel == 2
+    first = trained(engine, jobs[1:2])[0]
+    seen: list[str] = []
+    solutions = list(engine.train([*jobs, jobs[0]], lambda progress: seen.append(progress.key)))
+    assert [solution.key for solution in solutions] == [job.key for job in [*jobs, jobs[0]]]
+    assert set(seen) == {jobs[0].key, jobs[2].key}
+    assert solutions[1].load().digest() == first.digest()
+
+
+def test_other_devices_are_refused_in_a_sentence() -> None:
+    build = partial(graphed.build, make_workshop(PlacedBlobs(), torch.device("cpu")), graphed.Config())
+    with pytest.raises(ValueError, match="engine 'graphed' trains on CUDA devices, not on cpu"):
+        build()
+
+
+def test_kernels_that_fail_on_a_card_are_done_without(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failure = type("OutOfResources", (Exception,), {"__module__": "triton.runtime.errors"})
+
+    def fragile(*arguments: Any) -> particle.Particle:
+        if arguments[-1]:
+            raise failure("out of resource: shared memory")
+        return particle.Particle(*arguments)
+
+    monkeypatch.setattr(graphed, "Particle", fragile)
+    task = digits()
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine.fused = True
+    trained(engine, make_jobs(task, schedule=Schedule(epochs=1)))
+    assert engine.graphs
+    assert messages(caplog) == [
+        "engine 'graphed': the kernels of this model's layers do not work on this card (out of resource: shared memory); compiling it"
+    ]
