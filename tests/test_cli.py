@@ -144,6 +144,12 @@ def test_a_dry_run_shows_everything_and_does_nothing(capsys: pytest.CaptureFixtu
         (["run", "--method", "swmap"], "did you mean 'swamp'"),
         (["run", "--seeds", "0,x"], "--seeds 0,x: expected different whole numbers"),
         (["run", "--seeds", "1,1"], "expected different whole numbers"),
+        (["run", "--seeds", "0,00"], "expected different whole numbers"),
+        (["run", "--seeds", ""], "expected different whole numbers"),
+        (["run", "--recipe", "mine.toml"], "a recipe is named without --recipe: swamp run mine.toml"),
+        (["run", "--device", "meta"], "swamp trains on cpu, cuda"),
+        (["run", "--tasks.image.pad", "200000"], "tasks.image.pad = 200000"),
+        (["run", "--pruning.prune_fraction", "0.9999999"], "weights would survive at cycle 1"),
         (["run", "--seeds", "0,1", "--seed", "3"], "give either --seed or --seeds"),
         (["run", "digits", "digits"], "one recipe at a time"),
         (["run", "--device", "cuda:9"], "device = 'cuda:9' is not there"),
@@ -186,6 +192,38 @@ def test_a_diverging_run_stops_with_its_place(capsys: pytest.CaptureFixture[str]
         assert status == 1
         assert re.search(r"the loss became (nan|inf) at cycle 0, particle 0, epoch \d, step \d+ \(noise 0/cycle/0/particle/0\)", err)
         assert "Traceback" not in err
+
+
+def test_a_stopped_group_resumes_the_seeds_it_never_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from swamp.runs import runner
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "iterate", interrupted)
+        status, _, err = call(capsys, "run", *FLAGS, "--seeds", "0,1", "--out", tmp_path / "g", "--cache", tmp_path / "c")
+    assert status == 130
+    assert f"swamp resume {tmp_path / 'g'} --cache {tmp_path / 'c'}" in err
+    status, out, _ = call(capsys, "resume", tmp_path / "g", "--cache", tmp_path / "c", "--notes", "later", "--keep", "last")
+    assert status == 0
+    assert out.count("run: ") == 2
+    status, _, err = call(capsys, "resume", tmp_path / "g", "--cycle.epochs", "9")
+    assert status == 2
+    assert "another configuration: cycle.epochs (2 there, 9 here)" in err
+
+
+def test_comparisons_do_not_mix_what_differs(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["run", *FLAGS, "--method", "imp", "--cycle.epochs=1", "--out", str(tmp_path / "short"), "--cache", str(finished / "cache")])
+    capsys.readouterr()
+    status, out, _ = call(capsys, "compare", finished / "imp", tmp_path / "short")
+    assert "imp cycle.epochs=1 accuracy" in out
+    assert "imp cycle.epochs=2 accuracy" in out
+    status, _, err = call(capsys, "compare", finished / "imp", finished / "imp")
+    assert status == 2
+    assert "seed 0 of this configuration is given twice" in err
 
 
 def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

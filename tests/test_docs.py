@@ -16,8 +16,8 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def test_python_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,6 +26,27 @@ def test_python_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), {})
     assert "25572 of 102288 weights survive" in capsys.readouterr().out
+
+
+def test_the_examples_of_custom_tasks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    cnn, transformer = blocks("python", (ROOT / "docs" / "custom.md").read_text())
+    exec(compile(cnn, "custom.md", "exec"), {"__name__": "__main__"})
+    assert (tmp_path / "cnn.pt").exists()
+    shown = capsys.readouterr().out
+    assert "87.5% sparse: accuracy 9" in shown
+    assert "4.weight" in shown
+    scope: dict[str, object] = {"__name__": "__main__"}
+    exec(compile(transformer, "custom.md", "exec"), scope)
+    rows = scope["found"].rows  # type: ignore[attr-defined]
+    assert rows[-1].metric == "accuracy"
+    assert rows[-1].metrics["accuracy"] > 0.9
+    assert set(rows[-1].densities) == {
+        "encoder.self_attn.in_proj_weight",
+        "encoder.self_attn.out_proj.weight",
+        "encoder.linear1.weight",
+        "encoder.linear2.weight",
+    }
 
 
 def test_toml_snippets_are_recipes(tmp_path: Path) -> None:
@@ -52,6 +73,7 @@ def test_make_targets_exist() -> None:
 
 
 def test_files_named_in_the_documentation_exist() -> None:
+    assert not re.search(r"\b(RESULTS|TODO|TBD|FIXME)\b", README)
     for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         for name in re.findall(r"`((?:src|docs|tests|benchmarks)/[\w/.-]+)`", document.read_text()):
             assert (ROOT / name).exists(), f"{document.name} names {name}"

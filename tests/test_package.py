@@ -24,7 +24,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"swamp/recipes/digits.toml", "swamp/py.typed", "swamp/cli.py"} <= names
+    tracked = subprocess.run(["git", "ls-files", "src/swamp"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    there = [str(path.relative_to(ROOT)) for path in (ROOT / "src/swamp").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {name.removeprefix("src/") for name in there} <= names  # every room, and every recipe
+    assert not tracked or set(there) == set(tracked), "a file of the package is not under version control"
     assert not any(name.startswith("tests") for name in names)
 
 

@@ -65,14 +65,15 @@ def run(
     from swamp.api import default_directory
     from swamp.runs.config import build_config
 
-    recipe, settings = split_arguments(arguments)
+    recipe, settings = recipe_and_settings(arguments)
     settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
     config = build_config(recipe, settings)
     numbers = parse_seeds(seeds) if seeds is not None else []
     if numbers and "seed" in settings:
         raise ValueError("give either --seed or --seeds")
     if not numbers:
-        jobs = [(config, out or default_directory(config))]
+        group = out or default_directory(config)
+        jobs = [(config, group)]
     else:
         group = out or Path("runs") / f"{config.recipe}-{config.method}"
         jobs = [(build_config(recipe, {**settings, "seed": seed}), group / f"seed-{seed}") for seed in numbers]
@@ -80,22 +81,40 @@ def run(
         for one, directory in jobs:
             show_plan(one, directory)
         return
-    execute(jobs, cache)
+    execute(jobs, cache, group)
 
 
-@app.command
-def resume(directory: Directory, /, *, cache: Path | None = None) -> None:
+@app.command(usage="Usage: swamp resume DIR [--setting VALUE …] [OPTIONS]")
+def resume(
+    directory: Directory,
+    /,
+    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")],
+    cache: Path | None = None,
+    task: str | None = None,
+) -> None:
     """Go on with a run that was stopped; the same as the command that began it.
+
+    Settings that decide no numbers may change: --device, --engine, --keep, --checkpoint_seconds, --notes.
 
     Parameters
     ----------
+    arguments
+        Settings as --name value.
     cache
         Directory in which runs share what they have in common.
+    task
+        module:function that makes the task of a run that a Python script began.
     """
+    from swamp.runs.config import with_settings
     from swamp.runs.runner import read_config
     from swamp.runs.store import runs_in
 
-    execute([(read_config(path), path) for path in runs_in(directory)], cache)
+    alone, settings = split_arguments(arguments)
+    if alone:
+        raise ValueError(f"one directory at a time, not {', '.join(alone)} too; settings are written --name value")
+    if task is not None:
+        settings["task"] = task
+    execute([(with_settings(read_config(path), settings), path) for path in runs_in(directory)], cache, directory)
 
 
 @app.command
@@ -187,6 +206,7 @@ def recipes(name: str | None = None, /) -> None:
 def bench(
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())],
     particles: str = "1,2,4,8",
+    data: str | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Measure how fast this machine trains a recipe, on each engine and with several particles at once.
@@ -197,6 +217,8 @@ def bench(
         The recipe, and settings as --name value, as for `swamp run`.
     particles
         How many particles to train at once, such as 1,4.
+    data
+        The folder that holds the data sets.
     json
         Print JSON.
     """
@@ -208,7 +230,9 @@ def bench(
     from swamp.runs.config import build_config, resolve
     from swamp.terminal import print_table
 
-    recipe, settings = split_arguments(arguments)
+    recipe, settings = recipe_and_settings(arguments)
+    if data is not None:
+        settings["data"] = data
     config = resolve(build_config(recipe, settings))
     counts = parse_counts("--particles", particles)
     machine = measure_machine(config)
@@ -222,16 +246,15 @@ def bench(
 # -- below the commands -----------------------------------------------------------------------------------------------------------
 
 
-def split_arguments(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """The recipe, and settings from --name value and --name=value."""
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """What stands alone, and settings from --name value and --name=value."""
     from swamp.runs.config import parse_setting
-    from swamp.runs.recipes import DEFAULT_RECIPE
 
-    recipes_given, settings = [], {}
+    alone, settings = [], {}
     rest = iter(arguments)
     for argument in rest:
         if not argument.startswith("--"):
-            recipes_given.append(argument)
+            alone.append(argument)
             continue
         name, equals, text = argument.removeprefix("--").partition("=")
         if not equals:
@@ -242,9 +265,16 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
             text = value
         key, parsed = parse_setting(name, text)
         settings[key] = parsed
-    if len(recipes_given) > 1:
-        raise ValueError(f"one recipe at a time, not {', '.join(recipes_given)}; settings are written --name value")
-    return recipes_given[0] if recipes_given else DEFAULT_RECIPE, settings
+    return alone, settings
+
+
+def recipe_and_settings(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    from swamp.runs.recipes import DEFAULT_RECIPE
+
+    alone, settings = split_arguments(arguments)
+    if len(alone) > 1:
+        raise ValueError(f"one recipe at a time, not {', '.join(alone)}; settings are written --name value")
+    return alone[0] if alone else DEFAULT_RECIPE, settings
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -253,7 +283,7 @@ def parse_seeds(text: str) -> list[int]:
     [0, 2, 1]
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+    if not all(part.isdecimal() for part in parts) or len(set(map(int, parts))) < len(parts):
         raise ValueError(f"--seeds {text}: expected different whole numbers with commas between, such as 0,1,2")
     return [int(part) for part in parts]
 
@@ -269,18 +299,23 @@ def parse_counts(option: str, text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def execute(jobs: Sequence[tuple[Config, Path]], cache: Path | None) -> None:
+def execute(jobs: Sequence[tuple[Config, Path]], cache: Path | None, whole: Path) -> None:
+    """Run each; `whole` is the directory that stands for all of them."""
     from swamp.report.tables import run_table
-    from swamp.runs.runner import iterate
+    from swamp.runs.runner import begin, iterate
     from swamp.terminal import listener, print_table
 
+    if len(jobs) > 1:
+        for config, directory in jobs:
+            begin(config, directory)  # so that resuming the group later finds those that were never reached
     for config, directory in jobs:
         try:
             with listener() as listening:
                 for _ in iterate(config, directory, cache, listening):
                     pass
         except KeyboardInterrupt:
-            print(f"\nstopped; nothing is lost. Go on with: swamp resume {directory}", file=sys.stderr)
+            shared = f" --cache {cache}" if cache else ""
+            print(f"\nstopped; nothing is lost. Go on with: swamp resume {whole}{shared}", file=sys.stderr)
             raise SystemExit(130) from None
         print_table(run_table(directory))
         print(f"run: {directory}")
@@ -291,12 +326,15 @@ def show_plan(config: Config, directory: Path) -> None:
     from swamp.report.tables import plan_tables
     from swamp.runs.config import engine_modules, resolve
     from swamp.runs.plan import estimate, make_plan
-    from swamp.runs.runner import open_task, open_workshop
+    from swamp.runs.runner import check_survivors, open_task, open_workshop, refuse_foreign
     from swamp.runs.store import Store
     from swamp.terminal import print_table
 
+    refuse_foreign(directory)
     config = resolve(config)
-    workshop = open_workshop(config, open_task(config), Store(directory))
+    task = open_task(config)
+    check_survivors(config, task)
+    workshop = open_workshop(config, task, Store(directory))
     engine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
     plan = make_plan(config, workshop)
     cost = estimate(config, workshop, plan, engine.num_parallel)
@@ -311,14 +349,24 @@ def fail(message: str, status: int) -> NoReturn:
     raise SystemExit(status)
 
 
+def raised_by_swamp(error: BaseException) -> bool:
+    """Whether our own code raised it, knowing what it says; torch and others raise ValueError too."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is None or str(trace.tb_frame.f_globals.get("__name__", "")).startswith("swamp.")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. A mistake of the user's gets one sentence and status 2, a failure on the way one sentence and status 1."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # --task module:function is looked for here first, as python -m would
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)
     except ValueError as error:
-        if error.__class__ is not ValueError and not error.__class__.__module__.startswith("swamp."):
+        if not raised_by_swamp(error):
             raise  # a defect, not a mistake of the user's
         fail(str(error), 2)
     except OSError as error:

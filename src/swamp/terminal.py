@@ -73,9 +73,11 @@ class Pace:
         self.total = 0
         self.done: dict[str, int] = {}
         self.trained = 0
-        self.begin = time.monotonic()
+        self.begin: float | None = None  # the first epoch's end: what comes before is mostly starting up
 
     def count(self, event: Event) -> None:
+        if event.trained and self.begin is None:
+            self.begin, self.trained = time.monotonic(), -event.trained
         self.done[event.key] = event.epoch
         self.trained += event.trained
 
@@ -86,7 +88,7 @@ class Pace:
     @property
     def seconds_left(self) -> float:
         left = max(self.total - sum(self.done.values()), 0)
-        return left * (time.monotonic() - self.begin) / self.trained if self.trained else math.inf
+        return left * (time.monotonic() - self.begin) / self.trained if self.begin and self.trained > 0 else math.inf
 
 
 def summary(result: Result) -> str:
@@ -159,7 +161,7 @@ class Live:
 
     def epoch(self, event: Event) -> None:
         self.pace.count(event)
-        left = duration(self.pace.seconds_left) if self.pace.trained else "…"
+        left = duration(self.pace.seconds_left)
         self.bars.update(self.whole, completed=sum(self.pace.done.values()), note=f"{left} left")
         if not event.trained:
             return

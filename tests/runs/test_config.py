@@ -9,7 +9,7 @@ import pytest
 from swamp.methods import find_method, methods, presets
 from swamp.methods.method import at_cycle
 from swamp.runs.config import all_settings, build_config, complete, config_hash, numbers, parse_setting, resolve, to_toml
-from swamp.runs.recipes import merge, read_recipe, recipe_texts
+from swamp.runs.recipes import merge, nested, read_layers, recipe_texts
 
 
 @pytest.mark.parametrize(
@@ -65,20 +65,20 @@ def test_bad_recipes(tmp_path: Path) -> None:
     loop = tmp_path / "loop.toml"
     loop.write_text('base = "loop.toml"\n')
     with pytest.raises(ValueError, match="in a circle"):
-        read_recipe(str(loop))
+        read_layers(str(loop))
     (tmp_path / "bad.toml").write_text("epochs = = 3")
     with pytest.raises(ValueError, match="not valid TOML"):
-        read_recipe(str(tmp_path / "bad.toml"))
+        read_layers(str(tmp_path / "bad.toml"))
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="cannot be read"):
-        read_recipe(str(tmp_path / "binary.toml"))
+        read_layers(str(tmp_path / "binary.toml"))
     with pytest.raises(ValueError, match="no such file"):
-        read_recipe("missing.toml")
+        read_layers("missing.toml")
     with pytest.raises(ValueError, match="did you mean 'digits'"):
-        read_recipe("digit")
+        read_layers("digit")
     (tmp_path / "base.toml").write_text("base = 3")
     with pytest.raises(ValueError, match="base = 3"):
-        read_recipe(str(tmp_path / "base.toml"))
+        read_layers(str(tmp_path / "base.toml"))
 
 
 @pytest.mark.parametrize("recipe", sorted(recipe_texts()))
@@ -180,3 +180,28 @@ def test_merging_leaves_its_inputs_alone() -> None:
 def test_settings_from_given_cycles_on() -> None:
     assert [at_cycle({"0": 1, "10": 4, "2": 3}, cycle) for cycle in (0, 1, 2, 9, 10, 11)] == [1, 1, 3, 3, 4, 4]
     assert at_cycle(5, 3) == 5
+
+
+def test_a_preset_stands_below_whoever_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "plus.toml"
+    path.write_text('method = "swamp-plus"\n[methods.swamp]\nparticles = {"0" = 2, "3" = 8}\n')
+    assert build_config(str(path)).selected("method").particles == {"0": 2, "3": 8}
+    path.write_text('method = "swamp-plus"\n')
+    assert build_config(str(path)).selected("method").particles == {"0": 1, "4": 4}
+    # what a run writes down gives the same run again
+    config = resolve(build_config("digits", {"method": "swamp-plus", "methods.swamp.particles": 2}))
+    path.write_text(to_toml(config))
+    assert numbers(resolve(build_config(str(path)))) == numbers(config)
+    tiny = build_config("digits", {"method": "swamp-plus", "pruning.prune_fraction": 0.0001})
+    assert tiny.selected("method").particles == {"0": 1, "6": 4}  # never reached
+
+
+def test_dotted_names_and_tables_together() -> None:
+    given = {"cycle": {"epochs": 3}, "cycle.learning_rate": 0.2}
+    assert nested(given) == {"cycle": {"epochs": 3, "learning_rate": 0.2}}
+    assert given == {"cycle": {"epochs": 3}, "cycle.learning_rate": 0.2}
+    for bad in ({"cycle.epochs": 2, "cycle": {"epochs": 3}}, {"cycle": 3, "cycle.epochs": 2}):
+        with pytest.raises(ValueError, match="is set twice"):
+            nested(bad)
+    with pytest.raises(ValueError, match="unknown setting '3'"):
+        build_config("digits", {3: 2})  # type: ignore[dict-item]

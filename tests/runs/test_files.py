@@ -99,6 +99,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path, mon
 
 
 def test_writing_syncs_before_and_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
     events: list[str] = []
     real_sync, real_replace = os.fsync, os.replace
     monkeypatch.setattr(

@@ -215,3 +215,45 @@ def test_results_survive_a_round_trip(whole: Path) -> None:
     (whole.parent / "results.json").write_text("[{}]")
     with pytest.raises(ValueError, match="is damaged"):
         read_results(whole.parent)
+
+
+def test_an_altered_result_is_refused(copy: Path) -> None:
+    path = copy / "results.json"
+    rows = json.loads(path.read_text())
+    rows[1]["metrics"]["accuracy"] = 0.999
+    path.write_text(json.dumps(rows))
+    with pytest.raises(ValueError, match="was altered at cycle 1"):
+        read_results(copy)
+    list(iterate(read_config(copy), copy))
+    assert read_results(copy)[1].metrics["accuracy"] < 0.999
+
+
+def test_a_finished_run_is_not_written_to(copy: Path, quick: Make) -> None:
+    (copy / "work").mkdir()  # killed after the manifest, before the very end
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    list(iterate(quick(keep="last", notes="other"), copy))
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+    assert not (copy / "work").exists()
+
+
+@pytest.mark.parametrize("victim", ["mask-1", "mask-2", "last", "ticket"])
+@pytest.mark.parametrize("rewind", ["weights", "lr"])
+def test_losses_are_made_good_through_whatever_was_dropped(quick: Make, tmp_path: Path, victim: str, rewind: str) -> None:
+    config = quick(method="imp", keep="last", pruning__rewind=rewind, pruning__cycles=3, cycle__epochs=1)
+    rows = list(iterate(config, tmp_path / "run"))
+    before = contents(tmp_path / "run")
+    ticket = next(
+        path.stem
+        for path in (tmp_path / "run" / "objects").glob("*.safetensors")
+        if path.stat().st_size > 100_000 and path.stem != rows[-1].solution
+    )
+    key = {"mask-1": rows[1].mask, "mask-2": rows[2].mask, "last": rows[3].solution, "ticket": ticket}[victim]
+    (tmp_path / "run" / "objects" / f"{key}.safetensors").unlink()
+    list(iterate(config, tmp_path / "run"))
+    assert contents(tmp_path / "run") == before
+
+
+def test_pruning_must_leave_something(quick: Make, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="none of 102288 weights would survive at cycle 2"):
+        list(iterate(quick(pruning__prune_fraction=0.999), tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

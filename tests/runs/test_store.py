@@ -11,9 +11,10 @@ import torch
 
 from swamp.core.mask import Mask
 from swamp.core.state import State
+from swamp.runs import files
 from swamp.runs import store as store_module
 from swamp.runs.files import Damaged, encode_json
-from swamp.runs.store import Dropped, Locked, Store, runs_in
+from swamp.runs.store import Dropped, Locked, Store, open_cache, runs_in
 from swamp.training.train import Checkpoint
 
 STATE = State({"b.weight": torch.ones(2, 2), "a.weight": torch.zeros(3)}, {"bn.num_batches_tracked": torch.tensor(5)})
@@ -93,7 +94,7 @@ def test_damaged_objects_are_put_aside_and_named(store: Store) -> None:
 
 
 def test_the_cache_is_read_checked_and_never_needed_afterwards(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
+    cache = open_cache(tmp_path / "cache", "cpu")
     Store(tmp_path / "one", cache).save_solution("key", STATE, ())
     Store(tmp_path / "one", cache).drop("key")  # its own copy only
     other = Store(tmp_path / "two", cache)
@@ -153,3 +154,47 @@ def test_groups(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds no run"):
         runs_in(tmp_path / "empty")
+
+
+def test_a_file_in_anothers_place_is_damaged(store: Store) -> None:
+    store.save_solution("one", STATE, ())
+    store.save_solution("two", State({"w": torch.zeros(1)}, {}), ())
+    (store.objects / "two.safetensors").write_bytes((store.objects / "one.safetensors").read_bytes())
+    with pytest.raises(Damaged, match="it is another object"):
+        store.load_state("two")
+    assert [path.name for path in store.put_aside_damaged()] == ["two.safetensors"]
+
+
+def test_a_damaged_cache_is_named_and_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = open_cache(tmp_path / "cache", "cpu")
+    Store(tmp_path / "one", cache).save_solution("key", STATE, ())
+    shared = cache / "objects" / "key.safetensors"
+    shared.write_bytes(b"garbage")
+    other = Store(tmp_path / "two", cache)
+    assert other.solution("key") is None
+    assert "key.safetensors is damaged" in capsys.readouterr().err
+    other.save_solution("key", STATE, ())
+    assert Store(tmp_path / "three", cache).load_state("key").digest() == STATE.digest()
+
+
+def test_caches_are_kept_apart_and_checked(tmp_path: Path) -> None:
+    assert open_cache(tmp_path / "c", "cpu") != open_cache(tmp_path / "c", "cuda:1") == open_cache(tmp_path / "c", "cuda")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match="cannot be used"):
+        open_cache(tmp_path / "file", "cpu")
+    Store(tmp_path / "run").write_header({})
+    with pytest.raises(ValueError, match="is a run directory"):
+        open_cache(tmp_path / "run", "cpu")
+
+
+def test_temporaries_never_meet(tmp_path: Path) -> None:
+    """Processes of several hosts may have one number."""
+    names = set()
+    real = files.os.replace
+    try:
+        files.os.replace = lambda a, b: (names.add(str(a)), real(a, b))[1]
+        for _ in range(20):
+            files.write_durably(tmp_path / "x", b"1", tmp_path / "work")
+    finally:
+        files.os.replace = real
+    assert len(names) == 20

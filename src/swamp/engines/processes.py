@@ -28,8 +28,14 @@ name = "processes"
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Worker processes on the CPU."""
 
-    workers: Annotated[int, Meta(ge=0, description="Particles trained at once; 0 means one for each core.")] = 0
+    workers: Annotated[int, Meta(ge=0, le=1024, description="Particles trained at once; 0 means one for each core.")] = 0
     retries: Annotated[int, Meta(ge=0, description="How often a job whose worker died is tried again.")] = 3
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class WorkerDied(RuntimeError):
@@ -41,17 +47,24 @@ class Worker:
 
     def __init__(self, workshop: Workshop) -> None:
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, "OMP_NUM_THREADS": str(workshop.numerics.threads)}
-        command = [sys.executable, "-m", "swamp.engines.worker", str(theirs.fileno())]
-        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)
+        # modules are looked for where this process looks for them, not in whatever folder the user stands in (-P)
+        places = os.pathsep.join(place or os.getcwd() for place in sys.path)
+        environment = {**os.environ, "OMP_NUM_THREADS": str(workshop.numerics.threads), "PYTHONPATH": places}
+        command = [sys.executable, "-P", "-m", "swamp.engines.worker", str(theirs.fileno())]
+        # a process group of its own: Ctrl-C is for the parent, which then closes the socket
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, process_group=0)
         theirs.close()
         self.connection: Connection = Connection(ours.detach())
-        self.connection.send_bytes(pickle.dumps(workshop))
         self.job: Job | None = None
+        self.unsent: list[object] = [workshop]
 
     def give(self, job: Job) -> None:
+        """Hand it the job. A worker that died already is found out by whoever listens to it."""
         self.job = job
-        self.connection.send_bytes(pickle.dumps(job))
+        with contextlib.suppress(OSError):
+            for message in (*self.unsent, job):
+                self.connection.send_bytes(pickle.dumps(message))
+            self.unsent = []
 
     def close(self) -> None:
         self.connection.close()  # the worker sees the end of the file and exits
@@ -67,7 +80,7 @@ class Processes:
         if workshop.device.type != "cpu":
             raise ValueError(f"engine 'processes' trains on the CPU, not on {workshop.device}; use engine 'sequential' there")
         self.workshop, self.config = workshop, config
-        self.num_parallel = config.workers or len(os.sched_getaffinity(0))
+        self.num_parallel = config.workers or max(num_cores() // workshop.numerics.threads, 1)
         self.workers: list[Worker] = []
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
@@ -94,8 +107,7 @@ class Processes:
             if not idle:
                 return
             job = waiting.popleft()
-            with contextlib.suppress(OSError):  # it died while idle: _listen will find out
-                idle[0].give(job)
+            idle[0].give(job)
 
     def _listen(self, waiting: deque[Job], deaths: dict[str, int], report: Report) -> list[str]:
         """Wait for news of busy workers; the keys of jobs that ended."""
@@ -112,6 +124,7 @@ class Processes:
                 case Progress():
                     report(message)
                 case Exception():
+                    worker.job = None
                     raise message
                 case _:
                     ended.append(worker.job.key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import queue
-import signal
 import sys
 import threading
 import traceback
@@ -16,7 +15,6 @@ from swamp.engines.engine import Workshop, train_job
 
 
 def main(descriptor: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the socket
     connection: Connection = Connection(descriptor)
     jobs: queue.Queue[Job] = queue.Queue()
     workshop: Workshop = pickle.loads(connection.recv_bytes())
@@ -36,11 +34,21 @@ def main(descriptor: int) -> None:
     while True:
         job = jobs.get()
         try:
-            train_job(workshop, job, send)
+            if workshop.shelf.solution(job.key) is None:  # a worker may have died between storing it and saying so
+                train_job(workshop, job, send)
             send(None)
         except Exception as error:
             error.add_note(traceback.format_exc())  # where it happened does not travel with it otherwise
-            send(error)
+            send(portable(error))
+
+
+def portable(error: Exception) -> Exception:
+    """The error, or one that says the same where it does not survive the journey."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+    return error
 
 
 if __name__ == "__main__":

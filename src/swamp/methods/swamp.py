@@ -48,7 +48,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def plus(pruning: Pruning) -> dict[str, Any]:
     """One particle through 90 % sparsity, four from there on: {"0" = 1, "11" = 4} at α = 0.2."""
-    first = next(cycle for cycle in range(10**6) if pruning.density(cycle) < Fraction(1, 10))
+    cycles = range(pruning.cycles + 1)
+    first = next((cycle for cycle in cycles if pruning.density(cycle) < Fraction(1, 10)), len(cycles))
     return {"methods": {name: {"particles": {"0": 1, str(first): 4}}}}
 
 

@@ -32,7 +32,7 @@ def error_against_sparsity(directories: Sequence[Path], out: Path) -> None:
     ticks: dict[float, float] = {}
     for series, (colour, marker) in zip(all_series, STYLES * len(all_series), strict=False):
         remaining, mean, deviation, members = _curve(series)
-        label = series.method if len(recipes) == 1 else f"{series.recipe}, {series.method}"
+        label = series.label
         axes.plot(remaining, mean, color=colour, marker=marker, markersize=5, label=label, zorder=3)
         low, high = ([m + sign * d for m, d in zip(mean, deviation, strict=True)] for sign in (-1, 1))
         axes.fill_between(remaining, low, high, color=colour, alpha=0.18, linewidth=0)

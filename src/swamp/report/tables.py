@@ -7,12 +7,13 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from swamp.runs.bench import Machine, Timing
-from swamp.runs.config import Config
+from swamp.runs.config import Config, numbers
 from swamp.runs.plan import Estimate, Plan
 from swamp.runs.runner import Result, read_config, read_results
+from swamp.runs.store import Store
 from swamp.tasks.task import Task
 
 
@@ -25,11 +26,14 @@ class Table(NamedTuple):
 
 @dataclass
 class Series:
-    """The runs of one recipe and method, over seeds."""
+    """Runs that differ in their seed alone."""
 
     recipe: str
     method: str
+    settings: dict[str, Any]  # what decided the numbers, but for the seed
     runs: list[list[Result]] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    label: str = ""
 
     def at(self, num_survivors: int) -> list[Result]:
         """The row of each run that has one at this count of survivors."""
@@ -37,13 +41,25 @@ class Series:
 
 
 def read_series(directories: Iterable[Path]) -> list[Series]:
-    """Runs grouped by recipe and method, in the order in which they first appear."""
-    found: dict[tuple[str, str], Series] = {}
+    """Runs grouped by configuration, in the order in which they first appear, each with a label that tells it from the others."""
+    found: list[Series] = []
     for directory in directories:
         config = read_config(directory)
-        series = found.setdefault((config.recipe, config.method), Series(config.recipe, config.method))
+        settings = {name: value for name, value in numbers(config).items() if name != "seed"}
+        series = next((s for s in found if (s.recipe, s.method, s.settings) == (config.recipe, config.method, settings)), None)
+        if series is None:
+            series = Series(config.recipe, config.method, settings)
+            found.append(series)
+        if config.seed in series.seeds:
+            raise ValueError(f"{directory}: seed {config.seed} of this configuration is given twice")
         series.runs.append(read_results(directory))
-    return list(found.values())
+        series.seeds.append(config.seed)
+    for series in found:
+        alike = [s for s in found if (s.recipe, s.method) == (series.recipe, series.method)]
+        differing = sorted(key for key in {k for s in alike for k in s.settings} if len({str(s.settings.get(key)) for s in alike}) > 1)
+        name = series.method if len({s.recipe for s in found}) == 1 else f"{series.recipe} {series.method}"
+        series.label = " ".join([name, *(f"{key}={series.settings.get(key)}" for key in differing)])
+    return found
 
 
 class Format(NamedTuple):
@@ -139,11 +155,10 @@ def comparison(directories: Sequence[Path]) -> Table:
     """The main metrics of each method at each sparsity, its particles beside it; mean ± standard deviation over seeds."""
     all_series = read_series(directories)
     counts = sorted({(row.num_survivors, row.sparsity) for s in all_series for run in s.runs for row in run}, reverse=True)
-    several_recipes = len({series.recipe for series in all_series}) > 1
     header: list[str] = ["sparsity %"]
     columns: list[list[str]] = []
     for series in all_series:
-        name = f"{series.recipe} {series.method}" if several_recipes else series.method
+        name = series.label
         seeds = f" (n={len(series.runs)})" if len(series.runs) > 1 else ""
         found = [series.at(survivors) for survivors, _ in counts]
         metrics = next((main_metrics(row) for rows in found for row in rows), [])
@@ -156,7 +171,8 @@ def comparison(directories: Sequence[Path]) -> Table:
                 header.append(label if index else f"{owner} {label}{seeds}")
                 columns.append([_over_seeds(metric, [measured(row) for row in rows]) for rows in found])
     body = [[percent(sparsity), *(column[index] for column in columns)] for index, (_, sparsity) in enumerate(counts)]
-    return Table("On the test set", header, body)
+    unfinished = [str(directory) for directory in directories if not Store(directory).finished()]
+    return Table("On the test set", header, body, f"not finished: {', '.join(unfinished)}" if unfinished else "")
 
 
 def _over_seeds(metric: str, runs: list[list[dict[str, float]]]) -> str:

@@ -20,9 +20,9 @@ from swamp.core.pruning import Pruning
 from swamp.core.schedules import SWA, Schedule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
-from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, Table, merge, nested, read_recipe
+from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, Table, merge, merge_all, nested, read_layers
 from swamp.runs.settings import bare, convert, description, parse_value, toml_text
-from swamp.runs.shorthands import data_setting, scaled
+from swamp.runs.shorthands import data_setting, scaled, task_setting
 
 # What does not decide the numbers of a run, and may change when it is resumed; tasks name settings of theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
@@ -113,17 +113,26 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     given = dict(settings or {})
     data, scale = given.pop("data", None), given.pop("scale", None)
     changes = nested(given)
-    layers = read_recipe(recipe)
-    asked = merge(layers, changes)
+    if ":" in str(changes.get("task")):
+        changes = merge(changes, task_setting(changes["task"]))
+    layers = [*read_layers(recipe), changes]
     if data is not None:
-        changes = merge(changes, data_setting(asked, data, {setting.name for setting in all_settings()}))
-        asked = merge(layers, changes)
-    if isinstance(asked.get("method"), str):
-        _, preset = find_method(asked["method"])
-        if preset:
-            pruning = convert(asked.get("pruning", {}), Pruning, "pruning")
-            asked = merge(merge(layers, preset.settings(pruning)), changes)
+        layers.append(data_setting(merge_all(layers), data, {setting.name for setting in all_settings()}))
+    # a preset stands right below whoever names it, so that what stands beside the name wins
+    named = max(index for index, layer in enumerate(layers) if "method" in layer or not index)
+    if isinstance(method := layers[named].get("method"), str) and (preset := find_method(method)[1]):
+        pruning = convert(merge_all(layers).get("pruning", {}), Pruning, "pruning")
+        layers.insert(named, preset.settings(pruning))
+    asked = merge_all(layers)
     return complete(asked) if scale is None else complete(scaled(msgspec.to_builtins(complete(asked)), scale))
+
+
+def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
+    """A complete configuration with some settings changed."""
+    changes = nested(settings)
+    if ":" in str(changes.get("task")):
+        changes = merge(changes, task_setting(changes["task"]))
+    return complete(merge(msgspec.to_builtins(config), changes))
 
 
 def complete(settings: Table) -> Config:
@@ -161,6 +170,8 @@ def resolve_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps", "xpu"):
+            raise RuntimeError("swamp trains on cpu, cuda, mps and xpu")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device = {name!r} is not there: {str(error).splitlines()[0]}") from None
@@ -217,6 +228,8 @@ def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[Setting]:
 
 def parse_setting(name: str, text: str) -> tuple[str, Any]:
     """A setting as the command line gives it. The type of the setting decides how the text is read."""
+    if name == "recipe":
+        raise ValueError(f"a recipe is named without --recipe: swamp run {text}".rstrip())
     settings = {setting.name: setting for setting in all_settings()}
     for candidate in (name, name.replace("-", "_")):
         if candidate in settings:

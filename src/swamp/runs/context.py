@@ -72,6 +72,8 @@ class RunContext(JobMaker):
         super().__init__(config, workshop)
         self.store, self.engine, self.report = store, engine, report
         self.trainings: list[tuple[Job, Solution]] = []  # in order, the ticket included
+        self.ticket_key = ""
+        self.remade: set[str] = set()  # dropped weights that had to be made again, to be dropped again
         self._starts: dict[str, str] = {}
         self._recompute: dict[str, Callable[[], Any]] = {}
 
@@ -79,7 +81,11 @@ class RunContext(JobMaker):
         noise = self.noise.fold("init")
         key = key_of("init", task=self.task.fingerprint, noise=str(noise))
         init = self._solution(key, lambda: self.store.save_solution(key, self.task.init(noise), ()))
-        return self.train([self.ticket_job(init)])[0] if self.has_ticket else init
+        if not self.has_ticket:
+            return init
+        (ticket,) = self.train([self.ticket_job(init)])
+        self.ticket_key = ticket.key
+        return ticket
 
     def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]:
         jobs = tuple(jobs)
@@ -115,7 +121,7 @@ class RunContext(JobMaker):
         return self._solution(key, make)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        inputs = {"solution": solution.key, "mask": mask.digest, "keep": str(keep)}
+        inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep)}
 
         def make() -> str:
             pruned = keep_highest(magnitude(solution.load(), mask), mask, count(mask.num_weights, keep))
@@ -155,6 +161,7 @@ class RunContext(JobMaker):
         return self._handle(self.store.solution(key) or make())
 
     def _retrain(self, job: Job) -> None:
+        self._ensure(job.start)  # which may have been dropped too
         for _ in self.engine.train([job], self.report):
             pass
 
@@ -166,6 +173,7 @@ class RunContext(JobMaker):
         if not self.store.has_arrays(key):
             self.store.forget(key)
             self._recompute[key]()
+            self.remade.add(key)
         return self.store.load_state(key)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import itertools
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from torch import Tensor
 from swamp.core.keys import canonical, digest
 
 METADATA_KEY = "swamp"  # the only one: several would be written in no fixed order
-_serial = itertools.count()
 
 
 class Damaged(ValueError):
@@ -35,20 +34,37 @@ class Damaged(ValueError):
 
 def write_durably(path: Path, data: bytes, scratch: Path) -> None:
     """Replace `path` in one instant, and only when the bytes are on the disk. Temporaries go to `scratch`, on the same file system."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch.mkdir(parents=True, exist_ok=True)
-    temporary = scratch / f"tmp-{os.getpid()}-{next(_serial)}"
+    make_directory(path.parent)
+    make_directory(scratch)
+    # a name of its own: processes of several hosts may write here, and their numbers may be equal
+    descriptor, temporary = tempfile.mkstemp(prefix="tmp-", dir=scratch)
     try:
-        with open(temporary, "xb") as file:
+        with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)
         raise
     sync_directory(path.parent)
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory and those above it, durably."""
+    if not directory.is_dir():
+        make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
+
+
+def _umask() -> int:
+    """What this process leaves off the modes of new files; mkstemp's are for its owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def sync_directory(directory: Path) -> None:
@@ -103,7 +119,7 @@ def decode_json(path: Path) -> Any:
         wrapped = json.loads(path.read_bytes())
         value, checksum = wrapped["value"], wrapped["checksum"]
         good = hashlib.sha256(canonical(value)).hexdigest() == checksum
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(path, f"not readable: {error}") from None
     if not good:
         raise Damaged(path, "its checksum is wrong")

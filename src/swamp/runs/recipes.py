@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,8 @@ def header_of(recipe: str) -> str:
     return "".join(itertools.takewhile(lambda line: line.startswith("#"), lines))
 
 
-def read_recipe(recipe: str) -> Table:
-    """A recipe's settings, a built-in one's by name or a file's by path, layered over those of its base."""
-    return _read_recipe(recipe, ())
-
-
-def _read_recipe(recipe: str, above: tuple[str, ...]) -> Table:
+def read_layers(recipe: str, above: tuple[str, ...] = ()) -> list[Table]:
+    """A recipe's settings, a built-in one's by name or a file's by path, on top of those of its base and its base's base."""
     if recipe in above:
         raise ValueError(f"recipes stand on each other in a circle: {' -> '.join([*above, recipe])}")
     texts = recipe_texts()
@@ -61,8 +58,12 @@ def _read_recipe(recipe: str, above: tuple[str, ...]) -> Table:
     # a base named by a relative path is meant from where its recipe stands
     if base and base not in texts and recipe not in texts:
         base = str(Path(recipe).parent / base)
-    below = _read_recipe(base, (*above, recipe)) if base else {}
-    return merge(below, {"recipe": name, **settings})
+    below = read_layers(base, (*above, recipe)) if base else []
+    return [*below, {**settings, "recipe": name}]
+
+
+def merge_all(layers: Iterable[Table]) -> Table:
+    return functools.reduce(merge, layers, {})
 
 
 def merge(below: Table, above: Table) -> Table:
@@ -81,12 +82,27 @@ def _merge_tables(below: Any, above: Any, depth: int) -> Any:
 
 
 def nested(settings: Mapping[str, Any]) -> Table:
-    """Dotted names as tables."""
+    """Dotted names as tables.
+
+    >>> nested({"cycle.epochs": 2, "cycle": {"learning_rate": 0.1}})
+    {'cycle': {'epochs': 2, 'learning_rate': 0.1}}
+    """
     result: Table = {}
     for name, value in settings.items():
-        *path, last = name.split(".")
-        place = result
-        for part in path:
-            place = place.setdefault(part, {})
-        place[last] = value
+        for part in reversed(str(name).split(".")):
+            value = {part: value}
+        result = _together(result, value, "")
+    return result
+
+
+def _together(one: Table, other: Table, path: str) -> Table:
+    result = dict(one)
+    for key, value in other.items():
+        name = f"{path}{key}"
+        if key not in result:
+            result[key] = dict(value) if isinstance(value, dict) else value
+        elif isinstance(result[key], dict) and isinstance(value, dict):
+            result[key] = _together(result[key], value, f"{name}.")
+        else:
+            raise ValueError(f"{name} is set twice: {result[key]!r} and {value!r}")
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import platform
 import time
@@ -16,12 +17,14 @@ import torch
 from msgspec import Struct, structs
 
 from swamp.core.cost import masked_macs
+from swamp.core.keys import key_of
+from swamp.core.pruning import count
 from swamp.engines.engine import Progress, Workshop
 from swamp.methods.method import Keep, Row
 from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
 from swamp.runs.plan import make_plan
-from swamp.runs.store import Store
+from swamp.runs.store import Store, open_cache
 from swamp.tasks.task import Task
 from swamp.version import __version__
 
@@ -47,6 +50,10 @@ class Result(Struct, frozen=True, kw_only=True):
     solution: str  # key of the weights
     mask: str  # key of the mask
     particles: list[str]  # keys of the particles' weights
+    checksum: str = ""  # of all the rest
+
+    def checked(self) -> str:
+        return key_of("row", row={k: v for k, v in msgspec.to_builtins(self).items() if k != "checksum"})
 
 
 class Listener(Protocol):
@@ -80,6 +87,14 @@ def open_task(config: Config) -> Task:
     return task
 
 
+def check_survivors(config: Config, task: Task) -> None:
+    """Pruning must leave something."""
+    num_weights = sum(math.prod(shape) for shape in task.prunable.values())
+    if not count(num_weights, config.pruning.density(config.pruning.cycles)):
+        empty = next(cycle for cycle in range(config.pruning.cycles + 1) if not count(num_weights, config.pruning.density(cycle)))
+        raise ValueError(f"none of {num_weights} weights would survive at cycle {empty}: lower pruning.cycles or pruning.prune_fraction")
+
+
 def can_be_sent(task: Task) -> bool:
     """Whether worker processes can be given the task: what a notebook or script defines in itself, they cannot find."""
     try:
@@ -110,6 +125,8 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
             raise ValueError(f"{store.root} holds a run with another configuration: {', '.join(differing)}; choose another --out")
         if header["task"] != task.fingerprint:
             raise ValueError(f"{store.root} began with another model, other data or another loss than those it is now given")
+    if store.finished():
+        return config  # nothing of a finished run is written again
     store.write_text("config.toml", to_toml(config))
     store.write_header(
         {
@@ -125,6 +142,8 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
 
 def refuse_foreign(directory: Path) -> None:
     """Nothing is written into a directory that holds something else."""
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"--out {directory} is a file; a run needs a directory")
     if directory.is_dir() and not (directory / "run.json").exists():
         ours = {".lock", "work", "config.toml"}  # what a run leaves that was killed before it began
         foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
@@ -136,6 +155,16 @@ def versions() -> dict[str, str]:
     return {"swamp": __version__, "torch": str(torch.__version__), "numpy": numpy.__version__, "python": platform.python_version()}
 
 
+def begin(config: Config, out: Path) -> None:
+    """Settle a run's configuration in its directory without running it."""
+    task = open_task(config)
+    check_survivors(config, task)
+    refuse_foreign(out)
+    store = Store(out)
+    with store.locked():
+        prepare(config, task, store)
+
+
 def iterate(
     config: Config, out: Path, cache: Path | None = None, listener: Listener | None = None, task: Task | None = None
 ) -> Iterator[Result]:
@@ -143,15 +172,17 @@ def iterate(
     given takes the place of the one that the configuration names."""
     listener = listener or Silent()
     # all that can be wrong with what was asked for is found before anything is written
-    resolve_device(config.device)
+    device = resolve_device(config.device)
     task = task or open_task(config)
+    check_survivors(config, task)
     refuse_foreign(out)
-    store = Store(out, cache)
+    store = Store(out, open_cache(cache, device.type) if cache else None)
     with store.locked():
         config = prepare(config, task, store)
         if store.finished():
             differing = store.differing()
             if not differing:
+                store.clear_work()
                 listener.say(f"{out} is finished; nothing to do")
                 yield from read_results(out)
                 return
@@ -178,8 +209,7 @@ def iterate(
 
 def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
     config, store = ctx.config, ctx.store
-    plan = make_plan(config, ctx.workshop)
-    listener.planned(plan.num_epochs)
+    listener.planned(make_plan(config, ctx.workshop).num_epochs)
     results: list[Result] = []
     rows: list[Row] = []
     begin = time.monotonic()
@@ -195,15 +225,19 @@ def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
         listener.row(result)
         yield result
     _drop(store, config.keep, rows, last=True)
+    kept = {row.solution.key for row in rows} if config.keep == "averages" else {rows[-1].solution.key}
+    if config.keep != "all":
+        for key in ctx.remade - kept - {ctx.ticket_key}:
+            store.drop(key)
 
 
 def _result(ctx: RunContext, row: Row) -> Result:
     task, mask = ctx.task, row.mask
-    cycles = [job for job, _ in ctx.trainings if job.noise.path[:1] != ("ticket",)]
+    cycles = [job for job, _ in ctx.trainings if job.key != ctx.ticket_key]
     several = len(row.members) > 1
     num_parameters = sum(p.numel() for p in task.model().parameters())
     ctx.store.save_mask(mask)
-    return Result(
+    result = Result(
         cycle=row.cycle,
         sparsity=1 - mask.density,
         sparsity_of_all=(mask.num_weights - mask.num_survivors) / num_parameters,
@@ -221,6 +255,7 @@ def _result(ctx: RunContext, row: Row) -> Result:
         mask=mask.digest,
         particles=[member.key for member in row.members],
     )
+    return structs.replace(result, checksum=result.checked())
 
 
 def _write(ctx: RunContext, row: Row, results: list[Result]) -> None:
@@ -256,9 +291,12 @@ def read_results(out: Path) -> list[Result]:
     if not path.exists():
         return []
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Result])
+        rows = msgspec.json.decode(path.read_bytes(), type=list[Result])
     except msgspec.MsgspecError as error:
         raise ValueError(f"{path} is damaged ({error}); `swamp resume {out}` writes it anew") from None
+    if altered := [str(row.cycle) for row in rows if row.checksum != row.checked()]:
+        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; `swamp resume {out}` writes it anew")
+    return rows
 
 
 def read_config(out: Path) -> Config:

@@ -1,4 +1,5 @@
-"""Settings that stand for others: `data`, the folder of the task's data, and `scale`, which shortens all trainings together."""
+"""Settings that stand for others: `data`, the folder of the task's data; `scale`, which shortens all trainings together; and a `task` named
+by the function that makes it."""
 
 from __future__ import annotations
 
@@ -17,6 +18,11 @@ def data_setting(asked: Table, data: str | Path, known: Container[str]) -> Table
     if f"tasks.{task}.data" not in known:
         raise ValueError(f"data = {str(data)!r}: task {task!r} reads no data folder")
     return {"tasks": {task: {"data": str(Path(data).expanduser().absolute())}}}
+
+
+def task_setting(task: str) -> Table:
+    """A task named by the function that makes it, module:function."""
+    return {"task": "custom", "tasks": {"custom": {"factory": task}}}
 
 
 def scaled(settings: Table, scale: Any) -> Table:

@@ -4,7 +4,7 @@ DIR/run.json            format version, configuration and its hash, versions
 DIR/config.toml         the configuration again, to read
 DIR/results.json        one record a row
 DIR/metrics.jsonl       one line an epoch of each training
-DIR/timing.jsonl        how long things took; the only file that differs between equal runs
+DIR/timing.jsonl        how long things took; with run.json and config.toml all that may differ between equal runs
 DIR/manifest.json       checksums of all results; there when the run is finished
 DIR/cycle-03/           mask, average and particles of a row: links into objects
 DIR/objects/KEY.*       every derived value under its content key; each file checks itself
@@ -19,6 +19,7 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from swamp.core.job import Solution
@@ -58,21 +60,27 @@ class Store:
     def read_value(self, key: str) -> Any | None:
         """A stored JSON value, or None."""
         path = self._find(f"{key}.json")
-        return files.decode_json(path) if path else None
+        return files.decode_json(path)["value"] if path else None
 
     def write_value(self, key: str, value: Any) -> None:
-        self._write(f"{key}.json", files.encode_json(value))
+        self._write(f"{key}.json", encode_value(key, value))
 
     def read_arrays(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         path = self._find(f"{key}.safetensors")
-        return files.decode_arrays(path) if path else None
+        if path is None:
+            return None
+        tensors, meta = files.decode_arrays(path)
+        if meta.get("key") != key:
+            raise Damaged(path, "it is another object")
+        return tensors, meta
 
     def write_arrays(self, key: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        self._write(f"{key}.safetensors", files.encode_arrays(tensors, meta))
+        # the key is part of what is checked: a file in another's place is a damaged file
+        self._write(f"{key}.safetensors", files.encode_arrays(tensors, {**meta, "key": key}))
 
     def _write(self, name: str, data: bytes) -> None:
         write_durably(self.objects / name, data, self.work)
-        if self.cache and not (self.cache / "objects" / name).exists():
+        if self.cache and os.access(self.cache, os.W_OK) and not (self.cache / "objects" / name).exists():
             write_durably(self.cache / "objects" / name, data, self.cache / "work")
 
     def _find(self, name: str) -> Path | None:
@@ -85,8 +93,11 @@ class Store:
             return None
         try:
             check(shared)
-        except Damaged:
-            return None  # it will be computed again
+        except Damaged as error:
+            print(f"swamp: {error}; it is computed again", file=sys.stderr)
+            with contextlib.suppress(OSError):
+                shared.unlink()  # and takes its place
+            return None
         write_durably(path, shared.read_bytes(), self.work)
         return path
 
@@ -121,7 +132,7 @@ class Store:
         """Remove a solution's weights but not its record. The record says so first, so that a kill in between loses nothing."""
         record = self.read_value(key)
         if record is not None and not record["dropped"]:
-            write_durably(self.objects / f"{key}.json", files.encode_json({**record, "dropped": True}), self.work)
+            write_durably(self.objects / f"{key}.json", encode_value(key, {**record, "dropped": True}), self.work)
         (self.objects / f"{key}.safetensors").unlink(missing_ok=True)
 
     def forget(self, key: str) -> None:
@@ -203,6 +214,8 @@ class Store:
                 "upgrade swamp to use it"
             )
         while header["format_version"] < FORMAT_VERSION:
+            if header["format_version"] not in MIGRATIONS:
+                raise ValueError(f"{self.root} has format {header['format_version']}, which this swamp does not read")
             header = MIGRATIONS[header["format_version"]](header)
         return header
 
@@ -248,11 +261,15 @@ class Store:
         """Remove the work room and write the manifest."""
         listed = {str(p.relative_to(self.root)): files.sha256(p) for p in self._results()}
         write_durably(self.root / "manifest.json", files.encode_json(listed), self.work)
-        shutil.rmtree(self.work, ignore_errors=True)
+        self.clear_work()
 
     def _results(self) -> list[Path]:
         linked = sorted(self.root.glob("cycle-*/*"))
         return [*sorted(self.objects.glob("*")), *linked, self.root / "results.json", self.root / "metrics.jsonl"]
+
+    def clear_work(self) -> None:
+        """What a kill between the manifest and the very end leaves."""
+        shutil.rmtree(self.work, ignore_errors=True)
 
     def finished(self) -> bool:
         return (self.root / "manifest.json").exists()
@@ -269,14 +286,17 @@ class Store:
 MIGRATIONS: dict[int, Any] = {}  # format version -> function from a header of it to one of the next
 
 
+def encode_value(key: str, value: Any) -> bytes:
+    return files.encode_json({"key": key, "value": value})
+
+
 def check(path: Path) -> None:
-    """Raise `Damaged` unless the object file holds what was written to it."""
-    if path.suffix == ".json":
-        files.decode_json(path)
-    elif path.suffix == ".safetensors":
-        files.decode_arrays(path)
-    else:
+    """Raise `Damaged` unless the object file holds what was written to it, under this name."""
+    if path.suffix not in (".json", ".safetensors"):
         raise Damaged(path, "not an object of this store")
+    stored = files.decode_json(path) if path.suffix == ".json" else files.decode_arrays(path)[1]
+    if not isinstance(stored, dict) or stored.get("key") != path.stem:
+        raise Damaged(path, "it is another object")
 
 
 def _matches(path: Path, checksum: str) -> bool:
@@ -284,6 +304,18 @@ def _matches(path: Path, checksum: str) -> bool:
         return files.sha256(path) == checksum
     except OSError:
         return False
+
+
+def open_cache(cache: Path, device: str) -> Path:
+    """The part of a shared cache that holds results of this torch and this kind of device: others differ in their last bits."""
+    if (cache / "run.json").exists():
+        raise ValueError(f"--cache {cache} is a run directory; a cache is a directory of its own")
+    part = cache / f"torch-{torch.__version__}-{device.split(':')[0]}"
+    try:
+        files.make_directory(part / "objects")
+    except OSError as error:
+        raise ValueError(f"--cache {cache} cannot be used: {error.strerror}") from None
+    return part
 
 
 def runs_in(directory: Path) -> list[Path]:

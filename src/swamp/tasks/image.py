@@ -37,7 +37,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data: Annotated[str, Meta(description="Folder that holds your data sets (short: --data); empty: the environment's SWAMP_DATA.")] = ""
     model: Annotated[str, Meta(description="Name of the network.")] = "resnet-digits"
     batch_size: Annotated[int, Meta(ge=1, description="Examples a step; the last, smaller batch of an epoch is kept.")] = 64
-    pad: Annotated[int, Meta(ge=0, description="Augmentation of sets in memory: pad by so many pixels, then crop at random.")] = 1
+    pad: Annotated[int, Meta(ge=0, le=256, description="Augmentation of sets in memory: pad by so many pixels, then crop at random.")] = 1
     flip: Annotated[bool, Meta(description="Augmentation: mirror half of the images, left to right.")] = False
     crop_size: Annotated[int, Meta(ge=1, description="Streamed sets (imagenet): side of the random crop; tests take the middle.")] = 224
     label_smoothing: Annotated[float, Meta(ge=0, lt=1, description="Share of each label spread over all classes.")] = 0.0

@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import nn
 
-from swamp.core.discovery import nearest
+from swamp.core.discovery import nearest, registered
 from swamp.tasks.models.residual import ResidualNet, wide_residual_net
 from swamp.tasks.models.resnet import ResNet
 from swamp.tasks.models.vgg import VGG
@@ -28,9 +28,10 @@ MODELS: dict[str, Factory] = {
 
 
 def find_model(name: str) -> Factory:
-    """The network of that name: one of the list, or any wide residual network, such as wrn16-8."""
-    if name in MODELS:
-        return MODELS[name]
+    """The network of that name: one of the list, one that a distribution registers, or any wide residual network, such as wrn16-8."""
+    known: dict[str, Factory] = MODELS | registered("swamp.models")
+    if name in known:
+        return known[name]
     if match := re.fullmatch(r"wrn([0-9]{1,4})-([0-9]{1,3})", name):
         return wide_residual_net(int(match[1]), int(match[2]))
-    raise ValueError(f"unknown model {name!r}; {nearest(name, MODELS)}, or any other wrnDEPTH-WIDTH")
+    raise ValueError(f"unknown model {name!r}; {nearest(name, known)}, or any other wrnDEPTH-WIDTH")

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from swamp.core.job import Job
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.engines.engine import Progress, Workshop
+from swamp.engines.processes import Config as ProcessesConfig
+from swamp.engines.processes import Processes, Worker, WorkerDied, num_cores
+from swamp.engines.worker import portable
+from swamp.runs.config import Config, resolve
+from swamp.runs.context import JobMaker
+from swamp.runs.store import Store
+from swamp.tasks.image import Config as ImageConfig
+from swamp.tasks.image import ImageTask
+
+Make = Callable[..., Config]
+
+
+class Deadly(ImageTask):
+    """Kills the worker that asks for a batch, so often as files stand in a folder."""
+
+    def __init__(self, config: ImageConfig, folder: Path) -> None:
+        super().__init__(config)
+        self.folder = folder
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return Deadly, (self.config, self.folder)
+
+    def batch(self, plan, step):  # type: ignore[no-untyped-def]
+        for path in self.folder.glob("kill-*"):
+            path.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if (self.folder / "odd").exists():
+            raise Odd("one", "two")
+        return super().batch(plan, step)
+
+
+class Odd(Exception):
+    """Survives pickling, not unpickling."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one)
+
+
+@contextmanager
+def engine_of(quick: Make, tmp_path: Path, retries: int = 3) -> Iterator[tuple[Processes, list[Job], Store]]:
+    config = resolve(quick(engine="processes", cycle__epochs=1))
+    store = Store(tmp_path / "run")
+    task = Deadly(config.selected("task"), tmp_path)
+    workshop = Workshop(task, store, config.numerics, torch.device("cpu"), 0.0)
+    start = store.save_solution("start", task.init(Noise(0)), ())
+    maker = JobMaker(config, workshop)
+    jobs = [maker.job(start, Mask.ones(task.prunable), Noise(0).fold("cycle", 0, "particle", n)) for n in range(3)]
+    engine = Processes(workshop, ProcessesConfig(workers=2, retries=retries))
+    try:
+        yield engine, jobs, store
+    finally:
+        engine.close()
+        engine.close()  # twice does no harm
+
+
+def ignore(progress: Progress) -> None: ...
+
+
+def test_a_worker_that_dies_is_replaced_and_order_is_kept(quick: Make, tmp_path: Path) -> None:
+    (tmp_path / "kill-0").touch()
+    (tmp_path / "kill-1").touch()
+    with engine_of(quick, tmp_path) as (engine, jobs, _):
+        assert [solution.key for solution in engine.train(jobs, ignore)] == [job.key for job in jobs]
+
+
+def test_a_job_whose_workers_keep_dying_is_given_up_by_name(quick: Make, tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"kill-{number}").touch()
+    with (
+        engine_of(quick, tmp_path, retries=1) as (engine, jobs, _),
+        pytest.raises(WorkerDied, match=r"cycle 0, particle 0 ended 2 times .*-9"),
+    ):
+        list(engine.train(jobs[:1], ignore))
+
+
+def test_workers_killed_while_idle_and_while_starting(quick: Make, tmp_path: Path) -> None:
+    with engine_of(quick, tmp_path) as (engine, jobs, _):
+        list(engine.train(jobs[:1], ignore))
+        for worker in engine.workers:
+            worker.process.kill()
+            worker.process.wait()
+        assert len(list(engine.train(jobs[1:], ignore))) == 2
+
+
+def test_a_worker_that_dies_before_it_has_read_anything(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, deaths = Worker.give, []
+
+    def give(self: Worker, job: Job) -> None:
+        if not deaths:
+            deaths.append(self.process.pid)
+            self.process.kill()
+            self.process.wait()
+        real(self, job)
+
+    monkeypatch.setattr(Worker, "give", give)
+    with engine_of(quick, tmp_path) as (engine, jobs, _):
+        assert len(list(engine.train(jobs[:1], ignore))) == 1
+    assert deaths
+
+
+def test_odd_exceptions_are_told_once_and_the_engine_lives_on(quick: Make, tmp_path: Path) -> None:
+    (tmp_path / "odd").touch()
+    with engine_of(quick, tmp_path) as (engine, jobs, _):
+        with pytest.raises(RuntimeError, match="Odd: one"):
+            list(engine.train(jobs[:1], ignore))
+        (tmp_path / "odd").unlink()
+        assert len(list(engine.train(jobs, ignore))) == 3
+    assert isinstance(portable(ValueError("x")), ValueError)
+    assert isinstance(portable(Odd("a", "b")), RuntimeError)
+
+
+def test_an_abandoned_loop_leaves_no_process_behind(quick: Make, tmp_path: Path) -> None:
+    with engine_of(quick, tmp_path) as (engine, jobs, _):
+        next(engine.train(jobs, ignore))
+        pids = [worker.process.pid for worker in engine.workers]
+        assert pids
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_is_stored_is_not_trained_again(quick: Make, tmp_path: Path) -> None:
+    events: list[Progress] = []
+    with engine_of(quick, tmp_path) as (engine, jobs, store):
+        list(engine.train(jobs, events.append))
+        trained = len(events)
+        list(engine.train(jobs, events.append))
+        assert len(events) == trained == 3
+        assert not list(store.work.glob("*.checkpoint"))
+
+
+def test_modules_of_the_users_folder_do_not_reach_workers(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "queue.py").write_text("raise RuntimeError('the wrong queue')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [place for place in sys.path if place])
+    with engine_of(quick, tmp_path) as (engine, jobs, _):
+        assert len(list(engine.train(jobs[:1], ignore))) == 1
+
+
+def test_only_on_the_cpu(quick: Make, tmp_path: Path) -> None:
+    with engine_of(quick, tmp_path) as (engine, _, _):
+        workshop = Workshop(engine.workshop.task, engine.workshop.shelf, engine.workshop.numerics, torch.device("cuda"), 0.0)
+        with pytest.raises(ValueError, match="trains on the CPU, not on cuda"):
+            Processes(workshop, ProcessesConfig())
+    assert num_cores() >= 1

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import swamp
+from swamp.core.noise import Noise
+from swamp.runs.config import build_config
+from swamp.runs.runner import can_be_sent, iterate
+from swamp.tasks.custom import CustomTask
+from tests.conftest import contents
+
+CPU = torch.device("cpu")
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(60, 4, generator=GENERATOR)
+LABELS = (X[:, 0] > 0).long()
+SHORT: dict[str, Any] = {
+    "ticket.epochs": 1,
+    "cycle.epochs": 2,
+    "pruning.cycles": 2,
+    "pruning.prune_fraction": 0.5,
+    "methods.swamp.particles": 2,
+}
+
+
+def mlp(outputs: int = 2) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, outputs))
+
+
+class Augmented(Dataset[tuple[Tensor, Tensor]]):
+    """Draws from all three generators that people use."""
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        shift = torch.rand(()) + random.random() + float(np.random.rand())
+        return X[index] + 0.01 * shift, LABELS[index]
+
+
+class Stream(IterableDataset[Tensor]):
+    def __iter__(self) -> Any:
+        return iter(X)
+
+
+def prune(out: Path, *arguments: Any, **options: Any) -> swamp.Pruned:
+    return swamp.prune(*arguments, out=out, quiet=True, **{**SHORT, **options})
+
+
+def test_classification_with_a_module_leaves_it_alone_and_keeps_its_class(tmp_path: Path) -> None:
+    model = mlp()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = prune(tmp_path / "run", model, (X, LABELS), (X, LABELS))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert type(found.model) is nn.Sequential
+    assert [row.num_survivors for row in found.rows] == [96, 48, 24]
+    weights = dict(found.model.named_parameters())
+    assert all(not weights[name][~layer].any() for name, layer in found.mask.layers.items())
+    accuracy = float((found.model(X).argmax(1) == LABELS).double().mean())
+    assert accuracy == found.rows[-1].metrics["accuracy"]
+    assert found.rows[-1].metric == "accuracy"
+
+
+def test_a_module_is_its_own_init_and_a_factory_draws_one() -> None:
+    model = mlp()
+    data = (X, LABELS)
+    given = CustomTask(model, data, data)
+    assert torch.equal(given.init(Noise(5)).parameters["0.weight"], model[0].weight)  # type: ignore[index]
+    drawn = CustomTask(mlp, data, data)
+    assert drawn.init(Noise(1)).digest() == drawn.init(Noise(1)).digest() != drawn.init(Noise(2)).digest()
+
+
+def test_regression_without_batchnorm(tmp_path: Path) -> None:
+    data = (X, X.sum(1, keepdim=True))
+    found = prune(tmp_path / "run", lambda: mlp(1), data, data)
+    metrics = found.rows[-1].metrics
+    assert list(metrics) == ["loss"]
+    assert metrics["loss"] == pytest.approx(float(((found.model(data[0]) - data[1]) ** 2).mean().detach()), rel=1e-5)
+
+
+def test_loss_and_metric_of_both_forms(tmp_path: Path) -> None:
+    def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets, weight=torch.tensor([1.0, 2.0]))
+
+    def whole(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return weighted(model(batch[0]), batch[1])
+
+    def errors(outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        return {"errors": float((outputs.argmax(1) != targets).sum()), "count": len(targets)}
+
+    def error_rate(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return (model(batch[0]).argmax(1) != batch[1]).double().mean()
+
+    data = (X, LABELS)
+    model = mlp()
+    first = prune(tmp_path / "a", model, data, data, loss=weighted, metric=errors, batch_size=25)
+    second = prune(tmp_path / "b", model, data, data, loss=whole, metric=error_rate, batch_size=25)
+    assert first.rows[-1].metric == "errors"
+    assert first.rows[-1].metrics["count"] == 60
+    assert second.rows[-1].metrics["metric"] == pytest.approx(first.rows[-1].metrics["errors"] / 60)
+    third = prune(tmp_path / "c", model, data, data, loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0])), batch_size=25)
+    assert third.rows[-1].metric == "loss"
+    for name, tensor in first.model.state_dict().items():
+        assert torch.equal(tensor, third.model.state_dict()[name])
+
+
+def test_tensors_data_sets_and_loaders_give_the_same_network(tmp_path: Path) -> None:
+    model = mlp()
+    forms = [(X, LABELS), TensorDataset(X, LABELS), DataLoader(TensorDataset(X, LABELS), batch_size=20, shuffle=True)]
+    found = [prune(tmp_path / str(i), model, form, form, batch_size=20) for i, form in enumerate(forms)]
+    assert CustomTask(model, forms[2], forms[2]).batch_size == 20
+    for other in found[1:]:
+        assert all(torch.equal(tensor, found[0].model.state_dict()[name]) for name, tensor in other.model.state_dict().items())
+
+
+def test_augmentation_follows_from_the_noise_and_global_generators_are_left_alone() -> None:
+    task = CustomTask(mlp, Augmented(), (X, LABELS), batch_size=20)
+
+    def batch(noise: Noise, epoch: int, step: int) -> Tensor:
+        return task.batch(task.plan(noise, epoch, CPU), step)[0]
+
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
+    first = batch(Noise(1), 0, 2)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    assert (np.random.get_state()[1] == before[2]).all()  # type: ignore[index]
+    random.random()
+    torch.rand(3)
+    assert torch.equal(batch(Noise(1), 0, 2), first)
+    assert not torch.equal(batch(Noise(1), 1, 2), first)
+    assert not torch.equal(batch(Noise(2), 0, 2), first)
+
+
+def test_dicts_tuples_of_inputs_and_tied_weights(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.out = nn.Linear(4, 8), nn.Linear(4, 8), nn.Linear(8, 2)
+            self.b.weight = self.a.weight
+
+        def forward(self, left: Tensor, right: Tensor) -> Tensor:
+            return self.out(self.a(left) + self.b(right))
+
+    mapping = ({"left": X, "right": X.flip(0)}, LABELS)
+    sequence = ((X, X.flip(0)), LABELS)
+    tasks = [CustomTask(Two, data, data) for data in (mapping, sequence)]
+    assert list(tasks[0].prunable) == ["a.weight", "out.weight"]
+    assert tasks[0].macs["a.weight"] == 2 * 32  # used twice
+    found = [prune(tmp_path / str(i), Two, data, data) for i, data in enumerate((mapping, sequence))]
+    assert found[0].rows[-1].metrics == found[1].rows[-1].metrics
+    assert found[0].model.a.weight is found[0].model.b.weight
+
+
+def test_a_stopped_run_goes_on_and_another_task_is_refused(tmp_path: Path) -> None:
+    model, data = mlp(), (X, LABELS)
+    config = build_config("custom", {**SHORT, "engine": "sequential"})
+    task = CustomTask(model, data, data)
+    rows = iterate(config, tmp_path / "run", task=task)
+    next(rows)
+    rows.close()
+    whole = prune(tmp_path / "whole", model, data, data, engine="sequential")
+    again = prune(tmp_path / "run", model, data, data, engine="sequential")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert again.rows == whole.rows
+    for other in ((mlp(), data), (model, (X + 1, LABELS)), (model, (X[:-1], LABELS[:-1]))):
+        with pytest.raises(ValueError, match="began with another model, other data or another loss"):
+            prune(tmp_path / "run", other[0], other[1], data)
+
+
+def test_what_cannot_be_sent_is_trained_in_turn_and_says_so_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = (X, LABELS)
+    sendable, local = CustomTask(mlp, data, data), CustomTask(lambda: mlp(), data, data)
+    assert can_be_sent(sendable)
+    assert not can_be_sent(local)
+    assert pickle.loads(pickle.dumps(sendable)).fingerprint == sendable.fingerprint
+    swamp.prune(lambda: mlp(), data, data, out=tmp_path / "local", engine="processes", **SHORT)
+    captured = capsys.readouterr()
+    assert captured.err.count("cannot be sent to worker processes") == 1
+    assert "0.weight" in captured.out  # what is pruned is printed
+    sent = prune(tmp_path / "sent", mlp, data, data, engine="processes")
+    turn = prune(tmp_path / "turn", mlp, data, data, engine="sequential")
+    assert contents(tmp_path / "sent") == contents(tmp_path / "turn")
+    assert sent.rows == turn.rows
+
+
+class NoCopy(nn.Linear):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise RuntimeError("no copies")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((nn.Sequential(nn.ReLU(), nn.LayerNorm(4)), (X, LABELS), (X, LABELS)), {}, "no prunable weights"),
+        ((mlp(2), (X, LABELS + 1), (X, LABELS)), {}, "labels of the train data go from 1 to 2, but the model has 2 outputs: 0 to 1"),
+        ((mlp(2), (X, LABELS), (X, LABELS - 1)), {}, "labels of the test data go from -1 to 0"),
+        ((mlp, (X[:0], LABELS[:0]), (X, LABELS)), {}, "the training data are empty"),
+        ((mlp, (X, LABELS), []), {}, "the test data"),
+        ((mlp, (X, LABELS[:-1]), (X, LABELS)), {}, "different lengths: 59, 60"),
+        ((mlp, (X[:, :3], LABELS), (X, LABELS)), {}, "cannot take a batch of the training data: mat1 and mat2"),
+        ((mlp, Stream(), (X, LABELS)), {}, r"the training data \(Stream\) cannot be asked for by number"),
+        ((mlp, X, (X, LABELS)), {}, "no pair of inputs and targets"),
+        ((NoCopy(4, 2), (X, LABELS), (X, LABELS)), {}, r"cannot be copied \(no copies\); give a function"),
+        ((lambda: 3, (X, LABELS), (X, LABELS)), {}, "returned a int, not a module"),
+        ((mlp, (X, LABELS), (X, LABELS)), {"batch_size": 0}, "batch_size = 0"),
+        ((mlp, (X, LABELS), (X, LABELS)), {"prunable": ["cnv"]}, "'cnv' matches no parameter; did you mean 'conv'"),
+        ((mlp, (X, LABELS), (X, LABELS)), {"loss": lambda o, t: (o - 1).abs()}, "the loss must be one number"),
+        ((mlp, (X, LABELS), (X, LABELS)), {"loss": lambda o, t: o.sum() * float("nan")}, "the loss of the untrained model is nan"),
+        ((mlp, (X, LABELS), (X, LABELS)), {"metric": lambda o, t: o[99, 99]}, "the metric cannot take"),
+        ((mlp, (X, LABELS), (X, LABELS)), {"method": "swmap"}, "did you mean 'swamp'"),
+        ((mlp, (X, LABELS), (X, LABELS)), {"cylce": {"epochs": 1}}, "unknown setting 'cylce'"),
+    ],
+)
+def test_bad_input_gets_one_sentence_before_anything_is_written(
+    arguments: tuple[Any, ...], options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        prune(tmp_path / "run", *arguments, **options)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.test_cli import call
+
+    module = tmp_path / "my_task_module.py"
+    module.write_text(
+        "import torch\nfrom torch import nn\nimport swamp\n"
+        "def make(scale=1.0):\n"
+        "    x = torch.linspace(-1, 1, 40).repeat(4, 1).T.contiguous() * scale\n"
+        "    model = nn.Linear(4, 2)\n"
+        "    with torch.no_grad(): model.weight.fill_(0.1); model.bias.zero_()\n"
+        "    return swamp.CustomTask(model, (x, (x[:, 0] > 0).long()), (x, (x[:, 0] > 0).long()), batch_size=10)\n"
+        "def other(): return make(2.0)\n"
+        "def wrong(): return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    flags = [f"--{name}={value}" for name, value in SHORT.items()]
+    status, out, err = call(capsys, "run", "custom", "--task", "my_task_module:make", *flags, "--out", "run", "--engine=processes")
+    assert status == 0, err
+    assert "swamp on custom" in out
+    for arguments, message in [
+        (["resume", "run", "--task", "my_task_module:other"], "began with another model"),
+        (["resume", "run", "--task", "my_task_module:wrong"], "returned a int, not a task"),
+        (["resume", "run", "--task", "my_task_module:mkae"], "has no attribute 'mkae'"),
+        (["resume", "run", "--task", "nothing_here:make"], "No module named 'nothing_here'"),
+        (["run", "custom", "--out", "x"], "name the function that makes it: --task module:function"),
+        (["run", "custom", "--task", "a b:c", "--out", "x"], "tasks.custom.factory = 'a b:c'"),
+    ]:
+        status, _, err = call(capsys, *arguments)
+        assert status == 2
+        assert message in err
+    status, _, err = call(capsys, "resume", "run", "--task", "my_task_module:make")
+    assert status == 0
+    assert "is finished" in err
+
+
+def test_distributions_can_register_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    from swamp.core import discovery
+    from swamp.methods import imp
+    from swamp.tasks.models import find_model
+
+    class Point:
+        def __init__(self, name: str, value: Any) -> None:
+            self.name, self.value = name, value
+
+        def load(self) -> Any:
+            return self.value
+
+    class Module:
+        name, run = "theirs", imp.run
+
+    points = {
+        "swamp.models": [Point("tiny", lambda channels, classes: nn.Linear(channels, classes))],
+        "swamp.methods": [Point("x", Module)],
+    }
+    monkeypatch.setattr(discovery, "entry_points", lambda group: points.get(group, []))
+    assert isinstance(find_model("tiny")(3, 2), nn.Linear)
+    import swamp.methods
+
+    assert set(discovery.modules_with(swamp.methods, "run")) == {"imp", "swamp", "theirs"}
