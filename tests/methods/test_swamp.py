@@ -11,7 +11,8 @@ from swamp.core.noise import Noise
 from swamp.core.pruning import count, keep_highest, magnitude
 from swamp.core.state import State
 from swamp.runs.config import Config
-from swamp.runs.runner import iterate, open_task, read_config
+from swamp.runs.context import JobMaker
+from swamp.runs.runner import iterate, open_task, open_workshop, read_config
 from swamp.runs.store import Store
 from swamp.training.averaging import averaged_state
 from tests.conftest import contents
@@ -97,6 +98,32 @@ def test_learning_rate_rewinding_goes_on_from_the_average(quick: Make, tmp_path:
     records = [Store(tmp_path / "run").read_value(key) for key in (rows[0].solution, rows[1].solution)]
     assert records[0]["history"] == []  # an average
     assert len(records[1]["history"]) == 1  # a single particle is its own average
+
+
+def test_learning_rate_rewinding_starts_from_the_average_itself(quick: Make, tmp_path: Path) -> None:
+    """A job's key says what it starts from."""
+    config = quick(pruning__rewind="lr", pruning__cycles=1, methods__swamp__particles=2, swa__entry="continue", cycle__epochs=1)
+    rows = list(iterate(config, tmp_path / "run"))
+    store = Store(tmp_path / "run")
+    mask, average = store.load_mask(rows[1].mask), store.load_state(rows[0].solution)
+    assert mask is not None
+    task = open_task(read_config(tmp_path / "run"))
+    # the first job of cycle 1, trained here from the average by hand, is the stored particle
+    workshop = open_workshop(read_config(tmp_path / "run"), task, store)
+    handle = store.solution(rows[0].solution)
+    assert handle is not None
+    job = JobMaker(read_config(tmp_path / "run"), workshop).job(handle, mask, Noise(0).fold("cycle", 1, "particle", 0), swa=True)
+    assert job.key == rows[1].particles[0]
+    assert not any(
+        torch.equal(average.parameters["stem.weight"], store.load_state(key).parameters["stem.weight"]) for key in rows[0].particles
+    )
+
+
+def test_the_original_imp_trains_no_ticket(quick: Make, tmp_path: Path) -> None:
+    list(iterate(quick(method="imp-original", pruning__cycles=0, ticket__epochs=3), tmp_path / "run"))
+    assert "ticket" not in (tmp_path / "run" / "metrics.jsonl").read_text()
+    list(iterate(quick(method="imp", pruning__cycles=0, ticket__epochs=3), tmp_path / "other"))
+    assert (tmp_path / "other" / "metrics.jsonl").read_text().count("ticket") == 3
 
 
 def test_particle_and_swa_schedules(quick: Make, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import safe_open
 
 from swamp.core.cost import masked_macs
@@ -14,6 +15,7 @@ from swamp.runs.config import Config
 from swamp.runs.plan import make_plan
 from swamp.runs.runner import Result, iterate, open_task, open_workshop, read_config, read_results
 from swamp.runs.store import Store
+from swamp.tasks.image import ImageTask
 from tests.conftest import contents
 from tests.contract.test_methods import Watcher
 
@@ -257,3 +259,22 @@ def test_pruning_must_leave_something(quick: Make, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="none of 102288 weights would survive at cycle 2"):
         list(iterate(quick(pruning__prune_fraction=0.999), tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_bf16_reaches_training_refresh_and_evaluation(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, set[bool]] = {"loss": set(), "evaluate": set()}
+    for name in seen:
+        real = getattr(ImageTask, name)
+
+        def spy(self: ImageTask, *arguments: object, name: str = name, real: Callable[..., object] = real) -> object:
+            seen[name].add(torch.is_autocast_enabled("cpu"))
+            return real(self, *arguments)
+
+        monkeypatch.setattr(ImageTask, name, spy)
+    settings = {"pruning__cycles": 0, "ticket__epochs": 0, "cycle__epochs": 1, "tasks__image__model": "wrn10-1"}
+    list(iterate(quick(precision="bf16", **settings), tmp_path / "bf16"))
+    assert seen == {"loss": {True}, "evaluate": {True}}
+    for found in seen.values():
+        found.clear()
+    list(iterate(quick(precision="float32", **settings), tmp_path / "float32"))
+    assert seen == {"loss": {False}, "evaluate": {False}}

@@ -198,3 +198,18 @@ def test_temporaries_never_meet(tmp_path: Path) -> None:
     finally:
         files.os.replace = real
     assert len(names) == 20
+
+
+def test_dropping_marks_the_record_before_it_removes_the_weights(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed in between, nothing is taken for lost."""
+    store.save_solution("key", STATE, ())
+
+    def killed(self: Path, missing_ok: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.drop("key")
+    assert store.read_value("key")["dropped"]  # type: ignore[index]
+    assert store.has_arrays("key")

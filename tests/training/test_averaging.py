@@ -126,3 +126,11 @@ def test_a_last_iterate_keeps_its_own_statistics() -> None:
     running = training.model.bn.running_mean.clone()  # type: ignore[union-attr, operator]
     assert torch.equal(training.finish().buffers["bn.running_mean"], running)
     assert trained(task, job).buffers["bn.num_batches_tracked"].item() == 12
+
+
+def test_a_particle_keeps_the_buffers_it_started_with() -> None:
+    task = Blobs()
+    start = task.init(Noise(0))
+    start = State(start.parameters, {**start.buffers, "bn.num_batches_tracked": torch.tensor(5)})
+    assert trained(task, make_job(task, swa=SWA()), start).buffers["bn.num_batches_tracked"].item() == 5
+    assert trained(task, make_job(task), start).buffers["bn.num_batches_tracked"].item() == 5 + 12  # a last iterate keeps its own

@@ -130,9 +130,10 @@ def test_dropout_is_part_of_the_noise_and_the_global_generator_is_left_alone() -
 
 @pytest.mark.parametrize("optimizer", [Optimizer(), Optimizer(name="adam", clip_norm=0.1), Optimizer(name="adamw", accumulate=2)])
 @pytest.mark.parametrize("stop", [1, 2, 3])
-def test_a_restored_checkpoint_goes_on_bit_for_bit(optimizer: Optimizer, stop: int) -> None:
+@pytest.mark.parametrize("swa", [SWA(start=0.5), None])
+def test_a_restored_checkpoint_goes_on_bit_for_bit(optimizer: Optimizer, stop: int, swa: SWA | None) -> None:
     task = Blobs(dropout=0.3, batch_size=5)
-    job = make_job(task, optimizer=optimizer, swa=SWA(start=0.5))
+    job = make_job(task, optimizer=optimizer, swa=swa)
     start = task.init(Noise(0))
     first = Training(task, job, start, CPU)
     for _ in range(stop):
