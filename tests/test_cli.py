@@ -190,7 +190,7 @@ def test_a_diverging_run_stops_with_its_place(capsys: pytest.CaptureFixture[str]
     for engine in ("sequential", "processes"):
         status, _, err = call(capsys, "run", *flags, f"--engine={engine}")
         assert status == 1
-        assert re.search(r"the loss became (nan|inf) at cycle 0, particle 0, epoch \d, step \d+ \(noise 0/cycle/0/particle/0\)", err)
+        assert re.search(r"the loss became (nan|inf) at cycle 0, particle (\d), epoch \d, step \d+ \(noise 0/cycle/0/particle/\2\)", err)
         assert "Traceback" not in err
 
 
