@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from swamp.core.job import Job
+from swamp.core.machine import num_cores
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.engines.engine import Progress, Workshop
 from swamp.engines.processes import Config as ProcessesConfig
-from swamp.engines.processes import Processes, Worker, WorkerDied, num_cores
+from swamp.engines.processes import Processes, Worker, WorkerDied
 from swamp.engines.worker import portable
 from swamp.runs.config import Config, resolve
 from swamp.runs.context import JobMaker

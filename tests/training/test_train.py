@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -199,7 +200,7 @@ def test_no_decay_patterns() -> None:
         Optimizer(weight_decay=0.01),
         Optimizer(nesterov=True, weight_decay=0.01),
         Optimizer(momentum=0.0),
-        Optimizer(name="adam", weight_decay=0.01, betas=(0.9, 0.98)),
+        Optimizer(name="adam", weight_decay=0.01, betas=(0.7, 0.98), eps=0.05),
         Optimizer(name="adamw", weight_decay=0.1),
     ],
 )
@@ -208,8 +209,9 @@ def test_updates_are_those_of_torch(optimizer: Optimizer, rate_on_device: bool) 
     weights = [torch.randn(shape, generator=generator) for shape in ((3, 4), (5,))]
     theirs = [weight.clone().requires_grad_() for weight in weights]
     kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer.name]
-    own = {"momentum": optimizer.momentum, "nesterov": optimizer.nesterov} if optimizer.name == "sgd" else {"betas": optimizer.betas}
-    reference = kind(theirs, lr=0.1, weight_decay=optimizer.weight_decay, **own)  # type: ignore[arg-type]
+    own: dict[str, Any] = {"momentum": optimizer.momentum, "nesterov": optimizer.nesterov} if optimizer.name == "sgd" else {}
+    own |= {"betas": optimizer.betas, "eps": optimizer.eps} if optimizer.name != "sgd" else {}
+    reference = kind(theirs, lr=0.1, weight_decay=optimizer.weight_decay, **own)
     update = Update(optimizer, ["a", "b"])
     memory = update.memory(weights)
     for _ in range(5):

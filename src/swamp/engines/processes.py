@@ -20,6 +20,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Solution
+from swamp.core.machine import num_cores
 from swamp.engines.engine import Progress, Report, Workshop
 
 name = "processes"
@@ -30,12 +31,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     workers: Annotated[int, Meta(ge=0, le=1024, description="Particles trained at once; 0 means one for each core.")] = 0
     retries: Annotated[int, Meta(ge=0, description="How often a job whose worker died is tried again.")] = 3
-
-
-def num_cores() -> int:
-    """Cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class WorkerDied(RuntimeError):

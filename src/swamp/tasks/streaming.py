@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from swamp.core.keys import key_of
+from swamp.core.machine import num_cores
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.image_set import FileSet
 from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, training_view
@@ -141,7 +142,7 @@ class StreamedPlan(Plan):
 class Streaming:
     def __init__(self, files: FileSet, views: Views, num_workers: int = 0) -> None:
         self.files, self.views = files, views
-        self.num_workers = num_workers or len(os.sched_getaffinity(0))
+        self.num_workers = num_workers or num_cores()
         self.decoder = Decoder(views.crop_size, views.flip)
         self.normalised = Normaliser(files.mean, files.std)
         self.num_examples = len(files.splits["train"].names)

@@ -7,7 +7,6 @@ which do, are the test set.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from swamp.core.machine import num_cores
 from swamp.tasks.datasets.image_set import ImageSet
 from swamp.tasks.datasets.jpeg import read_image, to_tensor
 from swamp.tasks.datasets.official import Official
@@ -65,7 +65,7 @@ def _decode(examples: Sequence[tuple[Path, int]]) -> tuple[Tensor, Tensor]:
                 raise ValueError(f"{path} is {image.width}×{image.height} and not {SIZE}×{SIZE}; {TINY_IMAGENET.wanted}")
             images[index] = to_tensor(image)
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(num_cores()) as pool:
         for _ in pool.map(fill, range(0, len(examples), CHUNK)):
             pass
     return images, torch.tensor([label for _, label in examples])
