@@ -92,13 +92,10 @@ def next_alpha(tried: Mapping[float, float], target: float) -> float:
     # beyond the sparsest a larger α does not help
     low = max((alpha for alpha in tried if tried[alpha] > target and sparsest is not None and alpha <= sparsest), default=None)
     high = min((alpha for alpha in tried if tried[alpha] <= target or (sparsest is not None and alpha > sparsest)), default=None)
-    match low, high:
-        case None, None:
-            found = math.sqrt(LOW * HIGH)
-        case _, None:
-            found = 10 * low
-        case None, _:
-            found = high / 10
-        case _:
-            found = math.sqrt(low * high)
+    if low is not None and high is not None:
+        found = math.sqrt(low * high)
+    elif low is not None:
+        found = 10 * low
+    else:
+        found = high / 10 if high is not None else math.sqrt(LOW * HIGH)
     return float(f"{found:.3g}")
