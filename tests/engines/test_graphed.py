@@ -135,21 +135,27 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if record.name == "swamp"]
 
 
-COMPILE = [False, pytest.param(True, marks=needs_cuda)]
-VARIANTS = [(False, True), (True, False), (True, True)]  # what is compiled, and whether layers use kernels of their own
+def on_cuda(*values: Any) -> Any:
+    return pytest.param("cuda", *values, marks=needs_cuda)
 
 
-@pytest.mark.parametrize(("compiled", "kernels"), [(False, False), *(pytest.param(c, k, marks=needs_cuda) for c, k in VARIANTS)])
+# Where, what is compiled, and whether layers use kernels of their own. Nothing is compiled on the CPU, which the engine refuses.
+VARIANTS = [("cpu", False, False), on_cuda(False, False), on_cuda(False, True), on_cuda(True, False), on_cuda(True, True)]
+variants = partial(pytest.mark.parametrize, ("device", "compiled", "kernels"), VARIANTS, indirect=["device"])
+
+
+@variants()
 @pytest.mark.parametrize("swa", [None, SWA(start=0.4, learning_rate=0.01)])
 def test_float32_weights_are_those_of_sequential(device: torch.device, compiled: bool, kernels: bool, swa: SWA | None) -> None:
-    """48 steps; with SWA the result is its mean, with BatchNorm statistics recomputed."""
+    """24 steps; with SWA the result is its mean, with BatchNorm statistics recomputed."""
     task = digits()
     jobs = make_jobs(task, swa=swa)
     expected, found = both(task, jobs, device, compile=compiled, kernels=kernels)
     start = started(task, jobs)
     distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
-    # a ReLU that rounding turns on or off makes trajectories part; not all of them meet one
-    assert min(distances) < 1e-3
+    # Most are 1e-6 apart. A ReLU that rounding turns on or off makes trajectories part, and not all of them meet one: on an H200
+    # sequential differs from itself by up to 0.008, and was up to 0.013 from here.
+    assert min(distances) < 1e-4
     assert max(distances) < 0.05
     for a, b in zip(expected, found, strict=True):
         for name, buffer in a.buffers.items():
@@ -159,20 +165,28 @@ def test_float32_weights_are_those_of_sequential(device: torch.device, compiled:
     assert distance(expected[0], expected[1], start) > 0.5  # what the check above would say of another particle
 
 
-@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_cuda)])
-def test_bf16_weights_are_those_of_sequential_to_its_precision(device: torch.device, kernels: bool) -> None:
-    """16 steps. On the CPU both round at the same places; on CUDA other kernels round elsewhere, as far apart as bf16 is from float32."""
+@variants()
+def test_bf16_weights_are_those_of_sequential_to_its_precision(device: torch.device, compiled: bool, kernels: bool) -> None:
+    """8 steps. Where the same operations run, both round at the same places; kernels and compiled code round at other places."""
     task = digits()
-    jobs = make_jobs(task, numerics=Numerics(precision="bf16"), schedule=Schedule(epochs=1, learning_rate=0.02))
-    expected, found = both(task, jobs, device, compile=False, kernels=kernels)
+    short = Schedule(epochs=1, learning_rate=0.02)
+    jobs = make_jobs(task, numerics=Numerics(precision="bf16"), schedule=short)
+    expected, found = both(task, jobs, device, compile=compiled, kernels=kernels)
+    exact = trained(sequential.build(make_workshop(task, device), sequential.Config()), make_jobs(task, schedule=short))
     start = started(task, jobs)
-    for a, b in zip(expected, found, strict=True):
-        assert distance(a, b, start) < (0.02 if device.type == "cpu" else 0.5)
-        assert all(tensor.dtype == torch.float32 for tensor in b.parameters.values())
+    rounding = sum(distance(a, b, start) for a, b in zip(exact, expected, strict=True)) / len(jobs)
+    distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
+    if not compiled and not kernels:
+        assert max(distances) < 0.02  # 5e-7 on a CPU, up to 5e-4 on an H200
+    # Two roundings that have nothing in common would be √2 times as far apart as one is from float32. On an H200, that is 0.15 to 0.20
+    # away, kernels 0.12 to 0.13 and compiled code 0.16 to 0.17 from sequential.
+    assert max(distances) < 1.5 * rounding
+    assert rounding < 0.3
+    assert all(tensor.dtype == torch.float32 for state in found for tensor in state.parameters.values())
     assert distance(expected[0], expected[1], start) > 0.9
 
 
-@pytest.mark.parametrize("compiled", COMPILE)
+@pytest.mark.parametrize(("device", "compiled"), [("cpu", False), on_cuda(False), on_cuda(True)], indirect=["device"])
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_draws_inside_the_model_follow_the_noise(device: torch.device, compiled: bool, name: Any) -> None:
     task = PlacedBlobs(dropout=0.5)
