@@ -27,6 +27,7 @@ from swamp.training.update import Update
 name = "graphed"
 AUTOMATIC_PARTICLES = 8  # more at once gain nothing on any card measured
 DEVICE_TYPES = ("cuda",)
+takes_several_runs = True  # a card that one run does not fill can train those of another beside them
 
 log = logging.getLogger("swamp")
 
@@ -129,6 +130,13 @@ class Graphed:
             return Particle(task, job, start, device, *self.parts, self.fused)
 
     def _train_together(self, jobs: Sequence[Job], report: Report) -> None:
+        try:
+            self._play(jobs, report)
+        finally:
+            for place in self.particles:  # where one of them fails, its neighbours' steps are still on the way
+                place.lane.wait()
+
+    def _play(self, jobs: Sequence[Job], report: Report) -> None:
         works = [Apprenticeship(self.workshop, job, place.learner) for job, place in zip(jobs, self.particles, strict=False)]
         plans = [work.training.plan(work.training.epoch) for work in works]
         while any(not work.training.done for work in works):
