@@ -371,7 +371,8 @@ def print_run(directory: Path) -> None:
 def show_plan(config: Config, directory: Path) -> None:
     """What a run would do."""
     from swamp.report.tables import plan_tables
-    from swamp.runs.config import engine_modules, resolve
+    from swamp.runs.bench import pace
+    from swamp.runs.config import resolve
     from swamp.runs.plan import estimate, make_plan
     from swamp.runs.runner import check_survivors, open_task, open_workshop, refuse_foreign
     from swamp.runs.store import Store
@@ -382,10 +383,10 @@ def show_plan(config: Config, directory: Path) -> None:
     task = open_task(config)
     check_survivors(config, task)
     workshop = open_workshop(config, task, Store(directory))
-    engine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
     plan = make_plan(config, workshop)
-    cost = estimate(config, workshop, plan, engine.num_parallel)
-    for table in plan_tables(config, workshop.task, plan, cost, engine.num_parallel):
+    with pace(config, task) as (num_parallel, step_seconds):
+        cost = estimate(config, task, plan, num_parallel, step_seconds)
+    for table in plan_tables(config, task, plan, cost, num_parallel):
         print_table(table)
         print()
     print(f"run: {directory} (not begun: this was a dry run)")

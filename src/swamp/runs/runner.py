@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from swamp.core.cost import masked_macs
 from swamp.core.keys import canonical, key_of
 from swamp.core.pruning import count
-from swamp.engines.engine import Engine, Progress, Workshop
+from swamp.engines.engine import Engine, Progress, TimedEngine, Workshop
 from swamp.methods.method import Keep, Row
 from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
@@ -118,8 +118,8 @@ def open_workshop(config: Config, task: Task, store: Store) -> Workshop:
     return Workshop(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds)
 
 
-def build_engine(config: Config, workshop: Workshop) -> Engine:
-    engine: Engine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
+def build_engine(config: Config, workshop: Workshop) -> TimedEngine:
+    engine: TimedEngine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
     return engine
 
 
