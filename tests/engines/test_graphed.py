@@ -130,6 +130,19 @@ def distance(expected: State, found: State, start: State, but: str = "") -> floa
     return (apart / moved) ** 0.5
 
 
+def check_same_trainings(expected: list[State], found: list[State], start: State) -> None:
+    """The same but for rounding, in float32.
+
+    Most are 1e-6 apart. Where rounding turns a ReLU on or off trajectories part, and not all of them meet such a place. Sequential does
+    so too: a start changed in its last bit moves the digits network, on a CPU, by up to 0.13 in one of eight trainings of 8 steps and by
+    up to 0.12 in half of those of 24; on an H200 it differs from itself by up to 0.008, and was up to 0.10 from graphed. Another
+    particle is 0.9 away.
+    """
+    distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
+    assert min(distances) < 1e-3
+    assert max(distances) < 0.3
+
+
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the engine said; a compiler talks too."""
     return [record.message for record in caplog.records if record.name == "swamp"]
@@ -152,11 +165,7 @@ def test_float32_weights_are_those_of_sequential(device: torch.device, compiled:
     jobs = make_jobs(task, swa=swa)
     expected, found = both(task, jobs, device, compile=compiled, kernels=kernels)
     start = started(task, jobs)
-    distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
-    # Most are 1e-6 apart. A ReLU that rounding turns on or off makes trajectories part, and not all of them meet one: on an H200
-    # sequential differs from itself by up to 0.008, and was up to 0.013 from here.
-    assert min(distances) < 1e-4
-    assert max(distances) < 0.05
+    check_same_trainings(expected, found, start)
     for a, b in zip(expected, found, strict=True):
         for name, buffer in a.buffers.items():
             assert (b.buffers[name] - buffer).double().norm() <= 0.02 * buffer.double().norm()
@@ -194,7 +203,8 @@ def test_draws_inside_the_model_follow_the_noise(device: torch.device, compiled:
     expected, found = both(task, jobs, device, compile=compiled)
     start = started(task, jobs)
     for a, b in zip(expected, found, strict=True):
-        # before BatchNorm a bias has no gradient, and Adam makes whole steps of its rounding errors
+        # before BatchNorm a bias has no gradient, and Adam makes whole steps of its rounding errors; a start changed in its last bit
+        # moves the rest by up to 6e-4
         assert distance(a, b, start, but="first.bias") < 5e-3
     assert distance(expected[0], expected[1], start) > 0.1
 
@@ -244,8 +254,7 @@ def test_a_new_cycle_is_loaded_into_the_graphs_of_the_last(device: torch.device,
     found = trained(engine, second)
     assert count[0] == 2 * NUM_PARTICLES
     expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), second)
-    for a, b in zip(expected, found, strict=True):
-        assert distance(a, b, started(task, second)) < 0.05
+    check_same_trainings(expected, found, started(task, second))
 
 
 def test_short_of_memory_fewer_train_at_a_time(
