@@ -1,56 +1,92 @@
 """Training speed of the engines on one GPU: the table of docs/log.md.
 
-    python benchmarks/engines.py [MODEL] [--json FILE]
+    python benchmarks/engines.py [MODEL …] [--steps N] [--json FILE]
 
-CIFAR-10's shape (50,000 images of 32×32, batches of 128, crops and flips, bf16) with random pixels, on which the time does not depend.
-Eager is the sequential engine; compiled is the graphed one without the kernels that layers have of their own.
+The shape of the paper's data sets (crops, flips, bf16) with random pixels, on which the time does not depend. Eager is the sequential
+engine; compiled is the graphed one without the kernels that layers have of their own (where a model has none, the two are the same, and
+it is measured once). With --steps an epoch's time is scaled up from so many steps.
 """
 
 from __future__ import annotations
 
+import math
 import sys
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import torch
 
-from swamp.report.tables import bench_table
-from swamp.runs.bench import Timing, Variant, bench, measure_machine
+from swamp.report.tables import Table
+from swamp.runs.bench import Timing, bench, measure_machine
 from swamp.runs.config import build_config, resolve
+from swamp.runs.runner import open_task
 from swamp.tasks.datasets import DATASETS
 from swamp.tasks.datasets.image_set import ImageSet
 from swamp.terminal import print_table
-
-VARIANTS: list[tuple[Variant, list[int]]] = [
-    (("sequential", {}), [1]),
-    (("graphed", {"compile": False, "kernels": False}), [1, 4]),
-    (("graphed", {"kernels": False}), [1, 4]),
-    (("graphed", {}), [1, 2, 4, 8]),
-]
+from swamp.training.learner import fusable
 
 
-def random_images(data: str) -> ImageSet:
+class Setting(NamedTuple):
+    """A network with the data that the paper trains it on."""
+
+    num_images: int
+    size: int
+    num_classes: int
+    batch_size: int
+    counts: list[int]  # particles at once
+
+
+SETTINGS = {
+    "wrn28-2": Setting(50_000, 32, 10, 128, [1, 2, 4, 8]),
+    "vgg13": Setting(50_000, 32, 10, 128, [1, 4]),
+    "wrn32-4": Setting(50_000, 32, 100, 128, [1, 4]),
+    "resnet18": Setting(100_000, 64, 200, 256, [1, 4]),
+}
+
+
+def random_images(setting: Setting, num_images: int, data: str) -> ImageSet:
     draw = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (50_000, 3, 32, 32), dtype=torch.uint8, generator=draw)
-    labels = torch.randint(0, 10, (50_000,), generator=draw)
-    return ImageSet({"train": (images, labels), "test": (images[:1000], labels[:1000])}, (125.0,) * 3, (64.0,) * 3, 10)
+    images = torch.randint(0, 256, (num_images, 3, setting.size, setting.size), dtype=torch.uint8, generator=draw)
+    labels = torch.randint(0, setting.num_classes, (num_images,), generator=draw)
+    return ImageSet({"train": (images, labels), "test": (images[:1000], labels[:1000])}, (125.0,) * 3, (64.0,) * 3, setting.num_classes)
+
+
+def measure(model: str, num_steps: int | None) -> tuple[Table, list[Timing]]:
+    setting = SETTINGS[model]
+    whole = math.ceil(setting.num_images / setting.batch_size)
+    factor = 1.0 if num_steps is None else whole / num_steps
+    num_images = setting.num_images if num_steps is None else num_steps * setting.batch_size
+    DATASETS["random"] = partial(random_images, setting, num_images)
+    image = {"dataset": "random", "model": model, "batch_size": setting.batch_size, "pad": 4, "flip": True}
+    config = resolve(build_config("digits", {"tasks": {"image": image}, "device": "cuda", "precision": "bf16"}))
+    machine = measure_machine(config)
+    variants = {"eager": ("sequential", {}), "compiled": ("graphed", {"kernels": False}), "graphed": ("graphed", {})}
+    if not fusable(open_task(config).model()):
+        del variants["compiled"]
+    rows, timings, eager = [], [], 0.0
+    for name, variant in variants.items():
+        for timing in bench(config, machine, [variant], setting.counts):
+            each = timing.seconds_each * factor
+            eager = eager or each
+            timings.append(timing)
+            numbers = [f"{each * timing.particles:.3f}", f"{each:.3f}", f"{eager / each:.2f}", f"{100 * timing.utilisation:.0f}"]
+            rows.append([name, str(timing.particles), *numbers, f"{timing.setup_seconds:.0f}"])
+            print(model, *rows[-1], flush=True)
+    header = ["engine", "particles", "s / epoch", "each", "eager / each", "% of bandwidth", "set-up s"]
+    note = f"{machine.device}, torch {machine.torch}; a copy moves {machine.bandwidth / 1e9:.0f} GB/s; epochs of {whole} steps"
+    return Table(model, header, rows, note + (f", scaled from {num_steps}" if num_steps else "")), timings
 
 
 def main(arguments: list[str]) -> None:
-    out = Path(arguments.pop(arguments.index("--json") + 1)) if "--json" in arguments else None
-    model = next((argument for argument in arguments if not argument.startswith("--")), "wrn28-2")
-    DATASETS["random"] = random_images
-    image = {"dataset": "random", "model": model, "batch_size": 128, "pad": 4, "flip": True}
-    config = resolve(build_config("digits", {"tasks": {"image": image}, "device": "cuda", "precision": "bf16"}))
-    machine = measure_machine(config)
-    timings: list[Timing] = []
-    for variant, counts in VARIANTS:
-        for timing in bench(config, machine, [variant], counts):
-            timings.append(timing)
-            print(timing, flush=True)
-    print_table(bench_table(machine, timings))
-    if out:
-        out.write_bytes(msgspec.json.encode({"machine": machine, "timings": timings}))
+    values = {name: arguments.pop(arguments.index(name) + 1) for name in ("--steps", "--json") if name in arguments}
+    models = [argument for argument in arguments if not argument.startswith("--")] or list(SETTINGS)
+    measured = {model: measure(model, int(values["--steps"]) if "--steps" in values else None) for model in models}
+    for table, _ in measured.values():
+        print_table(table)
+    if "--json" in values:
+        Path(values["--json"]).write_bytes(msgspec.json.encode({model: timings for model, (_, timings) in measured.items()}))
 
 
 if __name__ == "__main__":

@@ -142,6 +142,8 @@ def test_a_dry_run_shows_everything_and_does_nothing(capsys: pytest.CaptureFixtu
         (["run", "--nonsense"], "unknown setting --nonsense"),
         (["run", "--pruning.prune_fraction", "1.5"], "expected a number < 1.0"),
         (["run", "--method", "swmap"], "did you mean 'swamp'"),
+        (["run", "--method", "imp,swmap"], "did you mean 'swamp'"),
+        (["run", "--method", "imp,imp"], "--method imp,imp: expected different methods"),
         (["run", "--seeds", "0,x"], "--seeds 0,x: expected different whole numbers"),
         (["run", "--seeds", "1,1"], "expected different whole numbers"),
         (["run", "--seeds", "0,00"], "expected different whole numbers"),
@@ -213,6 +215,18 @@ def test_a_stopped_group_resumes_the_seeds_it_never_reached(
     status, _, err = call(capsys, "resume", tmp_path / "g", "--cycle.epochs", "9")
     assert status == 2
     assert "another configuration: cycle.epochs (2 there, 9 here)" in err
+
+
+def test_several_methods_and_seeds_have_a_directory_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["digits", "--pruning.cycles=0", "--ticket.epochs=1", "--cycle.epochs=1", "--tasks.image.batch_size=250", "--engine=sequential"]
+    both = [*short, "--method", "imp,swamp", "--methods.swamp.particles=2"]
+    status, _, _ = call(capsys, "run", *both, "--out", tmp_path / "methods", "--cache", tmp_path / "cache")
+    assert status == 0
+    assert sorted(path.name for path in (tmp_path / "methods").iterdir()) == ["imp", "swamp"]
+    status, _, _ = call(capsys, "run", *both, "--seeds=0,1", "--out", tmp_path / "all", "--cache", tmp_path / "cache")
+    assert status == 0
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["imp-seed-0", "imp-seed-1", "swamp-seed-0", "swamp-seed-1"]
+    assert call(capsys, "compare", tmp_path / "all")[0] == 0
 
 
 def test_comparisons_do_not_mix_what_differs(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

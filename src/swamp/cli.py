@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -13,6 +13,7 @@ from swamp.version import __version__
 
 if TYPE_CHECKING:
     from swamp.runs.config import Config
+    from swamp.tasks.task import Task
 
 app = App(
     name="swamp",
@@ -52,7 +53,8 @@ def run(
     out
         Directory of the run. Default: runs/RECIPE-METHOD-seedK.
     seeds
-        Several runs, one after the other, such as 0,1,2: each in DIR/seed-K.
+        Several runs, such as 0,1,2, each in DIR/seed-K. Several methods (--method imp,swamp) make DIR/METHOD or DIR/METHOD-seed-K.
+        They run one after the other, and on a CUDA device side by side.
     cache
         Directory in which runs share tickets, masks and everything else that they have in common.
     data
@@ -62,21 +64,9 @@ def run(
     dry_run
         Show what would be done (what is pruned, sparsities, cost, disk, time), and do nothing.
     """
-    from swamp.api import default_directory
-    from swamp.runs.config import build_config
-
     recipe, settings = recipe_and_settings(arguments)
     settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
-    config = build_config(recipe, settings)
-    numbers = parse_seeds(seeds) if seeds is not None else []
-    if numbers and "seed" in settings:
-        raise ValueError("give either --seed or --seeds")
-    if not numbers:
-        group = out or default_directory(config)
-        jobs = [(config, group)]
-    else:
-        group = out or Path("runs") / f"{config.recipe}-{config.method}"
-        jobs = [(build_config(recipe, {**settings, "seed": seed}), group / f"seed-{seed}") for seed in numbers]
+    jobs, group = asked_runs(recipe, settings, parse_seeds(seeds) if seeds is not None else [], out)
     if dry_run:
         for one, directory in jobs:
             show_plan(one, directory)
@@ -314,6 +304,24 @@ def recipe_and_settings(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
     return alone[0] if alone else DEFAULT_RECIPE, settings
 
 
+def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], out: Path | None) -> tuple[list[tuple[Config, Path]], Path]:
+    """A run for each method and seed, with its directory, and the directory that stands for all of them."""
+    from swamp.api import default_directory
+    from swamp.runs.config import build_config
+
+    if seeds and "seed" in settings:
+        raise ValueError("give either --seed or --seeds")
+    methods = parse_methods(settings["method"]) if "method" in settings else []
+    choices = [{"method": method} for method in methods] or [{}]
+    configs = [build_config(recipe, {**settings, **choice, **seed}) for choice in choices for seed in [{"seed": s} for s in seeds] or [{}]]
+    if len(methods) < 2 and not seeds:
+        group = out or default_directory(configs[0])
+        return [(configs[0], group)], group
+    group = out or Path("runs") / "-".join([configs[0].recipe, *dict.fromkeys(config.method for config in configs)])
+    named = [([config.method] if len(methods) > 1 else []) + ([f"seed-{config.seed}"] if seeds else []) for config in configs]
+    return [(config, group / "-".join(name)) for config, name in zip(configs, named, strict=True)], group
+
+
 def parse_seeds(text: str) -> list[int]:
     """
     >>> parse_seeds("0,2,1")
@@ -323,6 +331,17 @@ def parse_seeds(text: str) -> list[int]:
     if not all(part.isdecimal() for part in parts) or len(set(map(int, parts))) < len(parts):
         raise ValueError(f"--seeds {text}: expected different whole numbers with commas between, such as 0,1,2")
     return [int(part) for part in parts]
+
+
+def parse_methods(text: str) -> list[str]:
+    """
+    >>> parse_methods("imp,swamp")
+    ['imp', 'swamp']
+    """
+    names = [name.strip() for name in text.split(",")]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--method {text}: expected different methods")
+    return names
 
 
 def parse_counts(option: str, text: str) -> list[int]:
@@ -338,30 +357,64 @@ def parse_counts(option: str, text: str) -> list[int]:
 
 def execute(jobs: Sequence[tuple[Config, Path]], cache: Path | None, whole: Path) -> None:
     """Run each; `whole` is the directory that stands for all of them."""
-    from swamp.report.tables import run_table
-    from swamp.runs.runner import begin, iterate
-    from swamp.terminal import listener, print_table
+    from swamp.runs.group import can_share
+    from swamp.runs.runner import begin, open_tasks
 
+    tasks = open_tasks([config for config, _ in jobs])
+    settled = [config for config, _ in jobs]
     if len(jobs) > 1:
-        for config, directory in jobs:
-            begin(config, directory)  # so that resuming the group later finds those that were never reached
-    for config, directory in jobs:
-        try:
-            with listener() as listening:
-                for _ in iterate(config, directory, cache, listening):
-                    pass
-        except KeyboardInterrupt:
-            shared = f" --cache {cache}" if cache else ""
-            print(f"\nstopped; nothing is lost. Go on with: swamp resume {whole}{shared}", file=sys.stderr)
-            raise SystemExit(130) from None
-        print_table(run_table(directory))
-        print(f"run: {directory}")
+        # at once, so that resuming the group later finds those that were never reached
+        settled = [begin(config, directory, task) for (config, directory), task in zip(jobs, tasks, strict=True)]
+    try:
+        if len(jobs) > 1 and can_share(settled, tasks):
+            run_side_by_side([(config, directory) for config, (_, directory) in zip(settled, jobs, strict=True)], cache, tasks[0])
+        else:
+            run_in_turn(jobs, cache, tasks)
+    except KeyboardInterrupt:
+        shared = f" --cache {cache}" if cache else ""
+        print(f"\nstopped; nothing is lost. Go on with: swamp resume {whole}{shared}", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def run_in_turn(jobs: Sequence[tuple[Config, Path]], cache: Path | None, tasks: Sequence[Task]) -> None:
+    from swamp.runs.runner import iterate
+    from swamp.terminal import listener
+
+    for (config, directory), task in zip(jobs, tasks, strict=True):
+        with listener() as listening:
+            for _ in iterate(config, directory, cache, listening, task):
+                pass
+        print_run(directory)
+
+
+def run_side_by_side(jobs: Sequence[tuple[Config, Path]], cache: Path | None, task: Task) -> None:
+    """One that fails leaves the others alone; its error is raised when they are done."""
+    from swamp.runs.group import run_together
+    from swamp.terminal import Named, listener
+
+    with listener() as listening:
+        failures = run_together(jobs, cache, [Named(listening, directory.name) for _, directory in jobs], task)
+    for (_, directory), failure in zip(jobs, failures, strict=True):
+        if not failure:
+            print_run(directory)
+    for failure in failures:
+        if failure:
+            raise failure
+
+
+def print_run(directory: Path) -> None:
+    from swamp.report.tables import run_table
+    from swamp.terminal import print_table
+
+    print_table(run_table(directory))
+    print(f"run: {directory}")
 
 
 def show_plan(config: Config, directory: Path) -> None:
     """What a run would do."""
     from swamp.report.tables import plan_tables
-    from swamp.runs.config import engine_modules, resolve
+    from swamp.runs.bench import pace
+    from swamp.runs.config import resolve
     from swamp.runs.plan import estimate, make_plan
     from swamp.runs.runner import check_survivors, open_task, open_workshop, refuse_foreign
     from swamp.runs.store import Store
@@ -372,10 +425,10 @@ def show_plan(config: Config, directory: Path) -> None:
     task = open_task(config)
     check_survivors(config, task)
     workshop = open_workshop(config, task, Store(directory))
-    engine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
     plan = make_plan(config, workshop)
-    cost = estimate(config, workshop, plan, engine.num_parallel)
-    for table in plan_tables(config, workshop.task, plan, cost, engine.num_parallel):
+    with pace(config, task) as (num_parallel, step_seconds):
+        cost = estimate(config, task, plan, num_parallel, step_seconds)
+    for table in plan_tables(config, task, plan, cost, num_parallel):
         print_table(table)
         print()
     print(f"run: {directory} (not begun: this was a dry run)")

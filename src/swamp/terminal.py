@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from dataclasses import replace
 from types import TracebackType
 
 from rich import box
@@ -114,7 +115,7 @@ class Plain:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
     def planned(self, num_epochs: int) -> None:
-        self.pace.total = num_epochs
+        self.pace.total += num_epochs
 
     def epoch(self, event: Event) -> None:
         self.pace.count(event)
@@ -123,8 +124,8 @@ class Plain:
             place = f"{event.label}: epoch {event.epoch}/{event.epochs}, loss {event.loss:.4f}"
             self.say(f"{place}; {100 * self.pace.share:.0f} % done, {duration(self.pace.seconds_left)} left")
 
-    def row(self, result: Result) -> None:
-        self.say(summary(result))
+    def row(self, result: Result, run: str = "") -> None:
+        self.say(run + summary(result))
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -156,8 +157,8 @@ class Live:
         self.bars.stop()
 
     def planned(self, num_epochs: int) -> None:
-        self.pace.total = num_epochs
-        self.bars.update(self.whole, total=num_epochs, visible=True)
+        self.pace.total += num_epochs
+        self.bars.update(self.whole, total=self.pace.total, visible=True)
 
     def epoch(self, event: Event) -> None:
         self.pace.count(event)
@@ -171,11 +172,31 @@ class Live:
         if event.epoch >= event.epochs:
             self.bars.remove_task(self.jobs.pop(event.key))
 
-    def row(self, result: Result) -> None:
-        self.console.print(escape(summary(result)), highlight=False)
+    def row(self, result: Result, run: str = "") -> None:
+        self.console.print(escape(run + summary(result)), highlight=False)
 
     def say(self, text: str) -> None:
         self.console.print(escape(text), style="yellow", highlight=False)
+
+
+class Named:
+    """The listener of one run among several that share a screen."""
+
+    def __init__(self, whole: Live | Plain, name: str) -> None:
+        self.whole, self.name = whole, f"{name}: "
+
+    def planned(self, num_epochs: int) -> None:
+        self.whole.planned(num_epochs)
+
+    def epoch(self, event: Event) -> None:
+        # two runs may train the same job, such as a ticket
+        self.whole.epoch(replace(event, key=self.name + event.key, label=self.name + event.label))
+
+    def row(self, result: Result) -> None:
+        self.whole.row(result, self.name)
+
+    def say(self, text: str) -> None:
+        self.whole.say(self.name + text)
 
 
 def listener() -> Live | Plain:

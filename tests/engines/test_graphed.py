@@ -130,27 +130,42 @@ def distance(expected: State, found: State, start: State, but: str = "") -> floa
     return (apart / moved) ** 0.5
 
 
+def check_same_trainings(expected: list[State], found: list[State], start: State) -> None:
+    """The same but for rounding, in float32.
+
+    Most are 1e-6 apart. Where rounding turns a ReLU on or off trajectories part, and not all of them meet such a place. Sequential does
+    so too: a start changed in its last bit moves the digits network, on a CPU, by up to 0.13 in one of eight trainings of 8 steps and by
+    up to 0.12 in half of those of 24; on an H200 it differs from itself by up to 0.008, and was up to 0.10 from graphed. Another
+    particle is 0.9 away.
+    """
+    distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
+    assert min(distances) < 1e-3
+    assert max(distances) < 0.3
+
+
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the engine said; a compiler talks too."""
     return [record.message for record in caplog.records if record.name == "swamp"]
 
 
-COMPILE = [False, pytest.param(True, marks=needs_cuda)]
-VARIANTS = [(False, True), (True, False), (True, True)]  # what is compiled, and whether layers use kernels of their own
+def on_cuda(*values: Any) -> Any:
+    return pytest.param("cuda", *values, marks=needs_cuda)
 
 
-@pytest.mark.parametrize(("compiled", "kernels"), [(False, False), *(pytest.param(c, k, marks=needs_cuda) for c, k in VARIANTS)])
+# Where, what is compiled, and whether layers use kernels of their own. Nothing is compiled on the CPU, which the engine refuses.
+VARIANTS = [("cpu", False, False), on_cuda(False, False), on_cuda(False, True), on_cuda(True, False), on_cuda(True, True)]
+variants = partial(pytest.mark.parametrize, ("device", "compiled", "kernels"), VARIANTS, indirect=["device"])
+
+
+@variants()
 @pytest.mark.parametrize("swa", [None, SWA(start=0.4, learning_rate=0.01)])
 def test_float32_weights_are_those_of_sequential(device: torch.device, compiled: bool, kernels: bool, swa: SWA | None) -> None:
-    """48 steps; with SWA the result is its mean, with BatchNorm statistics recomputed."""
+    """24 steps; with SWA the result is its mean, with BatchNorm statistics recomputed."""
     task = digits()
     jobs = make_jobs(task, swa=swa)
     expected, found = both(task, jobs, device, compile=compiled, kernels=kernels)
     start = started(task, jobs)
-    distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
-    # a ReLU that rounding turns on or off makes trajectories part; not all of them meet one
-    assert min(distances) < 1e-3
-    assert max(distances) < 0.05
+    check_same_trainings(expected, found, start)
     for a, b in zip(expected, found, strict=True):
         for name, buffer in a.buffers.items():
             assert (b.buffers[name] - buffer).double().norm() <= 0.02 * buffer.double().norm()
@@ -159,20 +174,28 @@ def test_float32_weights_are_those_of_sequential(device: torch.device, compiled:
     assert distance(expected[0], expected[1], start) > 0.5  # what the check above would say of another particle
 
 
-@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_cuda)])
-def test_bf16_weights_are_those_of_sequential_to_its_precision(device: torch.device, kernels: bool) -> None:
-    """16 steps. On the CPU both round at the same places; on CUDA other kernels round elsewhere, as far apart as bf16 is from float32."""
+@variants()
+def test_bf16_weights_are_those_of_sequential_to_its_precision(device: torch.device, compiled: bool, kernels: bool) -> None:
+    """8 steps. Where the same operations run, both round at the same places; kernels and compiled code round at other places."""
     task = digits()
-    jobs = make_jobs(task, numerics=Numerics(precision="bf16"), schedule=Schedule(epochs=1, learning_rate=0.02))
-    expected, found = both(task, jobs, device, compile=False, kernels=kernels)
+    short = Schedule(epochs=1, learning_rate=0.02)
+    jobs = make_jobs(task, numerics=Numerics(precision="bf16"), schedule=short)
+    expected, found = both(task, jobs, device, compile=compiled, kernels=kernels)
+    exact = trained(sequential.build(make_workshop(task, device), sequential.Config()), make_jobs(task, schedule=short))
     start = started(task, jobs)
-    for a, b in zip(expected, found, strict=True):
-        assert distance(a, b, start) < (0.02 if device.type == "cpu" else 0.5)
-        assert all(tensor.dtype == torch.float32 for tensor in b.parameters.values())
+    rounding = sum(distance(a, b, start) for a, b in zip(exact, expected, strict=True)) / len(jobs)
+    distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
+    if not compiled and not kernels:
+        assert max(distances) < 0.02  # 5e-7 on a CPU, up to 5e-4 on an H200
+    # Two roundings that have nothing in common would be √2 times as far apart as one is from float32. On an H200, that is 0.15 to 0.20
+    # away, kernels 0.12 to 0.13 and compiled code 0.16 to 0.17 from sequential.
+    assert max(distances) < 1.5 * rounding
+    assert rounding < 0.3
+    assert all(tensor.dtype == torch.float32 for state in found for tensor in state.parameters.values())
     assert distance(expected[0], expected[1], start) > 0.9
 
 
-@pytest.mark.parametrize("compiled", COMPILE)
+@pytest.mark.parametrize(("device", "compiled"), [("cpu", False), on_cuda(False), on_cuda(True)], indirect=["device"])
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_draws_inside_the_model_follow_the_noise(device: torch.device, compiled: bool, name: Any) -> None:
     task = PlacedBlobs(dropout=0.5)
@@ -180,7 +203,8 @@ def test_draws_inside_the_model_follow_the_noise(device: torch.device, compiled:
     expected, found = both(task, jobs, device, compile=compiled)
     start = started(task, jobs)
     for a, b in zip(expected, found, strict=True):
-        # before BatchNorm a bias has no gradient, and Adam makes whole steps of its rounding errors
+        # before BatchNorm a bias has no gradient, and Adam makes whole steps of its rounding errors; a start changed in its last bit
+        # moves the rest by up to 6e-4
         assert distance(a, b, start, but="first.bias") < 5e-3
     assert distance(expected[0], expected[1], start) > 0.1
 
@@ -230,8 +254,7 @@ def test_a_new_cycle_is_loaded_into_the_graphs_of_the_last(device: torch.device,
     found = trained(engine, second)
     assert count[0] == 2 * NUM_PARTICLES
     expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), second)
-    for a, b in zip(expected, found, strict=True):
-        assert distance(a, b, started(task, second)) < 0.05
+    check_same_trainings(expected, found, started(task, second))
 
 
 def test_short_of_memory_fewer_train_at_a_time(

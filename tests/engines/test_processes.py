@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -162,3 +164,12 @@ def test_only_on_the_cpu(quick: Make, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="trains on the CPU, not on cuda"):
             Processes(workshop, ProcessesConfig())
     assert num_cores() >= 1
+
+
+def test_a_worker_whose_parent_says_nothing_ends_without_a_word() -> None:
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        command = [sys.executable, "-m", "swamp.engines.worker", str(theirs.fileno())]
+        done = subprocess.run(command, pass_fds=[theirs.fileno()], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

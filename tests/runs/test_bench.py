@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 
 from swamp import cli
-from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, variants
-from swamp.runs.config import build_config, engine_modules, resolve, resolve_device
+from swamp.engines import graphed, particle
+from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, pace, variants
+from swamp.runs.config import Config, build_config, engine_modules, resolve, resolve_device
+from swamp.runs.plan import estimate, make_plan
+from swamp.runs.runner import open_task, open_workshop
+from swamp.runs.store import Store
+from tests.engines.test_graphed import CallingLane
 from tests.training.blobs import Blobs
 
 
@@ -36,6 +44,30 @@ def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) 
     found = json.loads(capsys.readouterr().out)
     assert [timing["engine"] for timing in found["timings"]] == ["sequential", "processes"]
     assert found["machine"]["bandwidth"] > 0
+
+
+def test_an_estimate_adds_up_what_trains_side_by_side(quick: Callable[..., Config]) -> None:
+    config = resolve(quick(methods__swamp__particles={"0": 3, "1": 5}, device="cpu"))
+    workshop = open_workshop(config, open_task(config), Store(Path("unused")))
+    plan = make_plan(config, workshop)
+    assert [len(group) for group in plan.groups(4)] == [1, 3, 4, 1, 4, 1]
+    cost = estimate(config, workshop.task, plan, 4, lambda count: {1: 1.0, 3: 10.0, 4: 100.0}[count])
+    # one epoch of the ticket, two of every other training, four steps each
+    assert cost.seconds == 4 * (1.0 + 2 * (10.0 + 100.0 + 1.0 + 100.0 + 1.0))
+
+
+@pytest.mark.parametrize("engine", ["sequential", "processes", "graphed"])
+def test_timing_steps_leaves_no_trace(quick: Callable[..., Config], engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(particle, "Lane", CallingLane)
+    monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
+    config = resolve(quick(engine=engine, device="cpu", **({"engines__graphed__compile": False} if engine == "graphed" else {})))
+    task = open_task(config)
+    before = torch.get_rng_state()
+    with pace(config, task) as (num_parallel, step_seconds):
+        assert num_parallel >= 1
+        assert step_seconds(2) > 0
+        assert step_seconds(1) > 0
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_counts_are_positive_numbers() -> None:

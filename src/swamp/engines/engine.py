@@ -72,6 +72,14 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
+class TimedEngine(Engine, Protocol):
+    """An engine that can say beforehand how fast it is."""
+
+    def step_seconds(self, jobs: Sequence[Job]) -> float:
+        """The time in which these, of which it trains so many at once, make a step each."""
+        ...
+
+
 class Apprenticeship:
     """A training and the shelf: it goes on from its checkpoint, saves itself now and then, and its result is shelved."""
 
@@ -106,3 +114,18 @@ def train_job(workshop: Workshop, job: Job, report: Report, learner: Learner | N
         while not work.training.done:
             work.after_epoch(work.training.run_epoch(), report)
         return work.finish()
+
+
+def time_step(workshop: Workshop, job: Job, learner: Learner | None = None, num_steps: int = 5) -> float:
+    """The median of a few steps of the job here and now, which lead nowhere."""
+    task = workshop.task
+    with applied(job.numerics):
+        training = Training(task, job, workshop.shelf.load_state(job.start), workshop.device, learner)
+        training.model.train()
+        plan = training.plan(0)
+        times = []
+        for step in range(num_steps + 2):  # the first two warm up
+            begin = time.perf_counter()
+            training.step(task.batch(plan, step % task.steps_per_epoch), 1e-6).item()
+            times.append(time.perf_counter() - begin)
+    return sorted(times[2:])[num_steps // 2]

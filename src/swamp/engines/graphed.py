@@ -7,6 +7,7 @@ gradient, mask, update) is compiled and captured as one CUDA graph, and particle
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -18,17 +19,20 @@ from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Numerics, Optimizer, Solution
 from swamp.core.rules import Rule
-from swamp.engines.engine import Apprenticeship, Report, Workshop, train_job
+from swamp.engines.engine import Apprenticeship, Report, Workshop, time_step, train_job
 from swamp.engines.particle import Particle
 from swamp.training.learner import Learner, beyond, fusable
 from swamp.training.numerics import applied
 from swamp.training.rules import behaviour
 from swamp.training.step import Parts, compiled_parts, written_parts
+from swamp.training.train import Training
 from swamp.training.update import Update
 
 name = "graphed"
 AUTOMATIC_PARTICLES = 8  # more at once gain nothing on any card measured
+NUM_TIMED_STEPS = 100
 DEVICE_TYPES = ("cuda",)
+takes_several_runs = True  # a card that one run does not fill can train those of another beside them
 
 log = logging.getLogger("swamp")
 Shape = tuple[Optimizer, Numerics, Rule | None]  # what compiled and captured steps depend on
@@ -64,6 +68,28 @@ class Graphed:
                 for _ in range(self._train_some(list(waiting), report)):
                     waiting.popleft()
             yield solution
+
+    def step_seconds(self, jobs: Sequence[Job]) -> float:
+        """By real steps, compiled and captured as they will be; what was compiled is there when the run begins."""
+        first, task = jobs[0], self.workshop.task
+        with applied(first.numerics), _tuned(first.numerics):
+            self._shape_for(first)
+            self._make_particles(jobs)
+            if not self.particles:
+                return len(jobs) * time_step(self.workshop, first, self._lonely_learner(first), NUM_TIMED_STEPS)
+            places, start = self.particles[: len(jobs)], self.workshop.shelf.load_state(first.start)
+            trainings = [Training(task, job, start, self.workshop.device, place.learner) for job, place in zip(jobs, places, strict=False)]
+            num_steps = min(NUM_TIMED_STEPS, task.steps_per_epoch)
+            for _ in range(2):  # the first warms up
+                for place, training in zip(places, trainings, strict=True):
+                    place.prepare(training.plan(0), training.epoch_rates)
+                    place.lane.wait()
+                begin = time.perf_counter()
+                self._steps(places, trainings, num_steps)
+                for place in places:
+                    place.lane.wait()
+                seconds = (time.perf_counter() - begin) / num_steps
+            return seconds * -(-len(jobs) // len(places))
 
     def close(self) -> None:
         """Free the card."""
@@ -134,15 +160,20 @@ class Graphed:
             return Particle(task, job, start, device, *self.parts, self.fused)
 
     def _train_together(self, jobs: Sequence[Job], report: Report) -> None:
+        try:
+            self._play(jobs, report)
+        finally:
+            for place in self.particles:  # where one of them fails, its neighbours' steps are still on the way
+                place.lane.wait()
+
+    def _play(self, jobs: Sequence[Job], report: Report) -> None:
         works = [Apprenticeship(self.workshop, job, place.learner) for job, place in zip(jobs, self.particles, strict=False)]
         plans = [work.training.plan(work.training.epoch) for work in works]
         while any(not work.training.done for work in works):
             busy = [index for index, work in enumerate(works) if not work.training.done]
             for index in busy:
                 self.particles[index].prepare(plans[index], works[index].training.epoch_rates)
-            for step in range(self.workshop.task.steps_per_epoch):
-                for index in busy:
-                    self.particles[index].play(works[index].training, step)
+            self._steps([self.particles[i] for i in busy], [works[i].training for i in busy], self.workshop.task.steps_per_epoch)
             for index in busy:  # while the card works
                 plans[index] = works[index].training.plan(works[index].training.epoch + 1)
             for index in busy:
@@ -151,12 +182,20 @@ class Graphed:
         for work in works:
             work.finish()
 
+    def _steps(self, places: Sequence[Particle], trainings: Sequence[Training], num_steps: int) -> None:
+        for step in range(num_steps):
+            for place, training in zip(places, trainings, strict=True):
+                place.play(training, step)
+
     def _train_alone(self, job: Job, report: Report) -> None:
+        train_job(self.workshop, job, report, self._lonely_learner(job))
+
+    def _lonely_learner(self, job: Job) -> Learner:
         """Without a graph: compiled where that was asked for."""
         assert self.parts is not None
         learner = Learner(self.workshop.task, job.optimizer, job.numerics, self.workshop.device, job.rule, tuned=True, fused=self.fused)
         learner.parts = self.parts[1]
-        train_job(self.workshop, job, report, learner)
+        return learner
 
 
 def _reason(error: Exception) -> str:

@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Solution
 from swamp.core.machine import num_cores
-from swamp.engines.engine import Progress, Report, Workshop
+from swamp.engines.engine import Progress, Report, Workshop, time_step
 
 name = "processes"
 
@@ -138,6 +138,9 @@ class Processes:
                 f"the worker of {job.label} ended {deaths[job.key]} times without an answer (status {worker.process.returncode})"
             )
         waiting.appendleft(job)
+
+    def step_seconds(self, jobs: Sequence[Job]) -> float:
+        return time_step(self.workshop, jobs[0])  # workers do not share cores
 
     def close(self) -> None:
         for worker in self.workers:

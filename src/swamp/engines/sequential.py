@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from swamp.core.job import Job, Solution
-from swamp.engines.engine import Report, Workshop, train_job
+from swamp.engines.engine import Report, Workshop, time_step, train_job
 
 name = "sequential"
 
@@ -25,6 +25,9 @@ class Sequential:
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         for job in jobs:
             yield self.workshop.shelf.solution(job.key) or train_job(self.workshop, job, report)
+
+    def step_seconds(self, jobs: Sequence[Job]) -> float:
+        return len(jobs) * time_step(self.workshop, jobs[0])
 
     def close(self) -> None:
         """Holds nothing."""

@@ -17,7 +17,10 @@ from swamp.engines.engine import Workshop, train_job
 def main(descriptor: int) -> None:
     connection: Connection = Connection(descriptor)
     jobs: queue.Queue[Job] = queue.Queue()
-    workshop: Workshop = pickle.loads(connection.recv_bytes())
+    try:
+        workshop: Workshop = pickle.loads(connection.recv_bytes())
+    except EOFError:
+        return  # the parent went before it had said anything
 
     def read() -> None:
         try:

@@ -285,7 +285,10 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate, num_
         ["prunable weights", f"{estimate.num_weights:,} of {estimate.num_parameters:,} parameters ({share} %)"],
         ["trainings", f"{len(plan.jobs)}, together {plan.num_epochs} epochs of {task.steps_per_epoch} steps"],
         ["disk", f"about {estimate.disk_bytes / 1e6:.1f} MB (keep = {config.keep})"],
-        ["time", f"about {duration(estimate.seconds)} on {config.device}, {num_parallel} at once (a step took {step} just now)"],
+        [
+            "time",
+            f"about {duration(estimate.seconds)} on {config.device}, up to {num_parallel} at once (one alone took {step} a step just now)",
+        ],
     ]
     return [
         prunable_table(task),

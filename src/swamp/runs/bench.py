@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ import torch
 from msgspec import Struct, structs
 from torch import Tensor, nn
 
+from swamp.core.job import Solution
 from swamp.core.noise import Noise
 from swamp.engines.engine import Engine, Progress, Workshop
 from swamp.runs.config import Config, engine_modules, resolve
 from swamp.runs.context import JobMaker
-from swamp.runs.runner import open_task, open_workshop
+from swamp.runs.runner import build_engine, open_task, open_workshop
 from swamp.runs.settings import convert
 from swamp.runs.store import Store
 from swamp.tasks.task import Task, dense_mask
@@ -77,7 +80,6 @@ def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: S
         with tempfile.TemporaryDirectory() as folder:
             store = Store(Path(folder))
             workshop = open_workshop(structs.replace(config, checkpoint_seconds=1e9), open_task(config), store)
-            store.save_solution("start", workshop.task.init(Noise(config.seed)), ())
             engine = module.build(workshop, convert(dict(settings), module.Config, f"engines.{name}"))
             try:
                 for count in counts:
@@ -87,12 +89,33 @@ def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: S
                 engine.close()
 
 
+@contextmanager
+def pace(config: Config, task: Task) -> Iterator[tuple[int, Callable[[int], float]]]:
+    """Of the engine that the configuration names: how many it trains at once, and seconds of a step of so many side by side."""
+    with tempfile.TemporaryDirectory() as folder:
+        workshop = open_workshop(config, task, Store(Path(folder)))
+        engine, (maker, start) = build_engine(config, workshop), _started(config, workshop)
+
+        @cache
+        def step_seconds(count: int) -> float:
+            noises = maker.noise.fold("timing").split("particle", count)
+            return engine.step_seconds([maker.job(start, dense_mask(task), noise) for noise in noises])
+
+        try:
+            yield engine.num_parallel, step_seconds
+        finally:
+            engine.close()
+
+
+def _started(config: Config, workshop: Workshop) -> tuple[JobMaker, Solution]:
+    """A maker of jobs, and a start for them."""
+    return JobMaker(config, workshop), workshop.shelf.save_solution("start", workshop.task.init(Noise(config.seed)), ())
+
+
 def _timed(
     config: Config, machine: Machine, name: str, settings: Mapping[str, Any], count: int, workshop: Workshop, engine: Engine
 ) -> Timing:
-    maker = JobMaker(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), workshop)
-    start = workshop.shelf.solution("start")
-    assert start is not None
+    maker, start = _started(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), workshop)
     mask = dense_mask(workshop.task)
     jobs = [maker.job(start, mask, noise) for noise in maker.noise.fold("bench", count).split("particle", count)]
     times: dict[str, list[float]] = {job.key: [time.perf_counter()] for job in jobs}

@@ -37,7 +37,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     task: Annotated[str, Meta(description="What is learnt; its settings stand in [tasks.NAME].")] = "image"
     method: Annotated[str, Meta(description="How it is pruned, a method or a preset; settings stand in [methods.NAME].")] = "swamp"
     engine: Annotated[
-        str, Meta(description="Where jobs are trained; settings stand in [engines.NAME]. auto: processes on a CPU, else sequential.")
+        str,
+        Meta(
+            description="Where jobs are trained; its settings: [engines.NAME]. auto: processes on a CPU, graphed on CUDA, else sequential."
+        ),
     ] = "auto"
     seed: Annotated[int, Meta(ge=0, description="Everything random follows from it.")] = 0
     device: Annotated[str, Meta(description="auto, cpu, cuda, cuda:1, mps, …")] = "auto"
@@ -172,7 +175,7 @@ def resolve(config: Config, frozen: Mapping[str, Any] | None = None) -> Config:
         precision = frozen["precision"] if frozen else ("bf16" if device.type == "cuda" else "float32")
     engine = config.engine
     if engine == "auto":
-        engine = "processes" if device.type == "cpu" else "sequential"
+        engine = {"cpu": "processes", "cuda": "graphed"}.get(device.type, "sequential")
     return complete(msgspec.to_builtins(structs.replace(config, device=str(device), precision=precision, engine=engine)))
 
 

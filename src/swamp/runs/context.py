@@ -137,10 +137,13 @@ class RunContext(JobMaker):
         )
 
         def make() -> Solution:
+            # what is missing is trained before the machine is set up for averaging
+            for particle in particles:
+                self._ensure(particle.key)
+            # buffers other than BatchNorm's statistics are those that the particles started from
+            buffers = self._load(self._starts[particles[0].key]).buffers
             with applied(self.workshop.numerics):
                 parameters = mean_parameters(particle.load() for particle in particles)
-                # buffers other than BatchNorm's statistics are those that the particles started from
-                buffers = self._ensure(self._starts[particles[0].key]).buffers
                 state = averaged_state(self.task, parameters, buffers, noise, self.workshop.numerics, self.workshop.device)
             return self.store.save_solution(key, state, ())
 
@@ -157,8 +160,8 @@ class RunContext(JobMaker):
 
         def make() -> Mask:
             model = self.task.model().to(self.workshop.device)
+            solution.load().into(model)
             with applied(self.workshop.numerics):
-                solution.load().into(model)
                 seed_model_draws(self.workshop.device, noise.fold("model").integer())
                 return choice(model, mask, count(mask.num_weights, keep))
 
@@ -204,7 +207,7 @@ class RunContext(JobMaker):
             states = [(share, solution.load()) for share, solution in parts]
             names = states[0][1].parameters
             total = {name: torch.stack([share * state.parameters[name] for share, state in states]).sum(0) for name in names}
-            state = State(total, self._ensure(self._starts[key]).buffers)
+            state = State(total, self._load(self._starts[key]).buffers)
             mask = keep_highest(magnitude(state, dense), dense, count(dense.num_weights, keep))
             with applied(self.workshop.numerics):
                 parameters = mask.apply(state).parameters
@@ -232,8 +235,8 @@ class RunContext(JobMaker):
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
         def make() -> dict[str, float]:
             model = self.task.model().to(self.workshop.device)
+            solution.load().into(model)
             with applied(self.workshop.numerics), autocast(self.workshop.numerics, self.workshop.device):
-                solution.load().into(model)
                 return self.task.evaluate(model, split)
 
         inputs = {"task": self.task.fingerprint, "solution": solution.key, "split": split, "numerics": self.workshop.numerics}
@@ -252,15 +255,18 @@ class RunContext(JobMaker):
             pass
 
     def _handle(self, solution: Solution) -> Solution:
-        return replace(solution, load=lambda: self._ensure(solution.key))
+        return replace(solution, load=lambda: self._load(solution.key))
 
-    def _ensure(self, key: str) -> State:
-        """Load weights; where they were dropped and something that needed them was lost, make them again from what they came from."""
+    def _load(self, key: str) -> State:
+        self._ensure(key)
+        return self.store.load_state(key)
+
+    def _ensure(self, key: str) -> None:
+        """Where weights were dropped and something that needed them was lost, make them again from what they came from."""
         if not self.store.has_arrays(key):
             self.store.forget(key)
             self._recompute[key]()
             self.remade.add(key)
-        return self.store.load_state(key)
 
 
 def _last_loss(solution: Solution) -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -22,9 +21,7 @@ from swamp.engines.engine import Workshop
 from swamp.methods.method import Choice, Row
 from swamp.runs.config import Config
 from swamp.runs.context import JobMaker
-from swamp.tasks.task import dense_mask
-from swamp.training.numerics import applied
-from swamp.training.train import Training
+from swamp.tasks.task import Task, dense_mask
 
 GOLDEN_RATIO = 0.6180339887498949
 
@@ -45,6 +42,11 @@ class Plan:
     @property
     def jobs(self) -> list[Job]:
         return ([self.ticket] if self.ticket else []) + [job for _, jobs in self.rows for job in jobs]
+
+    def groups(self, num_parallel: int) -> list[list[Job]]:
+        """Jobs that train side by side, at most so many: those of one row, rows one after the other."""
+        rounds = ([[self.ticket]] if self.ticket else []) + [jobs for _, jobs in self.rows]
+        return [jobs[first : first + num_parallel] for jobs in rounds for first in range(0, len(jobs), num_parallel)]
 
     @property
     def num_epochs(self) -> int:
@@ -126,22 +128,6 @@ def make_plan(config: Config, workshop: Workshop) -> Plan:
     return Plan(ctx.ticket_training, rows, forward, total)
 
 
-def seconds_per_step(config: Config, workshop: Workshop, num_steps: int = 5) -> float:
-    """The median of a few real training steps of the dense network here and now."""
-    task = workshop.task
-    maker = JobMaker(config, workshop)
-    job = maker.job(Solution("init", (), _no_weights), Mask.ones(task.prunable), maker.noise.fold("timing"))
-    with applied(workshop.numerics):
-        training = Training(task, job, task.init(job.noise), workshop.device)
-        plan = task.plan(job.noise, 0, workshop.device)
-        times = []
-        for step in range(num_steps + 2):  # the first two warm up
-            begin = time.perf_counter()
-            training.step(task.batch(plan, step % task.steps_per_epoch), 1e-6).item()
-            times.append(time.perf_counter() - begin)
-    return sorted(times[2:])[num_steps // 2]
-
-
 @dataclass(frozen=True)
 class Estimate:
     """What a plan takes."""
@@ -153,17 +139,14 @@ class Estimate:
     disk_bytes: int
 
 
-def estimate(config: Config, workshop: Workshop, plan: Plan, num_parallel: int) -> Estimate:
-    task = workshop.task
+def estimate(config: Config, task: Task, plan: Plan, num_parallel: int, step_seconds: Callable[[int], float]) -> Estimate:
+    """`step_seconds`: of a step of so many trainings side by side."""
     num_weights = sum(math.prod(shape) for shape in task.prunable.values())
     num_parameters = sum(p.numel() for p in task.model().parameters())
-    step = seconds_per_step(config, workshop)
-    # trainings of one row run side by side, rows one after the other
-    rounds = ([[plan.ticket]] if plan.ticket else []) + [jobs for _, jobs in plan.rows]
     seconds = sum(
-        step * task.steps_per_epoch * sum(job.num_epochs for job in jobs) / min(len(jobs), num_parallel) for jobs in rounds if jobs
+        step_seconds(len(group)) * task.steps_per_epoch * max(job.num_epochs for job in group) for group in plan.groups(num_parallel)
     )
     kept = {"all": sum(len(jobs) + (len(jobs) > 1) for _, jobs in plan.rows), "averages": len(plan.rows), "last": 1}[config.keep]
     # float32 weights of what is kept, of init and ticket; eight mask entries a byte
     disk = 4 * num_parameters * (kept + 2) + len(plan.rows) * num_weights // 8
-    return Estimate(num_parameters, num_weights, step, seconds, disk)
+    return Estimate(num_parameters, num_weights, step_seconds(1), seconds, disk)

@@ -7,7 +7,8 @@ import math
 import pickle
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -17,9 +18,9 @@ import torch
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from swamp.core.cost import masked_macs
-from swamp.core.keys import key_of
+from swamp.core.keys import canonical, key_of
 from swamp.core.pruning import count
-from swamp.engines.engine import Progress, Workshop
+from swamp.engines.engine import Engine, Progress, TimedEngine, Workshop
 from swamp.methods.method import Keep, Row, selects
 from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
@@ -88,6 +89,16 @@ def open_task(config: Config) -> Task:
     return task
 
 
+def open_tasks(configs: Sequence[Config]) -> list[Task]:
+    """A task for each; those of equal settings are one, whose data are in memory once."""
+    opened: dict[bytes, Task] = {}
+    names = [canonical([config.task, config.tasks]) for config in configs]
+    for config, name in zip(configs, names, strict=True):
+        if name not in opened:
+            opened[name] = open_task(config)
+    return [opened[name] for name in names]
+
+
 def check_survivors(config: Config, task: Task) -> None:
     """Pruning must leave something."""
     num_weights = sum(math.prod(shape) for shape in task.prunable.values())
@@ -106,6 +117,11 @@ def can_be_sent(task: Task) -> bool:
 
 def open_workshop(config: Config, task: Task, store: Store) -> Workshop:
     return Workshop(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds)
+
+
+def build_engine(config: Config, workshop: Workshop) -> TimedEngine:
+    engine: TimedEngine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
+    return engine
 
 
 def prepare(config: Config, task: Task, store: Store) -> Config:
@@ -158,21 +174,26 @@ def versions() -> dict[str, str]:
     return {"swamp": __version__, "torch": str(torch.__version__), "numpy": numpy.__version__, "python": platform.python_version()}
 
 
-def begin(config: Config, out: Path) -> None:
-    """Settle a run's configuration in its directory without running it."""
-    task = open_task(config)
+def begin(config: Config, out: Path, task: Task | None = None) -> Config:
+    """Settle a run's configuration in its directory without running it; the configuration without any `auto`."""
+    task = task or open_task(config)
     check_survivors(config, task)
     refuse_foreign(out)
     store = Store(out)
     with store.locked():
-        prepare(config, task, store)
+        return prepare(config, task, store)
 
 
 def iterate(
-    config: Config, out: Path, cache: Path | None = None, listener: Listener | None = None, task: Task | None = None
+    config: Config,
+    out: Path,
+    cache: Path | None = None,
+    listener: Listener | None = None,
+    task: Task | None = None,
+    engine_for: Callable[[Workshop], Engine] | None = None,
 ) -> Iterator[Result]:
     """Run, or go on with, a configuration in a directory; the rows as they are finished, those stored already included. A `task` that is
-    given takes the place of the one that the configuration names."""
+    given takes the place of the one that the configuration names, and so does what `engine_for` gives."""
     listener = listener or Silent()
     # all that can be wrong with what was asked for is found before anything is written
     device = resolve_device(config.device)
@@ -202,7 +223,7 @@ def iterate(
             )
             config = resolve(structs.replace(config, engine="sequential"))
         workshop = open_workshop(config, task, store)
-        engine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
+        engine = (engine_for or partial(build_engine, config))(workshop)
         try:
             yield from _rows(RunContext(config, workshop, store, engine, listener.epoch), listener)
         finally:

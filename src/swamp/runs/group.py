@@ -1,0 +1,218 @@
+"""Several runs on one engine: what they need trained is trained side by side.
+
+Each is an ordinary run in a thread of its own, but only one thread works at a time. A run goes on until it needs trainings and then
+waits; when all wait, their jobs are trained together. So each run sees the machine as if it were alone on it, and leaves the same bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from swamp.core.job import Job, Solution
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.engines.engine import Engine, Progress, Report, Shelf, Workshop
+from swamp.runs.config import Config, engine_modules
+from swamp.runs.runner import Listener, build_engine, iterate
+from swamp.tasks.task import Task
+from swamp.training.train import Checkpoint
+
+
+def can_share(configs: Sequence[Config], tasks: Sequence[Task]) -> bool:
+    """Whether these runs, none of whose settings is `auto`, can use one engine: it takes several, and is asked the same of each."""
+
+    def asked(config: Config) -> Any:
+        return config.engine, config.engines, config.device, config.numerics, config.checkpoint_seconds
+
+    several = getattr(engine_modules()[configs[0].engine], "takes_several_runs", False)
+    return several and len(configs) > 1 and all(asked(c) == asked(configs[0]) for c in configs) and all(t is tasks[0] for t in tasks)
+
+
+class Member:
+    """A run in a thread that works only while somebody waits for it in `go_on`. It is the engine that its run sees."""
+
+    def __init__(self, work: Callable[[Member], None], num_parallel: int) -> None:
+        self.num_parallel = num_parallel
+        self.jobs: tuple[Job, ...] = ()  # what it waits for
+        self.failure: BaseException | None = None  # what ended it, if not its end
+        self._shelf: Shelf | None = None
+        self._report: Report | None = None
+        self._thrown: BaseException | None = None
+        self._state = "waiting"  # working, waiting, ended
+        self._changed = threading.Condition()
+        # a daemon: who is interrupted twice is not kept waiting for it
+        threading.Thread(target=self._live, args=[work], daemon=True).start()
+
+    # -- seen by the group ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        return self._state == "ended"
+
+    @property
+    def shelf(self) -> Shelf:
+        assert self._shelf is not None
+        return self._shelf
+
+    def report(self, progress: Progress) -> None:
+        assert self._report is not None
+        self._report(progress)
+
+    def go_on(self, error: BaseException | None = None) -> None:
+        """Let it work until it waits for jobs or has ended; an error is raised where it waits."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._state != "working")
+            if self.ended:
+                return
+            self._thrown = error
+            self._set("working")
+            self._changed.wait_for(lambda: self._state != "working")
+
+    def stop(self) -> None:
+        while not self.ended:
+            self.go_on(KeyboardInterrupt())
+
+    # -- seen by the run --------------------------------------------------------------------------------------------------------------
+
+    def serve(self, workshop: Workshop) -> Member:
+        """Be the engine of the run whose workshop this is."""
+        self._shelf = workshop.shelf
+        return self
+
+    def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
+        missing = {job.key: job for job in jobs if self.shelf.solution(job.key) is None}
+        if missing:
+            self.jobs, self._report = tuple(missing.values()), report
+            self._wait()
+            self.jobs = ()
+        for job in jobs:
+            solution = self.shelf.solution(job.key)
+            assert solution is not None
+            yield solution
+
+    def close(self) -> None:
+        """The engine belongs to the group."""
+
+    # -- in between -------------------------------------------------------------------------------------------------------------------
+
+    def _live(self, work: Callable[[Member], None]) -> None:
+        try:
+            self._wait(announce=False)
+            work(self)
+        except BaseException as error:
+            self.failure = error
+        with self._changed:
+            self._set("ended")
+
+    def _wait(self, announce: bool = True) -> None:
+        with self._changed:
+            if announce:
+                self._set("waiting")
+            self._changed.wait_for(lambda: self._state == "working")
+        if self._thrown is not None:
+            raise self._thrown
+
+    def _set(self, state: str) -> None:
+        self._state = state
+        self._changed.notify_all()
+
+
+class SharedShelf:
+    """The shelves of several runs as one: what comes of a job goes to every run that waits for it."""
+
+    def __init__(self) -> None:
+        self.shelves: dict[str, list[Shelf]] = {}  # by the job's key
+        self.homes: dict[str, Shelf] = {}  # where starts lie
+
+    def expect(self, members: Sequence[Member]) -> list[Job]:
+        """The jobs that these wait for, each once."""
+        self.shelves, self.homes, jobs = {}, {}, {}
+        for member in members:
+            for job in member.jobs:
+                if member.shelf.solution(job.key) is None:  # a first attempt may have got so far
+                    self.shelves.setdefault(job.key, []).append(member.shelf)
+                    self.homes[job.start] = member.shelf
+                    jobs[job.key] = job
+        return list(jobs.values())
+
+    def solution(self, key: str) -> Solution | None:
+        return self.shelves[key][0].solution(key)
+
+    def load_state(self, key: str) -> State:
+        return self.homes[key].load_state(key)
+
+    def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
+        first, *others = self.shelves[key]
+        for shelf in others:
+            shelf.save_solution(key, state, history, mask)
+        return first.save_solution(key, state, history, mask)  # last: `solution` asks this one
+
+    def read_checkpoint(self, key: str) -> Checkpoint | None:
+        return next((found for shelf in self.shelves[key] if (found := shelf.read_checkpoint(key))), None)
+
+    def write_checkpoint(self, key: str, checkpoint: Checkpoint) -> None:
+        self.shelves[key][0].write_checkpoint(key, checkpoint)
+
+    def remove_checkpoint(self, key: str) -> None:
+        for shelf in self.shelves[key]:
+            shelf.remove_checkpoint(key)
+
+    def log_timing(self, record: dict[str, Any]) -> None:
+        self.shelves[record["key"]][0].log_timing(record)
+
+
+def run_together(
+    runs: Sequence[tuple[Config, Path]], cache: Path | None, listeners: Sequence[Listener], task: Task
+) -> list[BaseException | None]:
+    """Run them all; for each what ended it before its time. One that fails does not keep the others from going on."""
+    config, shelf = runs[0][0], SharedShelf()
+    engine = build_engine(config, Workshop(task, shelf, config.numerics, torch.device(config.device), config.checkpoint_seconds))
+
+    def work(config: Config, directory: Path, listener: Listener) -> Callable[[Member], None]:
+        def run(member: Member) -> None:
+            for _ in iterate(config, directory, cache, listener, task, member.serve):
+                pass
+
+        return run
+
+    members = [
+        Member(work(config, directory, listener), engine.num_parallel)
+        for (config, directory), listener in zip(runs, listeners, strict=True)
+    ]
+    errors: dict[Member, Exception] = {}
+    try:
+        while live := [member for member in members if not member.ended]:
+            for member in live:
+                member.go_on(errors.pop(member, None))
+                if member.failure:
+                    listeners[members.index(member)].say(f"failed: {member.failure}")
+            errors = _train(engine, shelf, [member for member in live if not member.ended])
+    finally:
+        for member in members:
+            member.stop()
+        engine.close()
+    return [member.failure for member in members]
+
+
+def _train(engine: Engine, shelf: SharedShelf, waiting: Sequence[Member]) -> dict[Member, Exception]:
+    """Train what they wait for; the errors of those for whom that failed. It is not known whose fault a failure is: each then trains
+    alone, from the checkpoints there are."""
+
+    def report(progress: Progress) -> None:
+        for member in waiting:
+            if any(job.key == progress.key for job in member.jobs):
+                member.report(progress)
+
+    try:
+        for _ in engine.train(shelf.expect(waiting), report):
+            pass
+    except Exception as error:
+        if len(waiting) == 1:
+            return {waiting[0]: error}
+        return {member: error for one in waiting for member, error in _train(engine, shelf, [one]).items()}
+    return {}

@@ -1,0 +1,157 @@
+"""Runs that share an engine leave what they leave alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swamp import cli
+from swamp.core.job import Job
+from swamp.engines import graphed, particle, sequential
+from swamp.engines.engine import Progress, Workshop
+from swamp.runs import group
+from swamp.runs.config import Config
+from swamp.runs.group import Member, can_share, run_together
+from swamp.runs.runner import Silent, iterate, open_task, open_tasks, read_results
+from swamp.training.train import Diverged
+from tests.conftest import contents
+from tests.engines.test_graphed import CallingLane
+
+Make = Callable[..., Config]
+GRAPHED = {"engine": "graphed", "engines__graphed__compile": False, "device": "cpu", "precision": "float32"}
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graphed engine with steps that are called instead of captured."""
+    monkeypatch.setattr(particle, "Lane", CallingLane)
+    monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
+
+
+def run_all(runs: list[tuple[Config, Path]], listener: Any = None) -> list[BaseException | None]:
+    return run_together(runs, None, [listener or Silent()] * len(runs), open_task(runs[0][0]))
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_seeds_side_by_side_leave_the_bytes_of_seeds_in_turn(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, train = [], graphed.Graphed._train_together
+    monkeypatch.setattr(graphed.Graphed, "_train_together", lambda self, jobs, report: [sizes.append(len(jobs)), train(self, jobs, report)])
+    configs = [quick(seed=seed, **GRAPHED) for seed in range(3)]
+    for config in configs:
+        list(iterate(config, tmp_path / f"alone-{config.seed}"))
+    assert set(sizes) == {1, 2}  # tickets, then particles
+    sizes.clear()
+    assert run_all([(config, tmp_path / f"shared-{config.seed}") for config in configs]) == [None] * 3
+    assert sizes == [3, 6, 6, 6]
+    for seed in range(3):
+        assert contents(tmp_path / f"shared-{seed}") == contents(tmp_path / f"alone-{seed}")
+
+
+def test_methods_side_by_side_train_their_ticket_once(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With sequential as the engine that is shared: the group works with any."""
+    settled = {"device": "cpu", "precision": "float32"}
+    configs = {method: quick(method=method, **settled) for method in ("imp", "swamp")}
+    for method, config in configs.items():
+        list(iterate(config, tmp_path / "alone" / method))
+    keys: list[str] = []
+    train_job = sequential.train_job
+
+    def noted(workshop: Workshop, job: Job, report: Any) -> Any:
+        keys.append(job.key)
+        return train_job(workshop, job, report)
+
+    monkeypatch.setattr(sequential, "train_job", noted)
+    assert run_all([(config, tmp_path / "shared" / method) for method, config in configs.items()]) == [None, None]
+    assert len(keys) == len(set(keys)) == 1 + 3 + 6
+    for method in configs:
+        assert contents(tmp_path / "shared" / method) == contents(tmp_path / "alone" / method)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_one_that_diverges_leaves_the_others_alone(quick: Make, tmp_path: Path) -> None:
+    wild = {"cycle__learning_rate": 1e30, **GRAPHED}
+    configs = [quick(seed=0, **GRAPHED), quick(seed=1, **wild), quick(seed=2, **GRAPHED)]
+    names = ["first", "wild", "last"]
+    said: list[str] = []
+
+    class Listening(Silent):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    failures = run_all([(config, tmp_path / name) for config, name in zip(configs, names, strict=True)], Listening())
+    assert [type(failure) for failure in failures] == [type(None), Diverged, type(None)]
+    assert [text.split(" at ")[0] for text in said] == [f"failed: {str(failures[1]).split(' at ')[0]}"]
+    for name, config in (("first", configs[0]), ("last", configs[2])):
+        list(iterate(config, tmp_path / f"{name}-alone"))
+        assert contents(tmp_path / name) == contents(tmp_path / f"{name}-alone")
+    assert not read_results(tmp_path / "wild")
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_interrupted_they_stop_and_go_on(quick: Make, tmp_path: Path) -> None:
+    configs = [quick(seed=seed, checkpoint_seconds=0.0, **GRAPHED) for seed in range(2)]
+    runs = [(config, tmp_path / f"shared-{config.seed}") for config in configs]
+
+    class Impatient(Silent):
+        def epoch(self, progress: Progress) -> None:
+            if progress.label == "cycle 1, particle 0":
+                raise KeyboardInterrupt
+
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        run_all(runs, Impatient())
+    assert threading.active_count() == before
+    assert [len(read_results(directory)) for _, directory in runs] == [1, 1]
+    # the locks are free again
+    assert run_all(runs) == [None, None]
+    for config, directory in runs:
+        list(iterate(config, tmp_path / f"alone-{config.seed}"))
+        assert contents(directory) == contents(tmp_path / f"alone-{config.seed}")
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_the_command_does_so_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    together: list[int] = []
+    run = group.run_together
+    monkeypatch.setattr(group, "run_together", lambda runs, *rest: [together.append(len(runs)), run(runs, *rest)][1])
+    quick = ["--pruning.cycles=1", "--ticket.epochs=1", "--cycle.epochs=1", "--tasks.image.batch_size=250", "--method=imp"]
+    command = ["run", "digits", *quick, "--engine=graphed", "--engines.graphed.compile=false", "--device=cpu", f"--out={tmp_path}"]
+    cli.main([*command, "--seeds=0,1"])
+    output = capsys.readouterr()
+    assert together == [2]
+    assert "seed-0: cycle 1: sparsity % 50.00" in output.err
+    assert [line for line in output.out.splitlines() if line.startswith("run: ")] == [f"run: {tmp_path / f'seed-{s}'}" for s in (0, 1)]
+
+
+def test_what_can_share(quick: Make) -> None:
+    configs = [quick(seed=seed, **GRAPHED) for seed in range(2)]
+    tasks = open_tasks(configs)
+    assert tasks[0] is tasks[1]
+    assert can_share(configs, tasks)
+    assert not can_share(configs[:1], tasks[:1])
+    others: list[dict[str, Any]] = [{"engine": "sequential"}, {"engines__graphed__particles": 3}, {"precision": "bf16"}, {"threads": 2}]
+    for other in others:
+        assert not can_share([configs[0], quick(seed=1, **{**GRAPHED, **other})], tasks)
+    one = quick(seed=1, tasks__image__batch_size=64, **GRAPHED)
+    assert not can_share([configs[0], one], open_tasks([configs[0], one]))
+
+
+def test_a_member_works_only_while_it_is_waited_for() -> None:
+    trace: list[str] = []
+
+    def work(member: Member) -> None:
+        trace.append("works")
+        member._wait()
+        trace.append("works again")
+
+    member = Member(work, 1)
+    assert not trace
+    member.go_on()
+    assert (trace, member.ended) == (["works"], False)
+    member.go_on()
+    assert (trace, member.ended, member.failure) == (["works", "works again"], True, None)
+    member.stop()
