@@ -30,14 +30,13 @@ def table_text(table: Table, rows: list[tuple[str, str, str]]) -> str:
 
 
 def rows_of(table: Table, name: str) -> list[tuple[str, str, str]]:
-    """As many rows of each class as the published file has: pairs of one class have a word in common."""
+    """As many rows of each class as the published file has; the second text's word tells them apart."""
     draw = random.Random(name)
-    found = []
-    for index, count in enumerate(table.counts[name]):
-        for _ in range(count):
-            one = draw.sample(WORDS, draw.randint(2, 6))
-            others = [word for word in WORDS if word not in one]
-            found.append((" ".join(one), one[0] if index else draw.choice(others), table.classes[index]))
+    found = [
+        (" ".join(draw.sample(WORDS, draw.randint(2, 6))), draw.choice(WORDS[index::2]), table.classes[index])
+        for index, count in enumerate(table.counts[name])
+        for _ in range(count)
+    ]
     draw.shuffle(found)
     return found
 

@@ -129,11 +129,10 @@ class TextTask:
                 truncation=True,
                 max_length=self.max_length,
                 padding="longest",
-                pad_to_multiple_of=MULTIPLE,
+                pad_to_multiple_of=MULTIPLE if self.max_length % MULTIPLE == 0 else None,
                 return_tensors="pt",
             )
-        # a multiple may be more than there are positions
-        inputs = {key: found[key][:, : self.max_length] for key in sorted(found) if key in self.tokenizer.model_input_names}
+        inputs = {key: found[key] for key in sorted(found) if key in self.tokenizer.model_input_names}
         return Encoded(inputs, found["attention_mask"].sum(1), pairs.labels)
 
     @property
