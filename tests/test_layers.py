@@ -10,6 +10,7 @@ import swamp
 ROOMS = [
     "version",
     "core",
+    "scores",
     "tasks",
     "training",
     "engines",

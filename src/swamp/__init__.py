@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from swamp.version import __version__
 
 if TYPE_CHECKING:
+    from swamp import scores
     from swamp.api import Loaded, Pruned, Run, load, prune, rows, run
     from swamp.core.job import Job, Optimizer, Solution
     from swamp.core.mask import Mask
@@ -61,6 +62,7 @@ __all__ = [
     "prune",
     "rows",
     "run",
+    "scores",
 ]
 
 
@@ -69,6 +71,8 @@ def __getattr__(name: str) -> Any:
     for place, names in _PLACES.items():
         if name in names:
             return getattr(importlib.import_module(place), name)
+    if name == "scores":
+        return importlib.import_module("swamp.scores")
     raise AttributeError(f"module 'swamp' has no attribute {name!r}")
 
 

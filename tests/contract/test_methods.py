@@ -14,8 +14,9 @@ import torch
 from swamp.core.pruning import count
 from swamp.engines.engine import Progress
 from swamp.methods import methods, presets
-from swamp.runs.config import Config
-from swamp.runs.runner import Result, iterate
+from swamp.runs.config import Config, resolve
+from swamp.runs.plan import make_plan
+from swamp.runs.runner import Result, iterate, open_task, open_workshop
 from swamp.runs.store import Store
 from tests.conftest import contents
 
@@ -48,6 +49,14 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if request.param == "swamp-plus":
         settings |= {"pruning.prune_fraction": 0.7}  # so that four particles come up within two cycles
         settings.pop("methods.swamp.particles")
+    # what acts every so often must act within sixteen steps, and a search must end
+    settings |= {
+        "methods.rigl.interval": 2,
+        "methods.rigl-swamp.interval": 2,
+        "methods.rigl-swamp.particles": 2,
+        "methods.gradual.interval": 2,
+    }
+    settings |= {"methods.dst.trials": 2, "methods.synflow.iterations": 10, "methods.lottery-pools.shares": (0.3, 0.7)}
     config = build_config("digits", settings)
     directory = tmp_path_factory.mktemp(request.param) / "run"
     return config, directory, list(iterate(config, directory))
@@ -59,7 +68,6 @@ Finished = tuple[Config, Path, list[Result]]
 def test_rows_are_sparse_where_their_masks_say(finished: Finished) -> None:
     _, directory, rows = finished
     store = Store(directory)
-    assert len(rows) == 3
     for row in rows:
         mask = store.load_mask(row.mask)
         assert mask is not None
@@ -68,7 +76,27 @@ def test_rows_are_sparse_where_their_masks_say(finished: Finished) -> None:
             state = store.load_state(key)
             for name, layer in mask.layers.items():
                 assert not state.parameters[name][~layer].any(), f"{name} is not zero off the mask"
-                assert state.parameters[name].any()
+                assert state.parameters[name].any() == (name not in row.empty_layers)
+
+
+def test_rows_are_cycles_of_one_table(finished: Finished) -> None:
+    config, _, rows = finished
+    cycles = [row.cycle for row in rows]
+    assert cycles in ([0], [0, 1, 2], list(config.pruning.target_cycles))
+    assert all(row.metrics["accuracy"] > 0 and row.cost > 0 and row.training_macs > 0 for row in rows)
+
+
+def test_a_plan_foresees_the_rows_and_at_least_the_trainings(finished: Finished) -> None:
+    config, directory, rows = finished
+    config = resolve(config)
+    task = open_task(config)
+    plan = make_plan(config, open_workshop(config, task, Store(directory)))
+    assert [row.cycle for row, _ in plan.rows] == [row.cycle for row in rows]
+    trained = len((directory / "metrics.jsonl").read_text().splitlines())
+    assert plan.num_epochs >= trained
+    if config.method_module.exact:
+        assert plan.num_epochs == trained
+        assert [row.mask.num_survivors for row, _ in plan.rows] == [row.num_survivors for row in rows]
 
 
 def test_exact_methods_keep_exactly_as_many_as_the_cycle_asks(finished: Finished) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from swamp.core.job import Solution
+from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.training.train import Checkpoint
 
@@ -15,6 +16,7 @@ class MemoryShelf:
         self.states: dict[str, State] = {}
         self.solutions: dict[str, Solution] = {}
         self.checkpoints: dict[str, Checkpoint] = {}
+        self.masks: dict[str, Mask] = {}
         self.timings: list[dict[str, Any]] = []
 
     def solution(self, key: str) -> Solution | None:
@@ -23,9 +25,11 @@ class MemoryShelf:
     def load_state(self, key: str) -> State:
         return self.states[key]
 
-    def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]]) -> Solution:
+    def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
         self.states[key] = state
-        self.solutions[key] = Solution(key, tuple(history), lambda: self.states[key])
+        self.solutions[key] = Solution(key, tuple(history), lambda: self.states[key], mask.digest if mask else None)
+        if mask:
+            self.masks[mask.digest] = mask
         return self.solutions[key]
 
     def read_checkpoint(self, key: str) -> Checkpoint | None:

@@ -287,4 +287,4 @@ def test_distributions_can_register_names(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(find_model("tiny")(3, 2), nn.Linear)
     import swamp.methods
 
-    assert set(discovery.modules_with(swamp.methods, "run")) == {"imp", "swamp", "theirs"}
+    assert {"imp", "swamp", "theirs"} <= set(discovery.modules_with(swamp.methods, "run"))

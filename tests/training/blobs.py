@@ -37,6 +37,8 @@ class Blobs:
     fingerprint: str = "blobs"
     num_examples: int = 10
     resident: bool = True
+    splits: tuple[str, ...] = ("train", "test", "validation")
+    num_classes: int = 2
     metric: str = "accuracy"
 
     def __post_init__(self) -> None:
@@ -75,3 +77,9 @@ class Blobs:
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         model.eval()
         return {"accuracy": float((model(self.x).argmax(1) == self.y).double().mean())}
+
+    def labels(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return batch[1]
+
+    def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
+        return model.eval()(self.x).detach(), self.y

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.core.rules import Rule
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state import State
 
@@ -42,7 +43,11 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One training, as data."""
+    """One training, as data.
+
+    `rule` is how its steps differ from plain masked training, if they do. `span` is the part of the schedule that it trains, as first epoch
+    and end; what begins in the middle takes the optimizer's memory from its start, and what ends there hands it on.
+    """
 
     task: str  # the task's fingerprint
     start: str  # the key of the state it starts from
@@ -52,9 +57,24 @@ class Job:
     swa: SWA | None
     optimizer: Optimizer
     numerics: Numerics
+    rule: Rule | None = None
+    span: tuple[int, int] | None = None
+
+    @property
+    def first_epoch(self) -> int:
+        return self.span[0] if self.span else 0
+
+    @property
+    def end_epoch(self) -> int:
+        return self.span[1] if self.span else self.schedule.epochs
+
+    @property
+    def num_epochs(self) -> int:
+        return self.end_epoch - self.first_epoch
 
     @cached_property
     def key(self) -> str:
+        departures = {"rule": self.rule, "span": self.span}
         return key_of(
             "train",
             task=self.task,
@@ -65,6 +85,7 @@ class Job:
             swa=self.swa,
             optimizer=self.optimizer,
             numerics=self.numerics,
+            **{name: value for name, value in departures.items() if value is not None},
         )
 
     @property
@@ -86,5 +107,6 @@ class Solution:
     """A handle to stored weights: the key now, the tensors on `load()`, so that many solutions never sit in memory together."""
 
     key: str
-    history: tuple[dict[str, Any], ...]  # one record an epoch: epoch, loss, learning_rate
+    history: tuple[dict[str, Any], ...]  # one record an epoch: epoch, loss, learning_rate; sparsity and macs where the mask moves
     load: Callable[[], State]
+    mask: str | None = None  # the digest of a mask that came with the weights, where that is not the job's own

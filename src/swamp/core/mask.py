@@ -61,7 +61,7 @@ class Mask:
     def apply(self, state: State) -> State:
         """w ∘ m. Off the mask stands +0, whatever stood there."""
         masked = {name: state.parameters[name].masked_fill(~layer, 0.0) for name, layer in self.layers.items()}
-        return State({**state.parameters, **masked}, state.buffers)
+        return State({**state.parameters, **masked}, state.buffers, state.memory)
 
     def contains(self, other: Mask) -> bool:
         """Whether everything alive in `other` is alive here: masks of successive cycles are nested."""

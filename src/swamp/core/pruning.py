@@ -27,6 +27,28 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "before (lr: learning-rate rewinding), or the random init (init: the original IMP)."
         ),
     ] = "weights"
+    targets: Annotated[
+        tuple[Annotated[int, Meta(ge=0)], ...],
+        Meta(description="Cycles whose sparsities methods that prune only once take; empty: those nearest to 50, 75, 90 and 95 %."),
+    ] = ()
+
+    def __post_init__(self) -> None:
+        if beyond := [cycle for cycle in self.targets if cycle > self.cycles]:
+            raise ValueError(f"pruning.targets names cycle {beyond[0]}, but pruning.cycles = {self.cycles}")
+        if list(self.targets) != sorted(set(self.targets)):
+            raise ValueError(f"pruning.targets = {list(self.targets)}: expected different cycles in ascending order")
+
+    @property
+    def target_cycles(self) -> tuple[int, ...]:
+        """
+        >>> Pruning(cycles=13, prune_fraction=0.2).target_cycles, Pruning(cycles=5, prune_fraction=0.5).target_cycles
+        ((3, 6, 10, 13), (1, 2, 3, 4))
+        """
+
+        def nearest(density: float) -> int:
+            return min(range(self.cycles + 1), key=lambda cycle: abs(math.log(self.density(cycle) / Fraction(str(density)))))
+
+        return self.targets or tuple(sorted({nearest(density) for density in (0.5, 0.25, 0.1, 0.05)}))
 
     def density(self, cycle: int) -> Fraction:
         """(1 − α)^cycle with α as the exact decimal that was written.
@@ -57,13 +79,18 @@ def keep_highest(scores: Mapping[str, Tensor], mask: Mask, num_keep: int) -> Mas
     alive = torch.cat([layer.reshape(-1) for layer in mask.layers.values()])
     if flat[alive].isnan().any():
         raise ValueError("a score of a surviving weight is NaN, so the weights cannot be ranked")
-    # Ranking the survivors alone leaves no tie between a pruned weight and a survivor of score −∞.
-    survivors = alive.nonzero().reshape(-1)
-    order = torch.sort(flat[survivors], descending=True, stable=True).indices
-    chosen = torch.zeros_like(alive)
-    chosen[survivors[order[:num_keep]]] = True
-    pieces = chosen.split([layer.numel() for layer in mask.layers.values()])
+    pieces = highest(flat, alive, num_keep).split([layer.numel() for layer in mask.layers.values()])
     return Mask({name: piece.reshape(layer.shape) for (name, layer), piece in zip(mask.layers.items(), pieces, strict=True)})
+
+
+def highest(scores: Tensor, among: Tensor, num: int) -> Tensor:
+    """Which `num` of the entries marked in `among` have the highest scores, as booleans; among equals the lower index wins."""
+    # ranking the marked ones alone leaves no tie between them and the others, even at a score of −∞
+    candidates = among.reshape(-1).nonzero().reshape(-1)
+    order = torch.sort(scores.reshape(-1)[candidates], descending=True, stable=True).indices
+    chosen = torch.zeros_like(among.reshape(-1))
+    chosen[candidates[order[:num]]] = True
+    return chosen.reshape(among.shape)
 
 
 def magnitude(state: State, mask: Mask) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import torch
@@ -14,14 +14,19 @@ from swamp.core.keys import digest
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Named parameters and buffers on the CPU. Never written to: a new state is a new value. Tied weights appear once."""
+    """Named parameters and buffers on the CPU. Never written to: a new state is a new value. Tied weights appear once.
+
+    `memory` is the optimizer's, by slot/name, in the state of a training that is to be gone on with; elsewhere there is none.
+    """
 
     parameters: Mapping[str, Tensor]
     buffers: Mapping[str, Tensor]
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
         object.__setattr__(self, "buffers", MappingProxyType(dict(self.buffers)))
+        object.__setattr__(self, "memory", MappingProxyType(dict(self.memory)))
 
     @staticmethod
     def of(model: nn.Module) -> State:
@@ -29,8 +34,8 @@ class State:
         return State.copy(dict(model.named_parameters()), dict(model.named_buffers()))
 
     @staticmethod
-    def copy(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> State:
-        return State({name: _copy(t) for name, t in parameters.items()}, {name: _copy(t) for name, t in buffers.items()})
+    def copy(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], memory: Mapping[str, Tensor] | None = None) -> State:
+        return State(*({name: _copy(t) for name, t in group.items()} for group in (parameters, buffers, memory or {})))
 
     def into(self, model: nn.Module) -> None:
         """Copy into the model; names and shapes must agree."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from swamp.core.job import Job, Numerics, Solution
+from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.tasks.task import Task
 from swamp.training.learner import Learner
@@ -24,7 +25,7 @@ class Shelf(Protocol):
 
     def load_state(self, key: str) -> State: ...
 
-    def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]]) -> Solution: ...
+    def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution: ...
 
     def read_checkpoint(self, key: str) -> Checkpoint | None: ...
 
@@ -84,14 +85,14 @@ class Apprenticeship:
 
     def after_epoch(self, record: dict[str, Any], report: Report) -> None:
         job, training = self.job, self.training
-        report(Progress(job.key, job.label, training.epoch, job.schedule.epochs, record["loss"]))
+        report(Progress(job.key, job.label, training.epoch - job.first_epoch, job.num_epochs, record["loss"]))
         if not training.done and time.monotonic() - self.last_save >= self.workshop.checkpoint_seconds:
             self.workshop.shelf.write_checkpoint(job.key, training.checkpoint())
             self.last_save = time.monotonic()
 
     def finish(self) -> Solution:
         shelf, job, epochs = self.workshop.shelf, self.job, self.training.epoch - self.first_epoch
-        solution = shelf.save_solution(job.key, self.training.finish(), self.training.history)
+        solution = shelf.save_solution(job.key, self.training.finish(), self.training.history, self.training.mask)
         shelf.remove_checkpoint(job.key)
         seconds = round(time.monotonic() - self.begin, 3)
         shelf.log_timing({"what": job.label, "key": job.key, "epochs": epochs, "seconds": seconds, "device": str(self.workshop.device)})

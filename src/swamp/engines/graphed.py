@@ -17,10 +17,12 @@ import torch
 from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Numerics, Optimizer, Solution
+from swamp.core.rules import Rule
 from swamp.engines.engine import Apprenticeship, Report, Workshop, train_job
 from swamp.engines.particle import Particle
-from swamp.training.learner import Learner, fusable
+from swamp.training.learner import Learner, beyond, fusable
 from swamp.training.numerics import applied
+from swamp.training.rules import behaviour
 from swamp.training.step import Parts, compiled_parts, written_parts
 from swamp.training.update import Update
 
@@ -29,6 +31,7 @@ AUTOMATIC_PARTICLES = 8  # more at once gain nothing on any card measured
 DEVICE_TYPES = ("cuda",)
 
 log = logging.getLogger("swamp")
+Shape = tuple[Optimizer, Numerics, Rule | None]  # what compiled and captured steps depend on
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +49,7 @@ class Graphed:
         self.workshop, self.config = workshop, config
         self.num_parallel = config.particles or AUTOMATIC_PARTICLES
         self.particles: list[Particle] = []
-        self.shape: tuple[Optimizer, Numerics] | None = None  # of the jobs that the particles are made for
+        self.shape: Shape | None = None  # of the jobs that the particles are made for
         self.parts: tuple[Parts, Parts] | None = None  # as written, and as fast as can be
         self.fused = config.kernels and workshop.device.type == "cuda" and bool(fusable(workshop.task.model()))
         self.graphs = workshop.task.resident
@@ -87,7 +90,9 @@ class Graphed:
         if self.shape == _shape(job):
             return
         self.close()
-        update = Update(job.optimizer, [name for name, _ in self.workshop.task.model().named_parameters()])
+        model = self.workshop.task.model()
+        own = beyond(behaviour(job.rule).network(model, self.workshop.task.prunable), model)
+        update = Update(job.optimizer, [*dict(model.named_parameters()), *own])
         written = written_parts(self.workshop.task, update)
         # the compiler picks kernels by timing them, and those decide the last bits
         fast = (
@@ -149,7 +154,7 @@ class Graphed:
     def _train_alone(self, job: Job, report: Report) -> None:
         """Without a graph: compiled where that was asked for."""
         assert self.parts is not None
-        learner = Learner(self.workshop.task, job.optimizer, job.numerics, self.workshop.device, tuned=True, fused=self.fused)
+        learner = Learner(self.workshop.task, job.optimizer, job.numerics, self.workshop.device, job.rule, tuned=True, fused=self.fused)
         learner.parts = self.parts[1]
         train_job(self.workshop, job, report, learner)
 
@@ -158,9 +163,8 @@ def _reason(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _shape(job: Job) -> tuple[Optimizer, Numerics]:
-    """What compiled and captured steps depend on."""
-    return job.optimizer, job.numerics
+def _shape(job: Job) -> Shape:
+    return job.optimizer, job.numerics, job.rule
 
 
 @contextmanager

@@ -25,7 +25,7 @@ class Particle:
 
     def __init__(self, task: Task, job: Job, start: State, device: torch.device, written: Parts, fast: Parts, fused: bool) -> None:
         self.task = task
-        self.learner = Learner(task, job.optimizer, job.numerics, device, tuned=True, fused=fused)
+        self.learner = Learner(task, job.optimizer, job.numerics, device, job.rule, tuned=True, fused=fused)
         self.lane = Lane(device)
         self.tables = dict(task.plan(job.noise, 0, device).tables)
         self.rates = torch.zeros(task.steps_per_epoch, device=device)
@@ -49,6 +49,7 @@ class Particle:
 
     def prepare(self, plan: Plan, rates: list[float]) -> None:
         """Write the tables of an epoch."""
+        self.plan = plan
         for name, table in self.tables.items():
             table.copy_(plan.tables[name])
         self.rates.copy_(torch.tensor(rates))
@@ -57,7 +58,14 @@ class Particle:
         self.lane.follow()
 
     def play(self, training: Training, step: int) -> None:
-        """One step, of which the host does no more than say go."""
+        """One step, of which the host does no more than say go; unless the job's rule acts there."""
+        if training.acts(step):
+            with self.lane.active():
+                loss = training.act(self.plan, step)
+                if loss is not None:
+                    self.losses[step] = loss
+                    self.count.add_(1)
+                    return
         if self.lane.draws:
             self.lane.seed(training.draw_seed(step))
         with self.lane.active():

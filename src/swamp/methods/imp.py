@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from swamp.core.rules import Rule
 from swamp.methods.method import Context, Keep, Preset, Row
 from swamp.tasks.task import dense_mask
 
@@ -35,11 +36,16 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:
+    return cycles(ctx)
+
+
+def cycles(ctx: Context, rule: Rule | None = None) -> Iterator[Row]:
+    """The rows of IMP, trained by any rule."""
     start = ctx.ticket()
     mask = dense_mask(ctx.task)
     for cycle in range(ctx.pruning.cycles + 1):
         noise = ctx.noise.fold("cycle", cycle, "particle", 0)
-        (solution,) = ctx.train([ctx.job(start, mask, noise)])
+        (solution,) = ctx.train([ctx.job(start, mask, noise, rule=rule)])
         yield Row(cycle, mask, solution)
         if cycle < ctx.pruning.cycles:
             mask = ctx.prune(solution, mask, keep=ctx.pruning.density(cycle + 1))

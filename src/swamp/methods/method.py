@@ -8,11 +8,14 @@ from fractions import Fraction
 from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
+from torch import nn
 
 from swamp.core.job import Job, Solution
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.pruning import Pruning
+from swamp.core.rules import Rule
+from swamp.core.schedules import SWA
 from swamp.tasks.task import Task
 
 T = TypeVar("T", int, bool)
@@ -29,6 +32,11 @@ class Row:
     mask: Mask
     solution: Solution
     members: Sequence[Solution] = ()
+    trainings: Sequence[Solution] | None = None  # those that it took; None means all so far, as where cycles build on each other
+
+
+# Makes a mask of so many survivors, within the one given, from a model that holds the weights, on the device that trains.
+Choice = Callable[[nn.Module, Mask, int], Mask]
 
 
 class Context(Protocol):
@@ -37,16 +45,41 @@ class Context(Protocol):
     task: Task
     noise: Noise
     pruning: Pruning
+    swa: SWA
+
+    def init(self) -> Solution: ...  # random weights
 
     def ticket(self) -> Solution: ...  # SGD_{0→T0} from a random init; the init itself where the protocol rewinds to it
 
-    def job(self, start: Solution, mask: Mask, noise: Noise, *, swa: bool = False) -> Job: ...  # one cycle's training
+    def job(
+        self,
+        start: Solution,
+        mask: Mask,
+        noise: Noise,
+        *,
+        swa: bool = False,
+        rule: Rule | None = None,
+        length: float = 1.0,
+        part: tuple[float, float] = (0.0, 1.0),
+    ) -> Job: ...  # a training as long as `length` cycles, or the part of it between two shares; particles go on from its optimizer
 
     def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]: ...
 
     def mean(self, particles: Sequence[Solution]) -> Solution: ...  # BatchNorm refreshed; one particle is its own mean
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask: ...  # by |w|, to the density `keep`
+
+    def choose(
+        self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
+    ) -> Mask: ...  # to that density by another rule than |w|, known by its name and settings; it draws from nothing but `noise`
+
+    def mask(self, solution: Solution) -> Mask: ...  # the one that came with the weights, of trainings that move it and of mixtures
+
+    def mix(self, parts: Sequence[tuple[float, Solution]], keep: Fraction, *, trial: bool = False) -> Solution: ...  # Σ a w, pruned by
+
+    # |w| to that density, BatchNorm refreshed; a trial is not stored
+
+    def evaluate(self, solution: Solution, split: str) -> dict[str, float]: ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +93,8 @@ class Preset:
 
 class Method(Protocol):
     """A module of this package. `exact`: each row has exactly the count of survivors that its cycle asks for. `nested`: each mask lies
-    inside the one before. `needs`: the least `keep` that it can work with."""
+    inside the one before. `needs`: the least `keep` that it can work with. One that has `selects = True` chooses by validation accuracy,
+    and is given a tenth of the training examples for it, unless the task's settings say how many."""
 
     name: str
     paper: str
@@ -74,6 +108,11 @@ class Method(Protocol):
 
     @staticmethod
     def run(ctx: Context, config: Any) -> Iterator[Row]: ...
+
+
+def selects(method: Method) -> bool:
+    """Whether it chooses by validation accuracy."""
+    return bool(getattr(method, "selects", False))
 
 
 def at_cycle(schedule: T | Mapping[str, T], cycle: int) -> T:

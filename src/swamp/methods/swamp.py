@@ -53,8 +53,14 @@ def plus(pruning: Pruning) -> dict[str, Any]:
     return {"methods": {name: {"particles": {"0": 1, str(first): 4}}}}
 
 
+def soups(pruning: Pruning) -> dict[str, Any]:
+    """One dense training; after each pruning the average goes on as N particles, and no particle averages over its trajectory."""
+    return {"pruning": {"rewind": "lr"}, "methods": {name: {"particles": {"0": 1, "1": 4}, "swa": False}}}
+
+
 presets = (
     Preset("swamp-plus", "SWAMP with one particle up to 90 % sparsity and four beyond: most of the gain, little of the cost.", plus),
+    Preset("sms", "Sparse model soups (Zimmer et al. 2024): IMP with learning-rate rewinding, each cycle averaging four trainings.", soups),
 )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from swamp.core.pruning import Pruning, count
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config, numbers
 from swamp.runs.plan import Estimate, Plan
@@ -35,9 +36,18 @@ class Series:
     seeds: list[int] = field(default_factory=list)
     label: str = ""
 
-    def at(self, num_survivors: int) -> list[Result]:
-        """The row of each run that has one at this count of survivors."""
-        return [row for run in self.runs for row in run if row.num_survivors == num_survivors]
+    @property
+    def seeds_shown(self) -> str:
+        return f" (n={len(self.runs)})" if len(self.runs) > 1 else ""
+
+    def wanted(self, row: Result) -> int:
+        """How many survivors the row's cycle asks for. A method that is not exact has some other number of them."""
+        pruning = Pruning(prune_fraction=self.settings["pruning.prune_fraction"])
+        return count(row.num_prunable, pruning.density(row.cycle))
+
+    def at(self, num_wanted: int) -> list[Result]:
+        """The row of each run that has one for this count of survivors."""
+        return [row for run in self.runs for row in run if self.wanted(row) == num_wanted]
 
 
 def read_series(directories: Iterable[Path]) -> list[Series]:
@@ -152,27 +162,76 @@ def run_table(directory: Path) -> Table:
 
 
 def comparison(directories: Sequence[Path]) -> Table:
-    """The main metrics of each method at each sparsity, its particles beside it; mean ± standard deviation over seeds."""
+    """The main metrics of each method at each sparsity; mean ± standard deviation over seeds. A few methods stand side by side, with their
+    particles; many stand one below the other."""
     all_series = read_series(directories)
-    counts = sorted({(row.num_survivors, row.sparsity) for s in all_series for run in s.runs for row in run}, reverse=True)
+    wanted = {(s.wanted(row), 1 - s.wanted(row) / row.num_prunable) for s in all_series for run in s.runs for row in run}
+    table = side_by_side if len(all_series) <= FEW else one_below_the_other
+    header, body, note = table(all_series, sorted(wanted, reverse=True))
+    unfinished = [str(directory) for directory in directories if not Store(directory).finished()]
+    notes = [note, f"not finished: {', '.join(unfinished)}" if unfinished else "", *collapses(all_series)]
+    return Table("On the test set", header, body, "\n".join(filter(None, notes)))
+
+
+FEW = 3
+Columns = Sequence[tuple[int, float]]  # survivors that a cycle asks for, and the sparsity that this is
+
+
+def side_by_side(all_series: Sequence[Series], counts: Columns) -> tuple[list[str], list[list[str]], str]:
+    """A line for each sparsity."""
     header: list[str] = ["sparsity %"]
     columns: list[list[str]] = []
     for series in all_series:
-        name = series.label
-        seeds = f" (n={len(series.runs)})" if len(series.runs) > 1 else ""
         found = [series.at(survivors) for survivors, _ in counts]
         metrics = next((main_metrics(row) for rows in found for row in rows), [])
-        owners: list[tuple[str, Callable[[Result], list[dict[str, float]]]]] = [(name, lambda row: [row.metrics])]
+        owners: list[tuple[str, Callable[[Result], list[dict[str, float]]]]] = [(series.label, lambda row: [row.metrics])]
         if any(row.members for rows in found for row in rows):
             owners.append(("its particles'", lambda row: row.members))
         for owner, measured in owners:
             for index, metric in enumerate(metrics):
                 label = format_of(metric).label
-                header.append(label if index else f"{owner} {label}{seeds}")
-                columns.append([_over_seeds(metric, [measured(row) for row in rows]) for rows in found])
+                header.append(label if index else f"{owner} {label}{series.seeds_shown}")
+                columns.append([_over_seeds(metric, [measured(row) for row in rows]) + reached(series, rows) for rows in found])
     body = [[percent(sparsity), *(column[index] for column in columns)] for index, (_, sparsity) in enumerate(counts)]
-    unfinished = [str(directory) for directory in directories if not Store(directory).finished()]
-    return Table("On the test set", header, body, f"not finished: {', '.join(unfinished)}" if unfinished else "")
+    return header, body, AT if any(AT[0] in cell for row in body for cell in row) else ""
+
+
+def one_below_the_other(all_series: Sequence[Series], counts: Columns) -> tuple[list[str], list[list[str]], str]:
+    """A line for each method: the metric that counts at each sparsity."""
+    metric = next((row.metric for series in all_series for run in series.runs for row in run), "accuracy")
+    header = [f"{format_of(metric).label} at sparsity %", *(percent(sparsity) for _, sparsity in counts)]
+    body = []
+    for series in all_series:
+        found = [series.at(survivors) for survivors, _ in counts]
+        cells = [_over_seeds(metric, [[row.metrics] for row in rows]) + reached(series, rows) for rows in found]
+        body.append([series.label + series.seeds_shown, *cells])
+    return header, body, AT if any(AT[0] in cell for row in body for cell in row[1:]) else ""
+
+
+AT = "@: at this sparsity instead, which is what the method reached"
+
+
+def reached(series: Series, rows: Sequence[Result]) -> str:
+    """The sparsity of rows that do not have the one asked for."""
+    if all(row.num_survivors == series.wanted(row) for row in rows):
+        return ""
+    return f" @ {percent(statistics.fmean(row.sparsity for row in rows))}"
+
+
+def collapses(all_series: Sequence[Series]) -> list[str]:
+    """Which methods emptied which layers, and where."""
+    found: dict[tuple[str, float], set[str]] = {}
+    for series in all_series:
+        for row in (row for run in series.runs for row in run if row.empty_layers):
+            found.setdefault((series.label, row.sparsity), set()).update(row.empty_layers)
+    return [f"empty layers of {label} at {percent(sparsity)} %: {', '.join(sorted(names))}" for (label, sparsity), names in found.items()]
+
+
+def markdown(table: Table) -> str:
+    """The table as Markdown."""
+    lines = [table.header, ["---"] * len(table.header), *table.rows]
+    text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return f"{text}\n\n{table.note}\n" if table.note else f"{text}\n"
 
 
 def _over_seeds(metric: str, runs: list[list[dict[str, float]]]) -> str:

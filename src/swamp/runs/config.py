@@ -19,13 +19,14 @@ from swamp.core.keys import canonical
 from swamp.core.pruning import Pruning
 from swamp.core.schedules import SWA, Schedule
 from swamp.methods import find_method, methods
-from swamp.methods.method import Keep, Method
+from swamp.methods.method import Keep, Method, selects
 from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, Table, merge, merge_all, nested, read_layers
 from swamp.runs.settings import bare, convert, description, parse_value, toml_text
 from swamp.runs.shorthands import data_setting, scaled, task_setting
 
 # What does not decide the numbers of a run, and may change when it is resumed; tasks name settings of theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
+HELD_OUT = 0.1  # of the training examples, for a method that selects
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,6 +139,8 @@ def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
 def complete(settings: Table) -> Config:
     """Check everything, and write out the settings of what is selected (nothing else of those tables is read)."""
     config = cast(Config, convert(settings, Config))
+    if selects(config.method_module):
+        config = structs.replace(config, tasks=holding_out(config))
     for table, names in selectable().items():
         for name in getattr(config, table):
             if name not in names:
@@ -148,6 +151,14 @@ def complete(settings: Table) -> Config:
             continue  # settled when the device is known
         filled[table] = {module_of(selector, getattr(config, selector)).name: msgspec.to_builtins(config.selected(selector))}
     return structs.replace(config, **filled)
+
+
+def holding_out(config: Config) -> Table:
+    """The tables of the tasks, with something held out of the training data where nothing was."""
+    settings = msgspec.to_builtins(config.selected("task"))
+    if settings.get("validation") != 0:
+        return config.tasks
+    return {**config.tasks, config.task: {**settings, "validation": HELD_OUT}}
 
 
 # -- what decides the numbers -----------------------------------------------------------------------------------------------------

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
+
+import torch
+from msgspec import Struct, structs
 
 from swamp.core.cost import masked_macs
 from swamp.core.job import Job, Solution
@@ -14,13 +18,15 @@ from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.pruning import count, keep_highest, magnitude
+from swamp.core.rules import SAM, Rule
 from swamp.core.state import State
 from swamp.engines.engine import Engine, Progress, Report, Workshop
+from swamp.methods.method import Choice
 from swamp.runs.config import Config
 from swamp.runs.store import Store
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state, mean_parameters
-from swamp.training.numerics import applied, autocast
+from swamp.training.numerics import applied, autocast, seed_model_draws
 
 
 class JobMaker:
@@ -28,20 +34,34 @@ class JobMaker:
 
     def __init__(self, config: Config, workshop: Workshop) -> None:
         self.config, self.workshop = config, workshop
-        self.task, self.pruning = workshop.task, config.pruning
+        self.task, self.pruning, self.swa = workshop.task, config.pruning, config.swa
         self.noise = Noise(config.seed)
 
-    def job(self, start: Solution, mask: Mask, noise: Noise, *, swa: bool = False) -> Job:
+    def job(
+        self,
+        start: Solution,
+        mask: Mask,
+        noise: Noise,
+        *,
+        swa: bool = False,
+        rule: Rule | None = None,
+        length: float = 1.0,
+        part: tuple[float, float] = (0.0, 1.0),
+    ) -> Job:
         config = self.config
+        schedule = structs.replace(config.cycle, epochs=max(round(length * config.cycle.epochs), 1))
+        first, end = (math.floor(Fraction(str(share)) * schedule.epochs) for share in part)
         return Job(
             self.task.fingerprint,
             start.key,
             mask,
             noise,
-            config.cycle,
+            schedule,
             config.swa if swa else None,
             config.optimizer,
             self.workshop.numerics,
+            rule,
+            None if (first, end) == (0, schedule.epochs) else (first, end),
         )
 
     def ticket_job(self, init: Solution) -> Job:
@@ -56,13 +76,15 @@ class JobMaker:
         """Whether anything is trained before cycle 0."""
         return self.pruning.rewind != "init" and self.config.ticket.epochs > 0
 
-    def macs(self, job: Job) -> float:
-        """Forward multiply-adds of one example in the job's masked network."""
-        return masked_macs(self.task.macs, job.mask)
+    def macs(self, job: Job, solution: Solution | None = None) -> float:
+        """Forward multiply-adds of one example in the job's masked network; the mean over epochs, where its mask moved."""
+        moved = [record["macs"] for record in (solution.history if solution else ()) if "macs" in record]
+        return sum(moved) / len(moved) if moved else masked_macs(self.task.macs, job.mask)
 
-    def training_macs(self, job: Job) -> float:
-        """All multiply-adds of the job: a backward pass costs two forward passes."""
-        return 3 * self.macs(job) * self.task.num_examples * job.schedule.epochs
+    def training_macs(self, job: Job, solution: Solution | None = None) -> float:
+        """All multiply-adds of the job: a backward pass costs two forward passes, and SAM takes two steps for one."""
+        passes = 6 if isinstance(job.rule, SAM) else 3
+        return passes * self.macs(job, solution) * self.task.num_examples * job.num_epochs
 
 
 class RunContext(JobMaker):
@@ -74,13 +96,17 @@ class RunContext(JobMaker):
         self.trainings: list[tuple[Job, Solution]] = []  # in order, the ticket included
         self.ticket_key = ""
         self.remade: set[str] = set()  # dropped weights that had to be made again, to be dropped again
+        self.mixed: set[str] = set()  # mixtures that were stored
         self._starts: dict[str, str] = {}
         self._recompute: dict[str, Callable[[], Any]] = {}
 
-    def ticket(self) -> Solution:
+    def init(self) -> Solution:
         noise = self.noise.fold("init")
         key = key_of("init", task=self.task.fingerprint, noise=str(noise))
-        init = self._solution(key, lambda: self.store.save_solution(key, self.task.init(noise), ()))
+        return self._solution(key, lambda: self.store.save_solution(key, self.task.init(noise), ()))
+
+    def ticket(self) -> Solution:
+        init = self.init()
         if not self.has_ticket:
             return init
         (ticket,) = self.train([self.ticket_job(init)])
@@ -97,7 +123,7 @@ class RunContext(JobMaker):
             self._ensure(start)
         for job in jobs:
             if job.key in stored:
-                self.report(Progress(job.key, job.label, job.schedule.epochs, job.schedule.epochs, _last_loss(stored[job.key]), trained=0))
+                self.report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, _last_loss(stored[job.key]), trained=0))
         solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self.report))
         self.trainings += zip(jobs, solutions, strict=True)
         return solutions
@@ -122,17 +148,77 @@ class RunContext(JobMaker):
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
         inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep)}
+        return self._made_mask("prune", inputs, lambda: keep_highest(magnitude(solution.load(), mask), mask, count(mask.num_weights, keep)))
 
-        def make() -> str:
-            pruned = keep_highest(magnitude(solution.load(), mask), mask, count(mask.num_weights, keep))
-            self.store.save_mask(pruned)
-            return pruned.digest
+    def choose(
+        self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
+    ) -> Mask:
+        inputs = {"by": [by, settings], "solution": solution.key, "mask": mask.digest, "keep": str(keep), "noise": str(noise)}
 
-        pruned = self.store.load_mask(self.memo("prune", inputs, make))
-        if pruned is None:  # the mask was lost, though not the record of it
-            pruned = self.store.load_mask(make())
-        assert pruned is not None
-        return pruned
+        def make() -> Mask:
+            model = self.task.model().to(self.workshop.device)
+            with applied(self.workshop.numerics):
+                solution.load().into(model)
+                seed_model_draws(self.workshop.device, noise.fold("model").integer())
+                return choice(model, mask, count(mask.num_weights, keep))
+
+        return self._made_mask("choose", {**inputs, "task": self.task.fingerprint, "numerics": self.workshop.numerics}, make)
+
+    def _made_mask(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Mask]) -> Mask:
+        """A mask made once. Its record says which it is; it is stored under its own content."""
+
+        def made() -> str:
+            mask = make()
+            self.store.save_mask(mask)
+            return mask.digest
+
+        found = self.store.load_mask(self.memo(name, inputs, made))
+        if found is None:  # the mask was lost, though not the record of it
+            found = self.store.load_mask(made())
+        assert found is not None
+        return found
+
+    def mask(self, solution: Solution) -> Mask:
+        assert solution.mask is not None
+        found = self.store.load_mask(solution.mask)
+        if found is None:  # lost, though not the weights that it came with
+            self.store.forget(solution.key)
+            self._recompute[solution.key]()
+            found = self.store.load_mask(solution.mask)
+        assert found is not None
+        return found
+
+    def mix(self, parts: Sequence[tuple[float, Solution]], keep: Fraction, *, trial: bool = False) -> Solution:
+        noise, dense = self.noise.fold("mix"), dense_mask(self.task)
+        key = key_of(
+            "mix",
+            task=self.task.fingerprint,
+            parts=[[share, solution.key] for share, solution in parts],
+            keep=str(keep),
+            noise=str(noise),
+            numerics=self.workshop.numerics,
+        )
+        self._starts[key] = self._starts[parts[0][1].key]
+
+        def make() -> tuple[State, Mask]:
+            states = [(share, solution.load()) for share, solution in parts]
+            names = states[0][1].parameters
+            total = {name: torch.stack([share * state.parameters[name] for share, state in states]).sum(0) for name in names}
+            state = State(total, self._ensure(self._starts[key]).buffers)
+            mask = keep_highest(magnitude(state, dense), dense, count(dense.num_weights, keep))
+            with applied(self.workshop.numerics):
+                parameters = mask.apply(state).parameters
+                return averaged_state(self.task, parameters, state.buffers, noise, self.workshop.numerics, self.workshop.device), mask
+
+        if trial:
+            return Solution(key, (), lambda: make()[0])
+        self.mixed.add(key)
+
+        def store() -> Solution:
+            state, mask = make()
+            return self.store.save_solution(key, state, (), mask)
+
+        return self._solution(key, store)
 
     def memo(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         """A JSON value made once and stored under the key of what it is made from."""
@@ -166,7 +252,7 @@ class RunContext(JobMaker):
             pass
 
     def _handle(self, solution: Solution) -> Solution:
-        return Solution(solution.key, solution.history, lambda: self._ensure(solution.key))
+        return replace(solution, load=lambda: self._ensure(solution.key))
 
     def _ensure(self, key: str) -> State:
         """Load weights; where they were dropped and something that needed them was lost, make them again from what they came from."""

@@ -9,16 +9,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
+from msgspec import Struct
 
 from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
+from swamp.core.noise import Noise
 from swamp.core.pruning import count, keep_highest
+from swamp.core.rules import Gradual
 from swamp.core.state import State
 from swamp.engines.engine import Workshop
-from swamp.methods.method import Row
+from swamp.methods.method import Choice, Row
 from swamp.runs.config import Config
 from swamp.runs.context import JobMaker
+from swamp.tasks.task import dense_mask
 from swamp.training.numerics import applied
 from swamp.training.train import Training
 
@@ -44,7 +48,7 @@ class Plan:
 
     @property
     def num_epochs(self) -> int:
-        return sum(job.schedule.epochs for job in self.jobs)
+        return sum(job.num_epochs for job in self.jobs)
 
 
 class PlanContext(JobMaker):
@@ -54,29 +58,58 @@ class PlanContext(JobMaker):
         super().__init__(config, workshop)
         self.jobs: list[Job] = []
         self.ticket_training: Job | None = None
+        self._masks: dict[str, Mask] = {}
+
+    def init(self) -> Solution:
+        return Solution("init", (), _no_weights)
 
     def ticket(self) -> Solution:
-        init = Solution("init", (), _no_weights)
-        if self.has_ticket:
-            self.ticket_training = self.ticket_job(init)
-        return init
+        if not self.has_ticket:
+            return self.init()
+        self.ticket_training = self.ticket_job(self.init())
+        return Solution(self.ticket_training.key, (), _no_weights)
 
     def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]:
         jobs = tuple(jobs)
         self.jobs += jobs
+        for job in jobs:
+            self._masks[job.key] = self._after(job)
         return tuple(Solution(job.key, (), _no_weights) for job in jobs)
 
     def mean(self, particles: Sequence[Solution]) -> Solution:
         return Solution(key_of("mean", particles=[p.key for p in particles]), (), _no_weights)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
+        return self._evenly(mask, count(mask.num_weights, keep))
+
+    def choose(
+        self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
+    ) -> Mask:
+        return self.prune(solution, mask, keep)
+
+    def mask(self, solution: Solution) -> Mask:
+        return self._masks[solution.key]
+
+    def mix(self, parts: Sequence[tuple[float, Solution]], keep: Fraction, *, trial: bool = False) -> Solution:
+        key = key_of("mix", parts=[[share, solution.key] for share, solution in parts])
+        self._masks[key] = self.prune(parts[0][1], dense_mask(self.task), keep)
+        return Solution(key, (), _no_weights)
+
+    def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
+        return {self.task.metric: 0.0}  # nothing is better than anything else
+
+    def _after(self, job: Job) -> Mask:
+        """The mask that a training ends with. What dynamic sparse training makes of it nobody knows; dense is the most it can cost."""
+        return self._evenly(job.mask, job.rule.num_keep) if isinstance(job.rule, Gradual) else job.mask
+
+    def _evenly(self, mask: Mask, num_keep: int) -> Mask:
         # multiples of the golden ratio, modulo 1, are spread evenly over any stretch of indices
         scores, first = {}, 0
         for name, layer in mask.layers.items():
             index = torch.arange(first, first + layer.numel(), dtype=torch.float64)
             scores[name] = (index * GOLDEN_RATIO).remainder(1.0).reshape(layer.shape)
             first += layer.numel()
-        return keep_highest(scores, mask, count(mask.num_weights, keep))
+        return keep_highest(scores, mask, num_keep)
 
 
 def make_plan(config: Config, workshop: Workshop) -> Plan:
@@ -85,9 +118,11 @@ def make_plan(config: Config, workshop: Workshop) -> Plan:
     for row in config.method_module.run(ctx, config.selected("method")):
         rows.append((row, ctx.jobs[done:]))
         done = len(ctx.jobs)
-        trainings = ([ctx.ticket_training] if ctx.ticket_training else []) + ctx.jobs
-        forward.append(sum(ctx.macs(job) for job in ctx.jobs))
-        total.append(sum(ctx.training_macs(job) for job in trainings))
+        taken = {solution.key for solution in row.trainings} if row.trainings is not None else None
+        jobs = [job for job in ctx.jobs if taken is None or job.key in taken]
+        ticket = [job for job in [ctx.ticket_training] if job and (taken is None or job.key in taken)]
+        forward.append(sum(ctx.macs(job) for job in jobs))
+        total.append(sum(ctx.training_macs(job) for job in ticket + jobs))
     return Plan(ctx.ticket_training, rows, forward, total)
 
 
@@ -126,7 +161,7 @@ def estimate(config: Config, workshop: Workshop, plan: Plan, num_parallel: int) 
     # trainings of one row run side by side, rows one after the other
     rounds = ([[plan.ticket]] if plan.ticket else []) + [jobs for _, jobs in plan.rows]
     seconds = sum(
-        step * task.steps_per_epoch * sum(job.schedule.epochs for job in jobs) / min(len(jobs), num_parallel) for jobs in rounds if jobs
+        step * task.steps_per_epoch * sum(job.num_epochs for job in jobs) / min(len(jobs), num_parallel) for jobs in rounds if jobs
     )
     kept = {"all": sum(len(jobs) + (len(jobs) > 1) for _, jobs in plan.rows), "averages": len(plan.rows), "last": 1}[config.keep]
     # float32 weights of what is kept, of init and ticket; eight mask entries a byte

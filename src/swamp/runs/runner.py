@@ -14,13 +14,13 @@ from typing import Protocol
 import msgspec
 import numpy
 import torch
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from swamp.core.cost import masked_macs
 from swamp.core.keys import key_of
 from swamp.core.pruning import count
 from swamp.engines.engine import Progress, Workshop
-from swamp.methods.method import Keep, Row
+from swamp.methods.method import Keep, Row, selects
 from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
 from swamp.runs.plan import make_plan
@@ -50,6 +50,7 @@ class Result(Struct, frozen=True, kw_only=True):
     solution: str  # key of the weights
     mask: str  # key of the mask
     particles: list[str]  # keys of the particles' weights
+    selected_on: str | UnsetType = UNSET  # the split by which the method chose it, which was then not trained on
     checksum: str = ""  # of all the rest
 
     def checked(self) -> str:
@@ -114,6 +115,8 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
     needs = config.method_module.needs
     if KEEPS.index(config.keep) < KEEPS.index(needs):
         raise ValueError(f"method {config.method!r} needs keep = {needs!r} or more, not {config.keep!r}")
+    if selects(config.method_module) and "validation" not in task.splits:
+        raise ValueError(f"method {config.method!r} selects by validation, and this task holds no training examples out: give it some")
     if header:
         theirs, mine = numbers(complete(header["config"])), numbers(config)
         differing = [
@@ -227,13 +230,15 @@ def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
     _drop(store, config.keep, rows, last=True)
     kept = {row.solution.key for row in rows} if config.keep == "averages" else {rows[-1].solution.key}
     if config.keep != "all":
-        for key in ctx.remade - kept - {ctx.ticket_key}:
+        made = {solution.key for _, solution in ctx.trainings} | ctx.mixed | ctx.remade
+        for key in made - kept - {ctx.ticket_key}:
             store.drop(key)
 
 
 def _result(ctx: RunContext, row: Row) -> Result:
     task, mask = ctx.task, row.mask
-    cycles = [job for job, _ in ctx.trainings if job.key != ctx.ticket_key]
+    taken = {solution.key for solution in row.trainings} if row.trainings is not None else None
+    trainings = [(job, solution) for job, solution in ctx.trainings if taken is None or job.key in taken]
     several = len(row.members) > 1
     num_parameters = sum(p.numel() for p in task.model().parameters())
     ctx.store.save_mask(mask)
@@ -249,11 +254,12 @@ def _result(ctx: RunContext, row: Row) -> Result:
         densities=dict(mask.densities),
         empty_layers=[name for name, density in mask.densities.items() if density == 0],
         macs=masked_macs(task.macs, mask),
-        cost=sum(ctx.macs(job) for job in cycles),
-        training_macs=sum(ctx.training_macs(job) for job, _ in ctx.trainings),
+        cost=sum(ctx.macs(job, solution) for job, solution in trainings if job.key != ctx.ticket_key),
+        training_macs=sum(ctx.training_macs(job, solution) for job, solution in trainings),
         solution=row.solution.key,
         mask=mask.digest,
         particles=[member.key for member in row.members],
+        selected_on="validation" if selects(ctx.config.method_module) else UNSET,
     )
     return structs.replace(result, checksum=result.checked())
 

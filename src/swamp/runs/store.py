@@ -38,6 +38,7 @@ from swamp.runs.files import Damaged, write_durably
 from swamp.training.train import Checkpoint
 
 FORMAT_VERSION = 1
+MEMORY = "optimizer/"  # before the names of an optimizer's memory; no parameter has a slash in its name
 
 
 class Locked(ValueError):
@@ -108,21 +109,29 @@ class Store:
         record = self.read_value(key)
         if record is None or not (record["dropped"] or self._find(f"{key}.safetensors")):
             return None
-        return Solution(key, tuple(record["history"]), partial(self.load_state, key))
+        return Solution(key, tuple(record["history"]), partial(self.load_state, key), record.get("mask"))
 
-    def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]]) -> Solution:
-        self.write_arrays(key, {**state.parameters, **state.buffers}, {"buffers": sorted(state.buffers), "kind": "state"})
-        self.write_value(key, {"dropped": False, "history": list(history)})  # last: it says that the solution is complete
-        return Solution(key, tuple(history), partial(self.load_state, key))
+    def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
+        """`mask`: the one that came with the weights, where the training found it."""
+        record: dict[str, Any] = {"dropped": False, "history": list(history)}
+        if mask is not None:
+            self.save_mask(mask)
+            record["mask"] = mask.digest
+        memory = {f"{MEMORY}{name}": tensor for name, tensor in state.memory.items()}
+        self.write_arrays(key, {**state.parameters, **state.buffers, **memory}, {"buffers": sorted(state.buffers), "kind": "state"})
+        self.write_value(key, record)  # last: it says that the solution is complete
+        return Solution(key, tuple(history), partial(self.load_state, key), record.get("mask"))
 
     def load_state(self, key: str) -> State:
         found = self.read_arrays(key)
         if found is None:
             raise Dropped(f"the weights {key} are not in {self.root}: they were not kept")
         tensors, meta = found
-        buffers = set(meta["buffers"])
+        buffers, memory = set(meta["buffers"]), {name for name in tensors if name.startswith(MEMORY)}
         return State(
-            {name: t for name, t in tensors.items() if name not in buffers}, {name: t for name, t in tensors.items() if name in buffers}
+            {name: t for name, t in tensors.items() if name not in buffers | memory},
+            {name: t for name, t in tensors.items() if name in buffers},
+            {name.removeprefix(MEMORY): tensors[name] for name in memory},
         )
 
     def has_arrays(self, key: str) -> bool:

@@ -20,6 +20,7 @@ from swamp.core.keys import key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.examples import Examples, first_parameter
+from swamp.tasks.held_out import HeldOut, hold_out
 from swamp.tasks.metrics import classification_metrics
 from swamp.tasks.task import Batch, Plan, Task, num_examples, prunable_weights, seeded_state
 
@@ -66,6 +67,7 @@ class CustomTask:
     `metric`: the same two forms; it returns a number or a dict of numbers, whose first is the one that counts. By default accuracy and
     its kin for integer targets, else the loss.
     `prunable`, `exclude`: module kinds (conv, linear) and patterns of parameter names.
+    `validation`: how many training examples, or which share of them, are held out for methods that select by validation.
     """
 
     resident = False
@@ -81,12 +83,17 @@ class CustomTask:
         batch_size: int | None = None,
         prunable: Sequence[str] = ("conv", "linear"),
         exclude: Sequence[str] = (),
+        validation: HeldOut = 0,
     ) -> None:
         self.original = model
-        self.splits = {"train": Examples(train_data, "training"), "test": Examples(test_data, "test")}
+        self.examples = {"train": Examples(train_data, "training"), "test": Examples(test_data, "test")}
+        if validation:
+            whole = self.examples["train"]
+            train, held_out = hold_out(whole.count, validation, seed=0)
+            self.examples |= {"train": whole.subset(train), "validation": whole.subset(held_out)}
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size = {batch_size}: expected at least 1")
-        self.batch_size = batch_size or self.splits["train"].batch_size
+        self.batch_size = batch_size or self.examples["train"].batch_size
         self.given_loss, self.given_metric = loss, metric
         self.include, self.exclude = tuple(prunable), tuple(exclude)
         self._check()
@@ -122,7 +129,7 @@ class CustomTask:
         return key_of(
             "custom task",
             init=state.digest(),
-            data=[examples.fingerprint() for examples in self.splits.values()],
+            data=[examples.fingerprint() for examples in self.examples.values()],
             functions=functions,
             batch_size=self.batch_size,
             prunable=list(self.prunable),
@@ -130,14 +137,14 @@ class CustomTask:
 
     @cached_property
     def macs(self) -> Mapping[str, int]:
-        batch = self.splits["train"].take(torch.zeros(1, dtype=torch.long), Noise(0))
+        batch = self.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0))
         return macs_per_weight(self.model(), lambda model: self.loss(model, batch))
 
     # -- the data -----------------------------------------------------------------------------------------------------------------
 
     @property
     def num_examples(self) -> int:
-        return self.splits["train"].count
+        return self.examples["train"].count
 
     @property
     def steps_per_epoch(self) -> int:
@@ -151,7 +158,7 @@ class CustomTask:
     def batch(self, plan: Plan, step: int) -> Batch:
         rows = plan.tables["order"][step * self.batch_size : (step + 1) * self.batch_size]
         noise = Noise(int(plan.tables["draws"])).fold("batch", step)
-        return moved(self.splits["train"].take(rows, noise), plan.tables["device"].device)
+        return moved(self.examples["train"].take(rows, noise), plan.tables["device"].device)
 
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 
@@ -171,7 +178,7 @@ class CustomTask:
 
     @cached_property
     def _metrics_of_a_batch(self) -> dict[str, float]:
-        examples = self.splits["test"]
+        examples = self.examples["test"]
         with torch.no_grad():
             return self._measure(self.model().eval(), [examples.take(torch.arange(min(2, examples.count)), Noise(0))])
 
@@ -179,7 +186,31 @@ class CustomTask:
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         model.eval()
         device = next(model.parameters()).device
-        return self._measure(model, [moved(batch, device) for batch in self.splits[split].in_order()])
+        return self._measure(model, [moved(batch, device) for batch in self.examples[split].in_order()])
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.examples)
+
+    @cached_property
+    def num_classes(self) -> int | None:
+        labels = self.examples["train"].labels()
+        return None if labels is None or labels.is_floating_point() or labels.ndim != 1 else len(labels.unique())
+
+    def labels(self, batch: Batch) -> Tensor | None:
+        """The targets, where they look like classes: whole numbers, one an example."""
+        targets = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
+        is_class = isinstance(targets, Tensor) and targets.ndim == 1 and not targets.is_floating_point()
+        return targets if is_class else None
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None:
+        """Logits and labels, where the loss is the cross-entropy of classes."""
+        if self.given_loss is not None:
+            return None
+        device = next(model.eval().parameters()).device
+        outputs, targets = joined(model, [moved(batch, device) for batch in self.examples[split].in_order()])
+        return None if targets.is_floating_point() else (outputs.float(), targets)
 
     def _measure(self, model: nn.Module, batches: list[Batch]) -> dict[str, float]:
         if self.given_metric is not None and first_parameter(self.given_metric) != "model":
@@ -199,7 +230,7 @@ class CustomTask:
         """One batch through everything, so that what does not fit is said at once and in a sentence."""
         _ = self.prunable
         model = self.model()
-        examples = self.splits["train"]
+        examples = self.examples["train"]
         batch = examples.take(torch.arange(min(2, examples.count)), Noise(0))
         try:
             loss = self.loss(model.eval(), batch)
@@ -225,7 +256,7 @@ class CustomTask:
                 outputs = outputs_of(model.eval(), batch[0])
         except (RuntimeError, TypeError):
             return  # the labels are not what is wrong
-        for what, examples in self.splits.items():
+        for what, examples in self.examples.items():
             labels = examples.labels()
             if labels is None or labels.is_floating_point() or outputs.ndim < 2:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
 
 from swamp.core.keys import digest, key_of
 from swamp.core.noise import Noise
@@ -54,6 +55,13 @@ class Examples:
             return pytree.tree_map(lambda leaf: leaf[indices], self.data)
         with seeded(noise):
             return self.collate([self.data[index] for index in indices.tolist()])
+
+    def subset(self, rows: Tensor) -> Examples:
+        """Only the examples with these numbers."""
+        part = copy.copy(self)
+        part.data = pytree.tree_map(lambda leaf: leaf[rows], self.data) if self.are_tensors else Subset(self.data, rows.tolist())
+        part.count = len(rows)
+        return part
 
     def labels(self) -> Tensor | None:
         """The targets of all examples, where they can be had without going through the data."""

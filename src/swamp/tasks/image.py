@@ -19,6 +19,7 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.datasets import DATASETS
 from swamp.tasks.datasets.image_set import FileSet, ImageSet, check_split
+from swamp.tasks.held_out import HeldOut
 from swamp.tasks.metrics import classification_metrics
 from swamp.tasks.models import find_model
 from swamp.tasks.resident import Resident
@@ -41,7 +42,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     flip: Annotated[bool, Meta(description="Augmentation: mirror half of the images, left to right.")] = False
     crop_size: Annotated[int, Meta(ge=1, description="Streamed sets (imagenet): side of the random crop; tests take the middle.")] = 224
     label_smoothing: Annotated[float, Meta(ge=0, lt=1, description="Share of each label spread over all classes.")] = 0.0
-    validation: Annotated[int, Meta(ge=0, description="Training examples held out, for methods that select; never trained on.")] = 0
+    validation: Annotated[
+        HeldOut, Meta(description="Training examples held out, for methods that select; never trained on. A number, or a share below 1.")
+    ] = 0
     validation_seed: Annotated[int, Meta(ge=0, description="Which ones are held out follows from it; the same for every seed.")] = 0
     test_sets: Annotated[
         tuple[str, ...], Meta(description="Further test sets of imagenet to report: imagenet-v2, imagenet-r, imagenet-sketch.")
@@ -135,15 +138,30 @@ class ImageTask:
         x, labels = batch
         return F.cross_entropy(model(x), labels, label_smoothing=self.config.label_smoothing)
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return self.data.split_names
+
+    @property
+    def num_classes(self) -> int:
+        return self.data.num_classes
+
+    def labels(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return batch[1]
+
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        """Metrics on a split; those on the test set bring along those on `test_sets`, as imagenet-v2.accuracy and so on."""
+    def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
+        """Logits (of the classes that the split's labels count) and labels, on the CPU."""
         check_split(split, self.data)
         model.eval()
         outputs = [(model(x), y) for x, y in self.source.batches(split, next(model.parameters()).device)]
-        logits, labels = (torch.cat(parts) for parts in zip(*outputs, strict=True))
+        logits, labels = (torch.cat(parts).cpu() for parts in zip(*outputs, strict=True))
         classes = self.source.classes(split)
-        metrics = classification_metrics(logits if classes is None else logits[:, classes.to(logits.device)], labels)
+        return (logits if classes is None else logits[:, classes]).float(), labels
+
+    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
+        """Metrics on a split; those on the test set bring along those on `test_sets`, as imagenet-v2.accuracy and so on."""
+        metrics = classification_metrics(*self.predict(model, split))
         if split == "test":
             for further in self.config.test_sets:
                 metrics |= {f"{further}.{key}": value for key, value in self.evaluate(model, further).items()}

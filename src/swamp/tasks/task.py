@@ -65,6 +65,16 @@ class Task(Protocol):
 
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]: ...
 
+    @property
+    def splits(self) -> tuple[str, ...]: ...  # that `evaluate` knows; validation is one of them where something is held out
+
+    @property
+    def num_classes(self) -> int | None: ...  # None where there are no classes, or nobody knows
+
+    def labels(self, batch: Batch) -> Tensor | None: ...  # the classes of a batch's examples, where there are classes
+
+    def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None: ...  # logits and labels, of a classifier
+
 
 def num_examples(batch: Batch) -> int:
     """The first dimension of a batch's first tensor."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from swamp.core.job import Numerics, Optimizer
 from swamp.core.mask import Mask
+from swamp.core.rules import Rule
 from swamp.core.state import State
 from swamp.tasks.task import MODULE_KINDS, Batch, Task
+from swamp.training.rules import behaviour
 from swamp.training.step import Parts, channels_last, gradient, written_parts
 from swamp.training.update import Rate, Update
 
@@ -20,7 +22,7 @@ ROUNDED = tuple(kind for kinds in MODULE_KINDS.values() for kind in kinds)  # mo
 
 
 class Learner:
-    """A network with its float32 weights, its mask and its optimizer's memory.
+    """A network with its float32 weights, its mask and its optimizer's memory; `own` are what a rule learns beside the weights.
 
     It belongs to no job: `begin` loads one into the same tensors, so that compiled and captured code serves every job of its shape.
 
@@ -30,59 +32,103 @@ class Learner:
     """
 
     def __init__(
-        self, task: Task, optimizer: Optimizer, numerics: Numerics, device: torch.device, *, tuned: bool = False, fused: bool = False
+        self,
+        task: Task,
+        optimizer: Optimizer,
+        numerics: Numerics,
+        device: torch.device,
+        rule: Rule | None = None,
+        *,
+        tuned: bool = False,
+        fused: bool = False,
     ) -> None:
         self.task, self.optimizer, self.numerics, self.device, self.tuned = task, optimizer, numerics, device, tuned
+        self.rule = behaviour(rule)
         self.model = task.model().to(device)
         if tuned:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         for module in fusable(self.model):
             module.fused = fused
         weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
-        self.copies = _use_working_copies(self.model) if tuned and numerics.precision == "bf16" else {}
+        self.copies = _use_working_copies(self.model) if tuned and numerics.precision == "bf16" and self.rule.rounds_weights else {}
         self.weights: Mapping[str, Tensor] = weights
+        self.network = self.rule.network(self.model, task.prunable)
+        self.own = beyond(self.network, self.model)
         self.factors = {name: torch.ones_like(weights[name]) for name in task.prunable}
-        self.update = Update(optimizer, list(weights))
-        self.memory = self.update.memory(list(weights.values()))
+        self.moved = {**weights, **self.own}  # by the optimizer
+        self.update = Update(optimizer, list(self.moved))
+        self.memory = self.update.memory(list(self.moved.values()))
         self.parts = written_parts(task, self.update)
 
     @property
     def slots(self) -> dict[str, dict[str, Tensor]]:
         """The optimizer's memory by slot and by parameter name (the count of steps belongs to all)."""
-        return {
-            slot: dict(zip(self.weights if slot != "count" else ["all"], tensors, strict=True)) for slot, tensors in self.memory.items()
-        }
+        return {slot: dict(zip(self.moved if slot != "count" else ["all"], tensors, strict=True)) for slot, tensors in self.memory.items()}
 
     @torch.no_grad()
     def begin(self, start: State, mask: Mask) -> None:
-        """The start under the mask, with a fresh optimizer."""
+        """The start under the mask; the optimizer is fresh, unless the start brings its memory."""
         self.load(mask.apply(start))
         for name, factor in self.factors.items():
             factor.copy_(mask.layers[name])
-        for tensors in self.memory.values():
-            for tensor in tensors:
-                tensor.zero_()
+        for tensor in self.own.values():
+            tensor.zero_()
+        for slot, tensors in self.slots.items():
+            for name, tensor in tensors.items():
+                remembered = start.memory.get(f"{slot}/{name}")
+                tensor.zero_() if remembered is None else tensor.copy_(remembered)
 
     @torch.no_grad()
     def load(self, state: State) -> None:
         state.write(self.weights, dict(self.model.named_buffers()))
+        self.round_weights()
+
+    @torch.no_grad()
+    def round_weights(self) -> None:
+        """Bring the working copies up to date."""
         for name, copy in self.copies.items():
             copy.copy_(self.weights[name])
 
-    def state(self) -> State:
+    @torch.no_grad()
+    def apply_mask(self) -> None:
+        """After the mask has moved: weights and memory are zero off it."""
+        for name, factor in self.factors.items():
+            self.weights[name].mul_(factor)
+            for slot, tensors in self.slots.items():
+                if slot != "count":
+                    tensors[name].mul_(factor)
+        self.round_weights()
+
+    def state(self, *, with_memory: bool = False) -> State:
         """A copy of what it holds now."""
-        return State.copy(self.weights, dict(self.model.named_buffers()))
+        memory = {f"{slot}/{name}": tensor for slot, tensors in self.slots.items() for name, tensor in tensors.items()}
+        return State.copy(self.weights, dict(self.model.named_buffers()), memory if with_memory else None)
+
+    def gradient(self, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """The loss of a batch, and its gradient by all weights, pruned ones included."""
+        return gradient(parts.loss, self.model, batch, self.optimizer.accumulate, self.numerics)
 
     def step(self, batch: Batch, rate: Rate, parts: Parts | None = None) -> Tensor:
-        """One step of plain masked training; its loss."""
+        """One step of masked training; its loss."""
         parts = parts or self.parts
-        if self.tuned:
-            batch = channels_last(batch)
-        loss, gradients = gradient(parts.loss, self.model, batch, self.optimizer.accumulate, self.numerics)
-        factors = [self.factors.get(name) for name in self.weights]
-        copies = [self.copies.get(name) for name in self.weights]
-        parts.update(list(self.weights.values()), gradients, factors, self.memory, rate, copies)
+        loss, gradients = self.rule.gradient(self, self.laid_out(batch), parts)
+        factors = [self.factors.get(name) for name in self.moved]
+        copies = [self.copies.get(name) for name in self.moved]
+        parts.update(list(self.moved.values()), gradients, factors, self.memory, rate, copies)
         return loss
+
+    def act(self, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
+        """What the rule does before a step or in its place, where it `acts`; the loss, where that was in its place."""
+        return self.rule.act(self, lambda: self.laid_out(batch()), step, num_steps)
+
+    def laid_out(self, batch: Batch) -> Batch:
+        return channels_last(batch) if self.tuned else batch
+
+
+def beyond(network: nn.Module, model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that a rule's network has and the model has not, in the network's order."""
+    known = {id(parameter) for parameter in model.parameters()}
+    return {name: parameter.detach() for name, parameter in network.named_parameters() if id(parameter) not in known}
 
 
 def fusable(model: nn.Module) -> list[Any]:

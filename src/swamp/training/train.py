@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from swamp.core.cost import masked_macs
 from swamp.core.job import Job
+from swamp.core.mask import Mask
 from swamp.core.schedules import learning_rates
 from swamp.core.state import State
 from swamp.tasks.task import Plan, Task
@@ -37,18 +39,19 @@ class Training:
 
     def __init__(self, task: Task, job: Job, start: State, device: torch.device, learner: Learner | None = None) -> None:
         self.task, self.job, self.start, self.device = task, job, start, device
-        self.learner = learner or Learner(task, job.optimizer, job.numerics, device)
+        self.learner = learner or Learner(task, job.optimizer, job.numerics, device, job.rule)
         self.learner.begin(start, job.mask)
         self.model, self.parameters, self.step = self.learner.model, self.learner.weights, self.learner.step
         self.rates = learning_rates(job.schedule, task.steps_per_epoch, job.swa)
         self.swa_start = job.swa.start_epoch(job.schedule.epochs) if job.swa else None
+        self.num_steps = job.schedule.epochs * task.steps_per_epoch
         self.mean = RunningMean()
-        self.epoch = 0
+        self.epoch = job.first_epoch
         self.history: list[dict[str, Any]] = []
 
     @property
     def done(self) -> bool:
-        return self.epoch >= self.job.schedule.epochs
+        return self.epoch >= self.job.end_epoch
 
     @property
     def epoch_rates(self) -> list[float]:
@@ -69,9 +72,27 @@ class Training:
         plan = self.plan(self.epoch)
         losses = []
         for step, rate in enumerate(self.epoch_rates):
-            seed_model_draws(self.device, self.draw_seed(step))
-            losses.append(self.step(self.task.batch(plan, step), rate))
+            loss = self.act(plan, step) if self.acts(step) else None
+            if loss is None:
+                seed_model_draws(self.device, self.draw_seed(step))
+                loss = self.step(self.task.batch(plan, step), rate)
+            losses.append(loss)
         return self.end_epoch(torch.stack(losses))
+
+    def acts(self, step: int) -> bool:
+        """Whether the rule wants to act before that step of this epoch, or in its place."""
+        return self.learner.rule.acts(self.epoch * self.task.steps_per_epoch + step, self.num_steps)
+
+    def act(self, plan: Plan, step: int) -> Tensor | None:
+        """Let it; the loss, where that was in the step's place."""
+        seed_model_draws(self.device, self.draw_seed(step))
+        number = self.epoch * self.task.steps_per_epoch + step
+        return self.learner.act(lambda: self.task.batch(plan, step), number, self.num_steps)
+
+    @property
+    def mask(self) -> Mask | None:
+        """Which weights are alive now, where that is not simply the job's mask."""
+        return self.learner.rule.mask(self.learner) if self.learner.rule.moves_mask else None
 
     def end_epoch(self, losses: Tensor) -> dict[str, Any]:
         """Account for an epoch whose steps are done."""
@@ -80,6 +101,8 @@ class Training:
         if self.swa_start is not None and self.epoch >= self.swa_start:
             self.mean.add(self.parameters)
         record = {"epoch": self.epoch, "loss": math.fsum(values) / len(values), "learning_rate": self.epoch_rates[-1]}
+        if (mask := self.mask) is not None:
+            record |= {"sparsity": 1 - mask.density, "macs": masked_macs(self.task.macs, mask)}
         self.history.append(record)
         self.epoch += 1
         return record
@@ -108,13 +131,17 @@ class Training:
         assert self.done
         self._check_weights()
         if not self.mean.count:
-            return self.learner.state()
+            state = self.learner.state(with_memory=self.job.end_epoch < self.job.schedule.epochs)
+            return state if (mask := self.mask) is None else mask.apply(state)
         return averaged_state(self.task, self.mean.tensors, self.start.buffers, self.job.noise, self.job.numerics, self.device)
 
     def checkpoint(self) -> Checkpoint:
         tensors = {f"parameter/{name}": p for name, p in self.parameters.items()}
         tensors |= {f"buffer/{name}": b for name, b in self.model.named_buffers()}
         tensors |= {f"mean/{name}": m for name, m in self.mean.tensors.items()}
+        tensors |= {f"own/{name}": tensor for name, tensor in self.learner.own.items()}
+        if self.learner.rule.moves_mask:
+            tensors |= {f"mask/{name}": factor for name, factor in self.learner.factors.items()}
         for slot, values in self.learner.slots.items():
             tensors |= {f"optimizer/{slot}/{name}": value for name, value in values.items()}
         return Checkpoint(
@@ -122,11 +149,15 @@ class Training:
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        groups: dict[str, dict[str, Tensor]] = {"parameter": {}, "buffer": {}, "mean": {}, "optimizer": {}}
+        groups: dict[str, dict[str, Tensor]] = {"parameter": {}, "buffer": {}, "mean": {}, "own": {}, "mask": {}, "optimizer": {}}
         for path, tensor in checkpoint.tensors.items():
             kind, name = path.split("/", 1)
             groups[kind][name] = tensor
         self.learner.load(State(groups["parameter"], groups["buffer"]))
+        for name, tensor in groups["own"].items():
+            self.learner.own[name].copy_(tensor)
+        for name, tensor in groups["mask"].items():
+            self.learner.factors[name].copy_(tensor)
         for path, tensor in groups["optimizer"].items():
             slot, name = path.split("/", 1)
             self.learner.slots[slot][name].copy_(tensor)

@@ -57,7 +57,7 @@ class Update:
         """
         used = [index for index, gradient in enumerate(gradients) if gradient is not None]
         w = [weights[index] for index in used]
-        g = [_masked(gradients[index], factors[index]) for index in used]
+        g = [masked(gradients[index], factors[index]) for index in used]
         if self.clip_norm:
             g = list(torch._foreach_mul(g, (self.clip_norm / (get_total_norm(g) + 1e-6)).clamp(max=1.0)))
         decays = [self.decays[index] and self.weight_decay > 0 for index in used]
@@ -98,7 +98,7 @@ class Update:
         torch._foreach_sub_(w, torch._foreach_mul(torch._foreach_div(first, width), scale))
 
 
-def _masked(gradient: Tensor | None, factor: Tensor | None) -> Tensor:
+def masked(gradient: Tensor | None, factor: Tensor | None) -> Tensor:
     """In float32: with bf16 working copies of the weights, gradients arrive in bf16."""
     assert gradient is not None
     return gradient.float() if factor is None else gradient.float() * factor

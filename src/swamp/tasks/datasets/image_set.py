@@ -7,19 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from swamp.core.discovery import nearest
-from swamp.core.noise import Noise
-
-
-def hold_out(num_examples: int, num_held_out: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Indices to train on and indices to select by, each in ascending order; a function of the seed."""
-    if num_held_out >= num_examples:
-        raise ValueError(f"validation = {num_held_out} leaves nothing to train on: the training set has {num_examples} examples")
-    order = torch.randperm(num_examples, generator=Noise(seed).fold("validation").generator())
-    return order[num_held_out:].sort().values, order[:num_held_out].sort().values
+from swamp.tasks.held_out import HeldOut, hold_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +30,10 @@ class ImageSet:
     def split_names(self) -> tuple[str, ...]:
         return tuple(self.splits)
 
-    def holding_out(self, count: int, seed: int) -> ImageSet:
-        """The same with `count` training examples in a split of their own."""
+    def holding_out(self, share: HeldOut, seed: int) -> ImageSet:
+        """The same with some training examples in a split of their own."""
         images, labels = self.splits["train"]
-        train, held_out = hold_out(len(labels), count, seed)
+        train, held_out = hold_out(len(labels), share, seed)
         parts = {"train": (images[train], labels[train]), "validation": (images[held_out], labels[held_out])}
         return replace(self, splits={**self.splits, **parts})
 
@@ -81,10 +72,10 @@ class FileSet:
     def split(self, name: str) -> Files:
         return self.splits[name] if name in self.splits else self.further[name]()
 
-    def holding_out(self, count: int, seed: int) -> FileSet:
-        """The same with `count` training examples in a split of their own."""
+    def holding_out(self, share: HeldOut, seed: int) -> FileSet:
+        """The same with some training examples in a split of their own."""
         files = self.splits["train"]
-        train, held_out = hold_out(len(files.names), count, seed)
+        train, held_out = hold_out(len(files.names), share, seed)
         return replace(self, splits={**self.splits, "train": files.take(train), "validation": files.take(held_out)})
 
 

@@ -1,0 +1,71 @@
+"""Rules: how a training departs from plain masked SGD, as data. What they do to tensors stands in `training/rules`."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from swamp.core.schedules import half_cosine
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class SAM(Struct, frozen=True, kw_only=True, tag="sam"):
+    """Sharpness-aware minimisation (Foret et al. 2021): the gradient is taken at w + ρ g/‖g‖."""
+
+    rho: Annotated[float, Meta(ge=0)]
+
+
+class RigL(Struct, frozen=True, kw_only=True, tag="rigl"):
+    """Every `interval` steps, until the share `until` of the training, each layer drops the share f_t of its weights with the smallest
+    |w| and grows as many where the dense gradient is largest; f_t goes from `fraction` to 0 by a half cosine."""
+
+    interval: Annotated[int, Meta(ge=1)]
+    fraction: Share
+    until: Share
+
+    def acts(self, step: int, num_steps: int) -> bool:
+        return step > 0 and step % self.interval == 0 and step < self.until * num_steps
+
+    def drop_fraction(self, step: int, num_steps: int) -> float:
+        """f_t = f/2 · (1 + cos(π t / T_end))."""
+        return self.fraction * half_cosine(step / (self.until * num_steps))
+
+
+class Gradual(Struct, frozen=True, kw_only=True, tag="gradual"):
+    """Gradual magnitude pruning (Zhu and Gupta 2017): every `interval` steps between the shares `begin` and `end` of the training the
+    smallest weights go, over all layers, so that the density follows a cubic down to `num_keep` weights."""
+
+    num_keep: Annotated[int, Meta(ge=0)]
+    interval: Annotated[int, Meta(ge=1)]
+    begin: Share
+    end: Share
+
+    def acts(self, step: int, num_steps: int) -> bool:
+        first, last = self._window(num_steps)
+        return first <= step <= last and ((step - first) % self.interval == 0 or step == last)
+
+    def survivors(self, step: int, num_steps: int, num_weights: int) -> int:
+        """k + (D − k)(1 − p)³, where p is how far the window has gone."""
+        first, last = self._window(num_steps)
+        left = 1 - Fraction(step - first, last - first) if last > first else Fraction(0)
+        return math.floor(self.num_keep + (num_weights - self.num_keep) * left**3 + Fraction(1, 2))
+
+    def _window(self, num_steps: int) -> tuple[int, int]:
+        """First and last step at which anything is pruned; the last step of all still trains what is left."""
+        last = min(math.floor(self.end * num_steps), num_steps - 1)
+        return min(math.floor(self.begin * num_steps), last), last
+
+
+class DST(Struct, frozen=True, kw_only=True, tag="dst"):
+    """Dynamic sparse training (Liu et al. 2020): thresholds t, one for each output unit, are learnt beside the weights. The forward pass
+    uses w · [|w| > t], the loss has α Σ exp(−t) added, and a layer with no more than `least_density` alive starts over at t = 0."""
+
+    alpha: Annotated[float, Meta(ge=0)]
+    least_density: Share = 0.01
+
+
+Rule = SAM | RigL | Gradual | DST

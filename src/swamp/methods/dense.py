@@ -1,0 +1,28 @@
+"""The dense network, trained and not pruned: what all the others are measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.targets import Lengthy
+from swamp.tasks.task import dense_mask
+
+name = "dense"
+paper = "–"
+summary = "Train the dense network, as long as the methods that prune once are trained."
+cost = "2 dense trainings"
+exact = True
+nested = True
+needs: Keep = "last"
+presets: tuple[Preset, ...] = ()
+
+
+class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long."""
+
+
+def run(ctx: Context, config: Config) -> Iterator[Row]:
+    mask = dense_mask(ctx.task)
+    (solution,) = ctx.train([ctx.job(ctx.init(), mask, ctx.noise.fold("target", 0), length=config.length)])
+    yield Row(0, mask, solution)

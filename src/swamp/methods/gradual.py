@@ -1,0 +1,53 @@
+"""Gradual magnitude pruning (Zhu and Gupta 2017).
+
+while training, every ΔT steps:  keep the k_t largest |w|
+k_t = k + (D − k)(1 − (t − t_0) / (t_1 − t_0))³
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta
+
+from swamp.core.mask import Mask
+from swamp.core.pruning import count
+from swamp.core.rules import Gradual
+from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.targets import Lengthy
+from swamp.tasks.task import dense_mask
+
+name = "gradual"
+paper = "Zhu and Gupta 2017, To prune, or not to prune: exploring the efficacy of pruning for model compression"
+summary = "During one training, remove the smallest weights little by little."
+cost = "1 to 2 dense trainings a row"
+exact = True
+nested = False
+needs: Keep = "last"
+presets: tuple[Preset, ...] = ()
+
+
+class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When."""
+
+    interval: Annotated[int, Meta(ge=1, description="ΔT: steps between prunings.")] = 100
+    begin: Annotated[float, Meta(ge=0, le=1, description="Share of the training after which pruning begins.")] = 0.2
+    end: Annotated[float, Meta(ge=0, le=1, description="Share of the training after which the last weights go.")] = 0.75
+
+    def __post_init__(self) -> None:
+        if self.begin > self.end:
+            raise ValueError(f"gradual pruning that begins at {self.begin} cannot end at {self.end}")
+
+
+def run(ctx: Context, config: Config) -> Iterator[Row]:
+    init, dense, cycles = ctx.init(), dense_mask(ctx.task), ctx.pruning.target_cycles
+
+    def rule(cycle: int) -> Gradual:
+        num_keep = count(dense.num_weights, ctx.pruning.density(cycle))
+        return Gradual(num_keep=num_keep, interval=config.interval, begin=config.begin, end=config.end)
+
+    jobs = [ctx.job(init, dense, ctx.noise.fold("target", cycle), rule=rule(cycle), length=config.length) for cycle in cycles]
+    for cycle, solution in zip(cycles, ctx.train(jobs), strict=True):
+        mask: Mask = ctx.mask(solution)
+        yield Row(cycle, mask, solution, trainings=[solution])

@@ -1,0 +1,61 @@
+"""Gradient signal preservation (Wang et al. 2020).
+
+g ← ∇L(w_0),  s ← −w_0 ∘ H g        on a class-balanced sample, logits divided by T, before any training
+m ← all but the highest s, over all layers
+w ← SGD(w_0 ∘ m)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Annotated
+
+from msgspec import Meta
+from torch import Tensor, nn
+
+from swamp.core.mask import Mask
+from swamp.core.pruning import keep_highest
+from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.targets import Lengthy, train_targets
+from swamp.scores import grasp
+from swamp.tasks.sampling import Tempered, balanced_sample
+from swamp.tasks.task import dense_mask
+from swamp.training.step import split_batch
+
+name = "grasp"
+paper = "Wang et al. 2020, Picking winning tickets before training by preserving gradient flow"
+summary = "Before training, remove the weights whose removal harms the gradient's norm least; then train once."
+cost = "2 sparse trainings a row"
+exact = True
+nested = True  # one ranking serves all sparsities
+needs: Keep = "last"
+presets: tuple[Preset, ...] = ()
+
+
+class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The sample that is scored on."""
+
+    per_class: Annotated[int, Meta(ge=1, description="Examples of each class in a draw.")] = 10
+    draws: Annotated[int, Meta(ge=1, description="How many samples; residual networks on CIFAR-100: 2 of 5, Tiny-ImageNet: 10 of 1.")] = 1
+    temperature: Annotated[float, Meta(gt=0, description="Logits are divided by it.")] = 200.0
+
+
+def run(ctx: Context, config: Config) -> Iterator[Row]:
+    noise = ctx.noise.fold("score")
+
+    def loss(batch: object, view: nn.Module) -> Tensor:
+        return ctx.task.loss(Tempered(view, config.temperature), batch)
+
+    def choice(model: nn.Module, mask: Mask, num_keep: int) -> Mask:
+        device = next(model.parameters()).device
+        samples = [balanced_sample(ctx.task, draw, config.per_class, device) for draw in noise.split("draw", config.draws)]
+        halves = [half for sample in samples for batch in sample for half in split_batch(batch, 2)]
+        losses: list[Callable[[nn.Module], Tensor]] = [partial(loss, half) for half in halves]
+        scores = grasp(model.train(), losses, list(mask.layers))
+        return keep_highest({name: -score for name, score in scores.items()}, mask, num_keep)
+
+    def mask_at(cycle: int) -> Mask:
+        return ctx.choose(name, config, ctx.init(), dense_mask(ctx.task), ctx.pruning.density(cycle), noise, choice)
+
+    return train_targets(ctx, config.length, mask_at)

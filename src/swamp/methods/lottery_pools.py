@@ -1,0 +1,84 @@
+"""Lottery pools (Yin et al. 2023): greedy interpolation between the solutions of neighbouring cycles of IMP.
+
+    θ ← w_i
+    for j in i−1, i+1, i−2, i+2, …:
+        a* ← best a by validation of  Prune_i(a w_j + (1 − a) θ)         re-pruned to cycle i's density, BatchNorm recomputed
+        θ ← that, if its validation accuracy is strictly better
+
+IMP here does not train on the validation examples, and the test set has no say in anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from swamp.core.job import Solution
+from swamp.methods import imp
+from swamp.methods.method import Context, Keep, Preset, Row
+
+name = "lottery-pools"
+paper = "Yin et al. 2023, Lottery pools: winning more by interpolating tickets without increasing training or inference cost"
+summary = "IMP, then for each cycle a greedy mixture with the solutions of its neighbours, chosen by validation accuracy."
+cost = "1, and many evaluations"
+exact = True
+nested = False
+needs: Keep = "last"
+selects = True
+presets: tuple[Preset, ...] = ()
+
+Share = Annotated[float, Meta(gt=0, lt=1)]
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The greedy search."""
+
+    candidates: Annotated[int, Meta(ge=0, description="Neighbouring cycles that are tried.")] = 7
+    shares: Annotated[tuple[Share, ...], Meta(min_length=1, description="Shares of the candidate that are tried.")] = (
+        0.01,
+        0.05,
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+        0.99,
+    )
+
+
+def run(ctx: Context, config: Config) -> Iterator[Row]:
+    tickets = list(imp.cycles(ctx))
+    for row in tickets:
+        keep = ctx.pruning.density(row.cycle)
+        current, mask = row.solution, row.mask
+        best = accuracy(ctx, current)
+        for neighbour in neighbours(row.cycle, len(tickets), config.candidates):
+            candidate = tickets[neighbour].solution
+            found, share = max(
+                ((accuracy(ctx, ctx.mix([(a, candidate), (1 - a, current)], keep, trial=True)), a) for a in config.shares),
+                key=lambda pair: pair[0],
+            )
+            if found > best:
+                best, current = found, ctx.mix([(share, candidate), (1 - share, current)], keep)
+                mask = ctx.mask(current)
+        yield Row(row.cycle, mask, current)
+
+
+def accuracy(ctx: Context, solution: Solution) -> float:
+    return ctx.evaluate(solution, "validation")[ctx.task.metric]
+
+
+def neighbours(cycle: int, num_cycles: int, count: int) -> list[int]:
+    """The nearest cycles, the one before first.
+
+    >>> neighbours(2, 6, 7)
+    [1, 3, 0, 4, 5]
+    """
+    around = (cycle + side * distance for distance in range(1, num_cycles) for side in (-1, 1))
+    return [other for other in around if 0 <= other < num_cycles][:count]

@@ -1,0 +1,36 @@
+"""Random pruning: a mask by chance, with the same density in every layer or with ERK's; then SGD(w_0 ∘ m)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.targets import Lengthy, random_target, train_targets
+
+name = "random"
+paper = "Liu et al. 2022, The unreasonable effectiveness of random pruning"
+summary = "Before training, keep weights by chance, equally densely in every layer; then train once."
+cost = "2 sparse trainings a row"
+exact = True
+nested = False
+needs: Keep = "last"
+presets = (
+    Preset(
+        "random-erk",
+        "Random pruning with ERK's densities: small layers stay denser.",
+        lambda _: {"methods": {name: {"layers": "erk"}}},
+    ),
+)
+
+
+class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The layers' densities."""
+
+    layers: Annotated[Literal["uniform", "erk"], Meta(description="Densities of the layers: all equal, or Erdős–Rényi-kernel.")] = "uniform"
+
+
+def run(ctx: Context, config: Config) -> Iterator[Row]:
+    return train_targets(ctx, config.length, lambda cycle: random_target(ctx, config.layers, cycle))

@@ -1,0 +1,52 @@
+"""RigL with SWAMP at its end (Choi et al. 2024, section 5).
+
+w, v ← RigL to 75 % of the training                     weights and momentum
+for n = 1, …, N:
+    w^{(n)} ← SWA(w, v, ξ^{(n)})                        mask frozen, constant learning rate, averaged each epoch
+w̄ ← Σ_n w^{(n)} / N                                     BatchNorm recomputed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta
+
+from swamp.core.rules import RigL
+from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.targets import Lengthy, random_target
+
+name = "rigl-swamp"
+paper = "Choi et al. 2024, Sparse weight averaging with multiple particles for iterative magnitude pruning"
+summary = "RigL for three quarters of a training, then the average of N particles that go on from there with SWA."
+cost = "1.5 + N/2 sparse trainings a row"
+exact = True
+nested = False
+needs: Keep = "last"
+presets: tuple[Preset, ...] = ()
+
+
+class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the mask moves, and what follows. The averaging phase begins where [swa] says."""
+
+    interval: Annotated[int, Meta(ge=1, description="ΔT: steps between moves.")] = 100
+    fraction: Annotated[float, Meta(ge=0, le=1, description="f: share of each layer that moves at first.")] = 0.3
+    particles: Annotated[int, Meta(ge=1, description="N.")] = 4
+
+
+def run(ctx: Context, config: Config) -> Iterator[Row]:
+    init, cycles, share = ctx.init(), ctx.pruning.target_cycles, ctx.swa.start
+    rule = RigL(interval=config.interval, fraction=config.fraction, until=share)
+    noises = [ctx.noise.fold("target", cycle) for cycle in cycles]
+    firsts = ctx.train(
+        ctx.job(init, random_target(ctx, "erk", cycle), noise, rule=rule, length=config.length, part=(0.0, share))
+        for cycle, noise in zip(cycles, noises, strict=True)
+    )
+    for cycle, noise, first in zip(cycles, noises, firsts, strict=True):
+        mask = ctx.mask(first)
+        particles = ctx.train(
+            ctx.job(first, mask, particle, swa=True, length=config.length, part=(share, 1.0))
+            for particle in noise.split("particle", config.particles)
+        )
+        yield Row(cycle, mask, ctx.mean(particles), members=particles, trainings=[first, *particles])

@@ -1,0 +1,56 @@
+"""Single-shot network pruning (Lee et al. 2019).
+
+s ← |w_0 ∘ ∇L(w_0; D_b)| / Σ        on one mini-batch D_b, before any training
+m ← the k highest s, over all layers
+w ← SGD(w_0 ∘ m)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta
+from torch import nn
+
+from swamp.core.mask import Mask
+from swamp.core.pruning import keep_highest
+from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.targets import Lengthy, train_targets
+from swamp.scores import snip
+from swamp.tasks.sampling import balanced_sample, mean_loss, random_sample
+from swamp.tasks.task import dense_mask
+
+name = "snip"
+paper = "Lee et al. 2019, SNIP: single-shot network pruning based on connection sensitivity"
+summary = "Before training, keep the weights whose removal would change the loss most; then train once."
+cost = "2 sparse trainings a row"
+exact = True
+nested = True  # one ranking serves all sparsities
+needs: Keep = "last"
+presets: tuple[Preset, ...] = ()
+
+
+class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The sample that is scored on."""
+
+    examples: Annotated[int, Meta(ge=1, description="Size of the mini-batch.")] = 128
+    balanced: Annotated[bool, Meta(description="Take equally many of each class, about as many in all.")] = False
+
+
+def run(ctx: Context, config: Config) -> Iterator[Row]:
+    noise = ctx.noise.fold("score")
+
+    def choice(model: nn.Module, mask: Mask, num_keep: int) -> Mask:
+        device = next(model.parameters()).device
+        if config.balanced:
+            batches = balanced_sample(ctx.task, noise, max(config.examples // (ctx.task.num_classes or 1), 1), device)
+        else:
+            batches = random_sample(ctx.task, noise, config.examples, device)
+        scores = snip(model.train(), lambda view: mean_loss(ctx.task, view, batches), list(mask.layers))
+        return keep_highest(scores, mask, num_keep)
+
+    def mask_at(cycle: int) -> Mask:
+        return ctx.choose(name, config, ctx.init(), dense_mask(ctx.task), ctx.pruning.density(cycle), noise, choice)
+
+    return train_targets(ctx, config.length, mask_at)

@@ -1,0 +1,122 @@
+"""Small samples of the training data, augmented as in training, and what scores need to see of a model on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from swamp.core.noise import Noise
+from swamp.core.view import View
+from swamp.tasks.task import Batch, Task, num_examples
+
+
+def random_sample(task: Task, noise: Noise, count: int, device: torch.device) -> list[Batch]:
+    """So many examples, or all if there are fewer; in one batch where their shapes allow."""
+    pieces: list[Batch] = []
+    for batch in _batches(task, noise, device):
+        pieces.append(chosen(batch, slice(0, count - sum(map(num_examples, pieces)))))
+        if sum(map(num_examples, pieces)) == count:
+            break
+    return joined(pieces)
+
+
+def balanced_sample(task: Task, noise: Noise, per_class: int, device: torch.device) -> list[Batch]:
+    """So many examples of each class, the first that come. Raises ValueError where the task has no classes."""
+    seen: Counter[int] = Counter()
+    pieces: list[Batch] = []
+    for batch in _batches(task, noise, device):
+        labels = task.labels(batch)
+        if labels is None:
+            raise ValueError("a class-balanced sample needs class labels, and this task has none; ask for a random sample instead")
+        wanted = []
+        for index, label in enumerate(labels.tolist()):
+            if seen[label] < per_class:
+                seen[label] += 1
+                wanted.append(index)
+        if wanted:
+            pieces.append(chosen(batch, torch.tensor(wanted, device=labels.device)))
+        if task.num_classes == sum(count == per_class for count in seen.values()):
+            break
+    return joined(pieces)
+
+
+def chosen(batch: Batch, rows: slice | Tensor) -> Batch:
+    return pytree.tree_map(lambda leaf: leaf[rows] if isinstance(leaf, Tensor) else leaf, batch)
+
+
+def joined(pieces: list[Batch]) -> list[Batch]:
+    """One batch of all pieces, if their examples have one shape; else the pieces as they are."""
+    leaves = [pytree.tree_leaves(piece) for piece in pieces]
+    shapes = {tuple(leaf.shape[1:] if isinstance(leaf, Tensor) else None for leaf in row) for row in leaves}
+    if len(pieces) < 2 or len(shapes) > 1 or not all(isinstance(leaf, Tensor) for row in leaves for leaf in row):
+        return pieces
+    structure = pytree.tree_flatten(pieces[0])[1]
+    return [pytree.tree_unflatten([torch.cat(column) for column in zip(*leaves, strict=True)], structure)]
+
+
+def _batches(task: Task, noise: Noise, device: torch.device) -> Iterator[Batch]:
+    plan = task.plan(noise.fold("sample"), 0, device)
+    return (task.batch(plan, step) for step in range(task.steps_per_epoch))
+
+
+def mean_loss(task: Task, model: nn.Module, batches: list[Batch]) -> Tensor:
+    """The mean over all examples."""
+    sizes = [num_examples(batch) for batch in batches]
+    return torch.stack([task.loss(model, batch) * (size / sum(sizes)) for batch, size in zip(batches, sizes, strict=True)]).sum()
+
+
+class Tempered(View):
+    """A classifier whose logits are divided by a temperature."""
+
+    def __init__(self, model: nn.Module, temperature: float) -> None:
+        super().__init__(model, {})
+        self.temperature = temperature
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        return with_logits(self.model(*arguments, **named), lambda logits: logits / self.temperature)
+
+
+class OnOnes(View):
+    """A model that sees ones in the place of its inputs, and remembers what it makes of them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model, {})
+        self.outputs: Tensor | None = None
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        def ones(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            return torch.ones_like(leaf, dtype=torch.float64 if leaf.is_floating_point() else leaf.dtype)
+
+        arguments, named = pytree.tree_map(ones, (arguments, named))
+        made = self.model(*arguments, **named)
+        with_logits(made, self._remember)
+        return made
+
+    def _remember(self, logits: Tensor) -> Tensor:
+        self.outputs = logits
+        return logits
+
+
+def outputs_on_ones(task: Task, model: nn.Module, example: Batch) -> Tensor:
+    """What the model makes of ones in the shape of an example, in float64. The task's loss runs it: only the task knows how."""
+    view = OnOnes(model)
+    task.loss(view, example)
+    assert view.outputs is not None
+    return view.outputs
+
+
+def with_logits(outputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The outputs with their logits changed: a tensor, or an object that carries them as `logits`."""
+    if isinstance(outputs, Tensor):
+        return change(outputs)
+    if hasattr(outputs, "logits"):
+        outputs.logits = change(outputs.logits)
+        return outputs
+    raise ValueError(f"the model returns a {type(outputs).__name__}; this method needs one that returns its logits")

@@ -1,0 +1,88 @@
+"""Dynamic sparse training: thresholds are learnt beside the weights.
+
+    forward:   w ∘ S(|w| − t)           S(x) = [x > 0], one t for each output unit, from 0
+    backward:  S'(x) := 2 − 4|x| for |x| ≤ 0.4,  0.4 for 0.4 < |x| ≤ 1,  0 beyond
+    loss:      L + α Σ exp(−t)
+
+Weights under their threshold are not zero: they get gradient, decay and momentum, and can come back. The mask is applied at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from swamp.core.mask import Mask
+from swamp.core.view import View
+from swamp.tasks.task import Batch
+from swamp.training.rules.plain import Plain
+from swamp.training.step import Parts, gradient
+
+if TYPE_CHECKING:
+    from swamp.training.learner import Learner
+
+
+class Step(torch.autograd.Function):
+    """[x > 0], with the long-tailed derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        size = x.abs()
+        slope = torch.where(size <= 0.4, 2 - 4 * size, torch.where(size <= 1, 0.4, 0.0))
+        return outer[0] * slope
+
+
+def thresholded(weight: Tensor, threshold: Tensor) -> Tensor:
+    """w ∘ S(|w| − t)."""
+    alive: Tensor = Step.apply(weight.abs() - threshold)
+    return weight * alive
+
+
+class Thresholded(View):
+    """A model that sees its prunable weights through thresholds."""
+
+    def __init__(self, model: nn.Module, prunable: Mapping[str, tuple[int, ...]]) -> None:
+        super().__init__(model, {})
+        self.names = list(prunable)
+        device = next(model.parameters()).device
+        shapes = [(shape[0], *(1 for _ in shape[1:])) for shape in prunable.values()]
+        self.thresholds = nn.ParameterList([nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes])
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        weights = dict(self.model.named_parameters())
+        return {name: thresholded(weights[name], t) for name, t in zip(self.names, self.thresholds, strict=True)}
+
+
+class DST(Plain):
+    moves_mask = True
+    rounds_weights = False
+
+    def network(self, model: nn.Module, prunable: Mapping[str, tuple[int, ...]]) -> nn.Module:
+        return Thresholded(model, prunable)
+
+    def gradient(self, learner: Learner, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
+        network: Any = learner.network
+        with torch.no_grad():
+            for name, threshold in zip(network.names, network.thresholds, strict=True):
+                density = (learner.weights[name].abs() > threshold).float().mean()
+                threshold.mul_(density > self.rule.least_density)
+
+        def loss(network: Any, batch: Batch) -> Tensor:
+            penalty = sum(torch.exp(-threshold).sum() for threshold in network.thresholds)
+            return learner.task.loss(network, batch) + self.rule.alpha * penalty
+
+        return gradient(loss, network, batch, learner.optimizer.accumulate, learner.numerics)
+
+    def mask(self, learner: Learner) -> Mask:
+        network: Any = learner.network
+        pairs = zip(network.names, network.thresholds, strict=True)
+        return Mask({name: (learner.weights[name].abs() > threshold.detach()).cpu() for name, threshold in pairs})

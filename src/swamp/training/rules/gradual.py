@@ -1,0 +1,31 @@
+"""Gradual magnitude pruning: while a network trains, its smallest weights go, over all layers together, and do not come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from swamp.core.pruning import keep_highest
+from swamp.tasks.task import Batch
+from swamp.training.rules.plain import Plain
+
+if TYPE_CHECKING:
+    from swamp.training.learner import Learner
+
+
+class Gradual(Plain):
+    moves_mask = True
+
+    def acts(self, step: int, num_steps: int) -> bool:
+        return bool(self.rule.acts(step, num_steps))
+
+    def act(self, learner: Learner, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
+        mask = self.mask(learner)
+        num_keep = self.rule.survivors(step, num_steps, mask.num_weights)
+        smaller = keep_highest({name: learner.weights[name].abs() for name in mask.layers}, mask, min(num_keep, mask.num_survivors))
+        for name, layer in smaller.layers.items():
+            learner.factors[name].copy_(layer)
+        learner.apply_mask()
+        return None

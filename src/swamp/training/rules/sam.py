@@ -1,0 +1,43 @@
+"""Sharpness-aware minimisation.
+
+    g ← ∇L(w) ∘ m,   e ← ρ g / ‖g‖,   the optimizer gets ∇L(w + e)
+
+The norm is over all parameters. BatchNorm statistics are those of the first pass; weight decay belongs to the optimizer, which sees w.
+Both passes see the same batch; what the model draws itself (dropout) it draws anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.utils import get_total_norm
+
+from swamp.tasks.task import Batch
+from swamp.training.rules.plain import Plain
+from swamp.training.step import Parts
+from swamp.training.update import masked
+
+if TYPE_CHECKING:
+    from swamp.training.learner import Learner
+
+TINY = 1e-12  # a gradient of zero has no direction
+
+
+class SAM(Plain):
+    def gradient(self, learner: Learner, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
+        loss, gradients = learner.gradient(batch, parts)
+        found = [(name, gradient) for name, gradient in zip(learner.weights, gradients, strict=True) if gradient is not None]
+        weights, buffers = [learner.weights[name] for name, _ in found], list(learner.model.buffers())
+        g = [masked(gradient, learner.factors.get(name)) for name, gradient in found]
+        before = [tensor.clone() for tensor in (*weights, *buffers)]
+        with torch.no_grad():
+            e = torch._foreach_mul(g, self.rule.rho / (get_total_norm(g) + TINY))
+            torch._foreach_add_(weights, e)
+            learner.round_weights()
+        _, gradients = learner.gradient(batch, parts)
+        with torch.no_grad():
+            torch._foreach_copy_([*weights, *buffers], before)  # w + e − e is not w
+        return loss, gradients

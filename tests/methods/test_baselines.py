@@ -1,0 +1,209 @@
+"""What each baseline promises beyond the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from swamp.core.cost import masked_macs
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.core.pruning import count, keep_highest, magnitude
+from swamp.core.schedules import learning_rates
+from swamp.engines.sequential import Config as SequentialConfig
+from swamp.engines.sequential import Sequential
+from swamp.methods import find_method, lottery_pools
+from swamp.methods.dst import next_alpha
+from swamp.runs.config import Config, resolve
+from swamp.runs.context import RunContext
+from swamp.runs.runner import iterate, open_task, open_workshop
+from swamp.runs.store import Store
+from swamp.scores import erk_counts
+from swamp.tasks.image import ImageTask
+from swamp.tasks.sampling import balanced_sample, random_sample
+from swamp.tasks.task import num_examples
+from tests.conftest import contents
+
+Make = Callable[..., Config]
+CPU = torch.device("cpu")
+
+
+def context(config: Config, directory: Path, task: ImageTask | None = None) -> RunContext:
+    """A context to call methods in, without a runner."""
+    config, store = resolve(config), Store(directory)
+    task = task or open_task(config)  # type: ignore[assignment]
+    workshop = open_workshop(config, task, store)  # type: ignore[arg-type]
+    return RunContext(config, workshop, store, Sequential(workshop, SequentialConfig()), lambda _: None)
+
+
+def test_sam_at_rho_zero_is_imp(quick: Make, tmp_path: Path) -> None:
+    imp = list(iterate(quick(method="imp"), tmp_path / "imp"))
+    sam = list(iterate(quick(method="imp-sam", **{"methods.imp-sam.rho": 0.0}), tmp_path / "sam"))
+    assert [row.metrics for row in imp] == [row.metrics for row in sam]
+    assert {n: d for n, d in contents(tmp_path / "imp").items() if n.startswith("objects")} == {
+        n: d for n, d in contents(tmp_path / "sam").items() if n.startswith("objects")
+    }
+    moved = list(iterate(quick(method="imp-sam"), tmp_path / "moved"))
+    assert moved[0].solution != imp[0].solution
+    assert moved[-1].training_macs > 1.5 * imp[-1].training_macs
+
+
+def test_methods_that_prune_once_train_longer_from_the_init_and_cost_only_their_own_row(quick: Make, tmp_path: Path) -> None:
+    config = quick(method="snip")
+    rows = list(iterate(config, tmp_path / "run"))
+    assert [row.cycle for row in rows] == [1, 2]
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == 2 * 2 * config.cycle.epochs  # two targets, two cycles long
+    assert not any("ticket" in line for line in lines)
+    task = open_task(config)
+    for row in rows:
+        mask = Store(tmp_path / "run").load_mask(row.mask)
+        assert mask is not None
+        assert row.cost == pytest.approx(masked_macs(task.macs, mask))
+        assert row.training_macs == pytest.approx(3 * row.cost * task.num_examples * 2 * config.cycle.epochs)
+
+
+@pytest.mark.parametrize("method", ["snip", "grasp", "synflow", "random", "random-erk"])
+def test_masks_at_init_do_not_depend_on_how_long_training_is(quick: Make, tmp_path: Path, method: str) -> None:
+    """Two runs of other lengths agree in their masks; the ranking saw the init, not a training."""
+    module = find_method(method)[0].name
+    digests = []
+    for length in (0.5, 1.0):
+        rows = iterate(quick(method=method, **{f"methods.{module}.length": length}), tmp_path / str(length))
+        digests.append([row.mask for row in rows])
+    assert digests[0] == digests[1]
+
+
+def test_magnitude_prunes_imps_first_solution_at_once(quick: Make, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    imp = list(iterate(quick(method="imp"), tmp_path / "imp", cache))
+    rows = list(iterate(quick(method="magnitude"), tmp_path / "magnitude", cache))
+    dense = Store(tmp_path / "imp").load_state(imp[0].solution)
+    ones = Mask.ones(open_task(quick()).prunable)
+    for row in rows:
+        expected = keep_highest(magnitude(dense, ones), ones, count(ones.num_weights, quick().pruning.density(row.cycle)))
+        assert row.mask == expected.digest
+    assert rows[-1].cost == pytest.approx(imp[0].cost + rows[-1].macs)
+
+
+def test_rigl_starts_with_erk_and_keeps_each_layers_count(quick: Make, tmp_path: Path) -> None:
+    config = quick(method="rigl", methods__rigl__interval=2)
+    for row in iterate(config, tmp_path / "run"):
+        mask = Store(tmp_path / "run").load_mask(row.mask)
+        assert mask is not None
+        counts = erk_counts(open_task(config).prunable, row.num_survivors)
+        assert {name: int(layer.sum()) for name, layer in mask.layers.items()} == counts
+    moved = [line for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines() if "sparsity" in line]
+    assert len(moved) == 2 * 2 * config.cycle.epochs
+
+
+def test_rigl_swamp_hands_on_weights_and_momentum_at_three_quarters(quick: Make, tmp_path: Path) -> None:
+    config = quick(**{"method": "rigl-swamp", "methods.rigl-swamp.particles": 2, "methods.rigl-swamp.interval": 2, "cycle.epochs": 4})
+    rows = list(iterate(config, tmp_path / "run"))
+    ctx = context(config, tmp_path / "run")
+    list(config.method_module.run(ctx, config.selected("method")))
+    firsts = [job for job, _ in ctx.trainings if job.span == (0, 6)]
+    seconds = [job for job, _ in ctx.trainings if job.span == (6, 8)]
+    assert (len(firsts), len(seconds)) == (2, 4)
+    assert all(job.rule is None and job.swa is not None for job in seconds)
+    task = ctx.task
+    rates = learning_rates(seconds[0].schedule, task.steps_per_epoch, seconds[0].swa)
+    assert set(rates[6 * task.steps_per_epoch :]) == {config.swa.learning_rate}
+    store = Store(tmp_path / "run")
+    middle = store.load_state(firsts[0].key)
+    assert {name for name in middle.memory if name.startswith("momentum/")} == {f"momentum/{name}" for name in middle.parameters}
+    assert store.solution(firsts[0].key).mask == rows[0].mask  # type: ignore[union-attr]
+    assert len(rows[0].members) == 2
+    assert rows[0].cost == pytest.approx(3 * rows[0].macs)  # the first part and two particles
+
+
+def test_dst_reports_what_it_reached(quick: Make, tmp_path: Path) -> None:
+    config = quick(method="dst", methods__dst__trials=2)
+    rows = list(iterate(config, tmp_path / "run"))
+    for row in rows:
+        mask = Store(tmp_path / "run").load_mask(row.mask)
+        assert mask is not None
+        assert mask.num_survivors == row.num_survivors
+        state = Store(tmp_path / "run").load_state(row.solution)
+        assert all(not state.parameters[name][~layer].any() for name, layer in mask.layers.items())
+
+
+def test_the_search_for_alpha_brackets_and_halves() -> None:
+    """Against a made-up law, density = (1 + α/1e-4)⁻¹, found within a tenth in log density."""
+    known: list[tuple[float, float]] = []
+    for _ in range(12):
+        alpha = next_alpha(known, target=0.05)
+        known.append((alpha, 1 / (1 + alpha / 1e-4)))
+    assert min(abs(density - 0.05) for _, density in known) < 0.005
+
+
+# -- lottery pools ----------------------------------------------------------------------------------------------------------------
+
+
+class Untouchable(ImageTask):
+    """The test set raises when touched."""
+
+    def predict(self, model: torch.nn.Module, split: str) -> Any:
+        assert split != "test", "the test set was touched"
+        return super().predict(model, split)
+
+
+def test_lottery_pools_never_touch_test_and_never_train_on_validation(quick: Make, tmp_path: Path) -> None:
+    config = quick(**{"method": "lottery-pools", "methods.lottery-pools.shares": (0.1, 0.5), "cycle.epochs": 3})
+    assert config.tasks["image"]["validation"] == 0.1
+    task = Untouchable(config.selected("task"))
+    held_out, trained_on = task.data.splits["validation"][0], task.data.splits["train"][0]  # type: ignore[union-attr]
+    assert (len(held_out), len(trained_on)) == (50, 447)
+    assert not (held_out.flatten(1)[:, None] == trained_on.flatten(1)[None]).all(2).any()
+    ctx = context(config, tmp_path / "run", task)
+    rows = list(config.method_module.run(ctx, config.selected("method")))
+    assert len(rows) == 3
+    # what is chosen is never worse by validation than IMP's own
+    for row, (_, imp) in zip(rows, [pair for pair in ctx.trainings if pair[0].key != ctx.ticket_key], strict=True):
+        assert lottery_pools.accuracy(ctx, row.solution) >= lottery_pools.accuracy(ctx, imp)
+        assert row.mask.num_survivors == count(row.mask.num_weights, config.pruning.density(row.cycle))
+
+
+def test_rows_of_methods_that_select_say_so(quick: Make, tmp_path: Path) -> None:
+    config = quick(**{"method": "lottery-pools", "methods.lottery-pools.shares": (0.5,), "pruning.cycles": 1})
+    assert [row.selected_on for row in iterate(config, tmp_path / "run")] == ["validation"] * 2
+
+
+def test_a_mixture_is_what_it_says(quick: Make, tmp_path: Path) -> None:
+    config = quick(method="imp", pruning__cycles=1)
+    ctx = context(config, tmp_path / "run")
+    first, second = (row.solution for row in config.method_module.run(ctx, config.selected("method")))
+    keep = config.pruning.density(1)
+    mixed = ctx.mix([(0.25, second), (0.75, first)], keep)
+    mask, state = ctx.mask(mixed), mixed.load()
+    blend = {n: 0.25 * second.load().parameters[n] + 0.75 * w for n, w in first.load().parameters.items()}
+    for name, weight in blend.items():
+        alive = mask.layers.get(name)
+        expected = weight if alive is None else weight * alive
+        torch.testing.assert_close(state.parameters[name], expected, rtol=0, atol=1e-7)
+    sizes = torch.cat([blend[name].abs().reshape(-1) for name in mask.layers])
+    alive = torch.cat([layer.reshape(-1) for layer in mask.layers.values()])
+    assert sizes[alive].min() >= sizes[~alive].max()
+    trial = ctx.mix([(0.25, second), (0.75, first)], keep, trial=True)
+    assert trial.load().digest() == state.digest()
+
+
+# -- samples ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_samples(quick: Make) -> None:
+    task: Any = open_task(quick())
+    (balanced,) = balanced_sample(task, Noise(0), 3, CPU)
+    assert torch.bincount(balanced[1]).tolist() == [3] * 10
+    (random,) = random_sample(task, Noise(0), 128, CPU)
+    assert num_examples(random) == 128  # a batch of 125 and three more
+    (again,) = random_sample(task, Noise(0), 128, CPU)
+    assert torch.equal(random[0], again[0])
+    (other,) = random_sample(task, Noise(1), 128, CPU)
+    assert not torch.equal(random[0], other[0])
+    (everything,) = random_sample(task, Noise(0), 10_000, CPU)
+    assert num_examples(everything) == task.num_examples
