@@ -23,6 +23,7 @@ from swamp.tasks.buckets import WIDTHS, epoch_order, width_of
 from swamp.tasks.datasets.glue import TEXT_SETS
 from swamp.tasks.datasets.image_set import check_split
 from swamp.tasks.datasets.text_set import Pairs, TextSet
+from swamp.tasks.held_out import HeldOut
 from swamp.tasks.metrics import classification_metrics, f1
 from swamp.tasks.task import Plan, prunable_weights, seeded_state
 
@@ -54,7 +55,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window: Annotated[
         int, Meta(ge=1, description="padding = bucket: runs of so many batches are sorted by width before they are cut; 1 sorts nothing.")
     ] = 16
-    validation: Annotated[int, Meta(ge=0, description="Training examples held out, for methods that select; never trained on.")] = 0
+    validation: Annotated[
+        HeldOut, Meta(description="Training examples held out, for methods that select; never trained on. A number, or a share below 1.")
+    ] = 0
     validation_seed: Annotated[int, Meta(ge=0, description="Which ones are held out follows from it; the same for every seed.")] = 0
     test_sets: Annotated[tuple[str, ...], Meta(description="Further test sets to report: mrpc-test.")] = ()
     prunable: Annotated[
@@ -136,6 +139,14 @@ class TextTask:
         return Encoded(inputs, found["attention_mask"].sum(1), pairs.labels)
 
     @property
+    def splits(self) -> tuple[str, ...]:
+        return self.data.split_names
+
+    @property
+    def num_classes(self) -> int:
+        return self.data.num_classes
+
+    @property
     def train(self) -> Encoded:
         return self.encoded("train", torch.device("cpu"))
 
@@ -173,7 +184,7 @@ class TextTask:
 
     @cached_property
     def model_config(self) -> Any:
-        return pretrained.read_config(self.config.model, self.data.num_classes)
+        return pretrained.read_config(self.config.model, self.num_classes)
 
     def model(self) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
@@ -228,16 +239,22 @@ class TextTask:
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return F.cross_entropy(logits_of(model, batch), batch["labels"])
 
+    def labels(self, batch: dict[str, Tensor]) -> Tensor:
+        return batch["labels"]
+
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        """Metrics on a split; those on the test set bring along those on `test_sets`, as mrpc-test.f1 and so on."""
+    def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
+        """Logits and labels in the order of the examples, on the CPU."""
         model.eval()
         found = self.encoded(split, device := next(model.parameters()).device)
         order = found.lengths.sort(stable=True).indices
         parts = order.split(EVALUATION_BATCH)
         outputs = [logits_of(model, found.batch(part.to(device), int(width_of(found.lengths[part]).max()))) for part in parts]
-        logits = torch.cat(outputs).float().cpu()[order.argsort()]
-        labels = found.labels.cpu()
+        return torch.cat(outputs).float().cpu()[order.argsort()], found.labels.cpu()
+
+    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
+        """Metrics on a split; those on the test set bring along those on `test_sets`, as mrpc-test.f1 and so on."""
+        logits, labels = self.predict(model, split)
         metrics = classification_metrics(logits, labels)
         if self.metric == "f1":
             metrics["f1"] = f1(logits, labels)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from swamp.tasks.datasets.image_set import hold_out
+from swamp.tasks.held_out import HeldOut, hold_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +39,8 @@ class TextSet:
     def split(self, name: str) -> Pairs:
         return self.splits[name] if name in self.splits else self.further[name]()
 
-    def holding_out(self, count: int, seed: int) -> TextSet:
-        """The same with `count` training examples in a split of their own."""
+    def holding_out(self, share: HeldOut, seed: int) -> TextSet:
+        """The same with some training examples in a split of their own."""
         pairs = self.splits["train"]
-        train, held_out = hold_out(len(pairs.labels), count, seed)
+        train, held_out = hold_out(len(pairs.labels), share, seed)
         return replace(self, splits={**self.splits, "train": pairs.take(train), "validation": pairs.take(held_out)})
