@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from swamp.core.mask import Mask
-from swamp.runs.config import Config, build_config
+from swamp.methods.method import selects
+from swamp.runs.config import HELD_OUT, Config, build_config
 from swamp.runs.recipes import DEFAULT_RECIPE
 from swamp.runs.runner import Listener, Result, Silent, iterate, open_task, read_config, read_results
 from swamp.runs.store import Store
@@ -74,7 +75,7 @@ def rows(
 
     >>> next(rows("digits", method="imp", pruning={"cylces": 3}))
     Traceback (most recent call last):
-    ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: cycles, prune_fraction, rewind
+    ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: cycles, prune_fraction, rewind, targets
     """
     config = build_config(recipe, settings)
     directory = Path(out) if out else default_directory(config)
@@ -106,6 +107,7 @@ def prune(
     batch_size: int | None = None,
     prunable: Sequence[str] = ("conv", "linear"),
     exclude: Sequence[str] = (),
+    validation: int | float = 0,
     recipe: str = "custom",
     out: str | Path | None = None,
     cache: str | Path | None = None,
@@ -127,8 +129,18 @@ def prune(
     """
     from swamp.terminal import listener, print_prunable
 
-    task = CustomTask(model, train_data, test_data, loss=loss, metric=metric, batch_size=batch_size, prunable=prunable, exclude=exclude)
     config = build_config(recipe, {"task": "custom", **settings})
+    task = CustomTask(
+        model,
+        train_data,
+        test_data,
+        loss=loss,
+        metric=metric,
+        batch_size=batch_size,
+        prunable=prunable,
+        exclude=exclude,
+        validation=validation or (HELD_OUT if selects(config.method_module) else 0),
+    )
     directory = Path(out) if out else default_directory(config)
     if quiet:
         found = list(iterate(config, directory, Path(cache) if cache else None, Silent(), task))

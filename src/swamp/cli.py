@@ -167,16 +167,58 @@ def compare(*directories: Directory, plot: Path | None = None) -> None:
 
 
 @app.command
-def methods() -> None:
-    """List the methods and presets: what they do, what they cost, and where they come from."""
+def ensemble(*directories: Directory, json: Annotated[bool, Parameter(negative=())] = False, task: str | None = None) -> None:
+    """Average the predictions of several runs' networks at each sparsity (of IMP runs: IMP-n).
+
+    The runs need different seeds, so that their networks were found independently, and their weights (keep = all or averages).
+
+    Parameters
+    ----------
+    directories
+        Run directories or groups of them.
+    json
+        Print JSON.
+    task
+        module:function that makes the task of runs that a Python script began.
+    """
+    import msgspec
+
+    from swamp.report.tables import ensemble_table
+    from swamp.runs.ensemble import ensemble as average
+    from swamp.runs.store import runs_in
+    from swamp.tasks import custom
+    from swamp.terminal import print_table
+
+    paths = [path for directory in directories for path in runs_in(directory)]
+    rows = list(average(paths, custom.build(custom.Config(factory=task)) if task else None))
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(rows)).decode())
+    else:
+        print_table(ensemble_table(rows))
+
+
+@app.command
+def methods(name: str | None = None, /) -> None:
+    """List the methods and presets: what they do, what they cost, and where they come from. Or explain one of them.
+
+    Parameters
+    ----------
+    name
+        A method or preset.
+    """
+    from swamp.methods import find_method
     from swamp.methods import methods as all_methods
+    from swamp.report.pages import method_page
     from swamp.report.tables import Table
     from swamp.terminal import print_table
 
+    if name:
+        print(method_page(find_method(name)[0]))
+        return
     rows = []
-    for name, method in all_methods().items():
-        rows.append([name, method.summary, method.cost, method.paper])
-        rows += [[preset.name, preset.summary, "", f"preset of {name}"] for preset in method.presets]
+    for known, method in all_methods().items():
+        rows.append([known, method.summary, method.cost, method.paper])
+        rows += [[preset.name, preset.summary, "", f"preset of {known}"] for preset in method.presets]
     print_table(Table("Methods (swamp run RECIPE --method NAME)", ["name", "what it does", "cost / IMP", "paper"], rows))
 
 
@@ -191,11 +233,11 @@ def recipes(name: str | None = None, /) -> None:
     """
     from swamp.report.tables import Table
     from swamp.runs.config import build_config, to_toml
-    from swamp.runs.recipes import header_of, recipe_texts
+    from swamp.runs.recipes import header_of, merge_all, read_layers, recipe_texts
     from swamp.terminal import print_table
 
     if name:
-        text = to_toml(build_config(name), everything=True)
+        text = to_toml(build_config(name), merge_all(read_layers(name)))
         print(header_of(name) + text, end="")
         return
     rows = [[recipe, text.splitlines()[0].lstrip("# ")] for recipe, text in recipe_texts().items()]

@@ -24,8 +24,9 @@ SHORT = Schedule(epochs=1, learning_rate=0.02)
 
 
 def agree(expected: list[State], found: list[State], start: State) -> None:
-    """Rounding differs in the last bit, and where a ReLU or a threshold turns by it, a trajectory leaves by a few hundredths of what training
-    moves; another particle's is about as far away as that. So one in three has to stay close (measured: 1e-6), and all closer than others."""
+    """Rounding differs in the last bit, and where a ReLU or a threshold turns by it, a trajectory leaves by a few hundredths of what
+    training moves; another particle's is about as far away as that. So one in three has to stay close (measured: 1e-6), and all have
+    to be closer than others."""
     apart = [distance(one, other, start) for one, other in zip(expected, found, strict=True)]
     others = [distance(one, found[index - 1], start) for index, one in enumerate(expected)]
     assert min(apart) < 1e-4

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from swamp.scores import erk_counts
 from swamp.tasks.image import ImageTask
 from swamp.tasks.sampling import balanced_sample, random_sample
 from swamp.tasks.task import num_examples
+from swamp.training.train import Diverged
 from tests.conftest import contents
 
 Make = Callable[..., Config]
@@ -132,13 +135,34 @@ def test_dst_reports_what_it_reached(quick: Make, tmp_path: Path) -> None:
         assert all(not state.parameters[name][~layer].any() for name, layer in mask.layers.items())
 
 
-def test_the_search_for_alpha_brackets_and_halves() -> None:
-    """Against a made-up law, density = (1 + α/1e-4)⁻¹, found within a tenth in log density."""
-    known: list[tuple[float, float]] = []
+@pytest.mark.parametrize("collapse", [math.inf, 3e-3])
+def test_the_search_for_alpha_brackets_and_halves(collapse: float) -> None:
+    """Against a made-up law, density = (1 + α/1e-4)⁻¹, beyond some α dense again, and beyond ten times that diverging."""
+    tried: dict[float, float] = {}
     for _ in range(12):
-        alpha = next_alpha(known, target=0.05)
-        known.append((alpha, 1 / (1 + alpha / 1e-4)))
-    assert min(abs(density - 0.05) for _, density in known) < 0.005
+        alpha = next_alpha(tried, target=0.05)
+        assert alpha not in tried
+        tried[alpha] = 1 / (1 + alpha / 1e-4) if alpha < collapse else 0.7 if alpha < 10 * collapse else math.inf
+    assert min(abs(density - 0.05) for density in tried.values()) < 0.005
+
+
+def test_a_trial_that_diverges_only_bounds_the_search(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = quick(method="dst", methods__dst__trials=3, pruning__targets=(2,))
+    ctx = context(config, tmp_path / "run")
+    train = ctx.train
+
+    def diverging(jobs: Any) -> Any:
+        jobs = list(jobs)
+        if jobs[0].rule.alpha > 1e-6:
+            raise Diverged("the loss became inf")
+        return train(jobs)
+
+    monkeypatch.setattr(ctx, "train", diverging)
+    (row,) = config.method_module.run(ctx, config.selected("method"))
+    assert row.cycle == 2
+    monkeypatch.setattr(ctx, "train", lambda jobs: diverging([SimpleNamespace(rule=SimpleNamespace(alpha=1.0))]))
+    with pytest.raises(Diverged, match="all 3 trials"):
+        list(config.method_module.run(ctx, config.selected("method")))
 
 
 # -- lottery pools ----------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ cost = "2 dense trainings"
 exact = True
 nested = True
 needs: Keep = "last"
+notes = "Trained from the random init, as SNIP and its kin are, so that it is their upper line and not IMP's cycle 0."
 presets: tuple[Preset, ...] = ()
 
 

@@ -3,14 +3,15 @@
     L(w ∘ [|w| > t]) + α Σ exp(−t)  is minimised by w and t together; the larger α, the sparser
 
 Nobody knows the α of a wanted sparsity, so it is searched for: from the middle of the original's range, each trial halves, in log α, the
-bracket of what is known, or goes beyond it by a factor of ten. The trial nearest to the target is reported, with the sparsity that it has.
-Only sparsities are looked at, never accuracies.
+bracket of what is known, or goes beyond it by a factor of ten. Too large an α empties layers, which then start over and end denser, or
+diverges: such trials only bound the search. The trial nearest to the target is reported, with the sparsity that it has. Only sparsities are
+looked at, never accuracies.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 from msgspec import Meta
@@ -21,6 +22,7 @@ from swamp.core.rules import DST
 from swamp.methods.method import Context, Keep, Preset, Row
 from swamp.methods.targets import Lengthy
 from swamp.tasks.task import dense_mask
+from swamp.training.train import Diverged
 
 name = "dst"
 paper = "Liu et al. 2020, Dynamic sparse training: find efficient sparse network from scratch with trainable masked layers"
@@ -29,6 +31,10 @@ cost = "2 dense trainings a trial"
 exact = False
 nested = False
 needs: Keep = "last"
+notes = (
+    "One α for all targets of a run is searched by halving in log α, looking at sparsities only; each trial is a whole training and "
+    "counts in the cost. The loss in the training curves includes the penalty."
+)
 presets: tuple[Preset, ...] = ()
 LOW, HIGH = 1e-7, 1e-5  # the original's range of α
 
@@ -44,10 +50,17 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
     init, dense = ctx.init(), dense_mask(ctx.task)
     known: dict[float, tuple[Solution, Mask]] = {}
 
+    tried: dict[float, float] = {}  # densities
+
     def try_out(alpha: float) -> None:
         noise = ctx.noise.fold("alpha", f"{alpha:.3g}")
-        (solution,) = ctx.train([ctx.job(init, dense, noise, rule=DST(alpha=alpha), length=config.length)])
+        tried[alpha] = math.inf
+        try:
+            (solution,) = ctx.train([ctx.job(init, dense, noise, rule=DST(alpha=alpha), length=config.length)])
+        except Diverged:
+            return
         known[alpha] = solution, ctx.mask(solution)
+        tried[alpha] = known[alpha][1].density
 
     for cycle in ctx.pruning.target_cycles:
         target = float(ctx.pruning.density(cycle))
@@ -58,30 +71,31 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         for _ in range(config.trials):
             if known and min(map(distance, known)) <= math.log1p(config.tolerance):
                 break
-            try_out(next_alpha([(alpha, mask.density) for alpha, (_, mask) in known.items()], target))
+            try_out(next_alpha(tried, target))
+        if not known:
+            raise Diverged(f"all {len(tried)} trials of dynamic sparse training diverged; a lower learning rate may help")
         solution, mask = known[min(known, key=distance)]
         yield Row(cycle, mask, solution, trainings=[solution for solution, _ in known.values()])
 
 
-def next_alpha(known: Sequence[tuple[float, float]], target: float) -> float:
-    """Where to look next for a target density, given (α, density) of the trials so far.
+def next_alpha(tried: Mapping[float, float], target: float) -> float:
+    """Where to look next for a target density, given the densities of the αs tried so far, infinite where a training diverged.
 
-    >>> next_alpha([], 0.1)
+    >>> next_alpha({}, 0.1)
     1e-06
-    >>> next_alpha([(1e-6, 0.9)], 0.1), next_alpha([(1e-6, 0.01)], 0.1)
+    >>> next_alpha({1e-6: 0.9}, 0.1), next_alpha({1e-6: 0.01}, 0.1)
     (1e-05, 1e-07)
-    >>> next_alpha([(1e-6, 0.9), (1e-4, 0.01)], 0.1)
-    1e-05
+    >>> next_alpha({1e-6: 0.9, 1e-4: 0.01}, 0.1), next_alpha({1e-6: 0.9, 1e-4: math.inf}, 0.1)
+    (1e-05, 1e-05)
     """
-    too_dense = max((alpha for alpha, density in known if density > target), default=None)
-    too_sparse = min((alpha for alpha, density in known if density <= target), default=None)
-    match too_dense, too_sparse:
-        case None, None:
-            middle = math.sqrt(LOW * HIGH)
-        case _, None:
-            middle = 10 * max(alpha for alpha, _ in known)
-        case None, _:
-            middle = min(alpha for alpha, _ in known) / 10
-        case _:
-            middle = math.sqrt(too_dense * too_sparse)
-    return float(f"{middle:.3g}")
+    sparsest = min(tried, key=lambda alpha: (tried[alpha], alpha), default=None)
+    # beyond the sparsest a larger α does not help
+    low = max((alpha for alpha in tried if tried[alpha] > target and sparsest is not None and alpha <= sparsest), default=None)
+    high = min((alpha for alpha in tried if tried[alpha] <= target or (sparsest is not None and alpha > sparsest)), default=None)
+    if low is not None and high is not None:
+        found = math.sqrt(low * high)
+    elif low is not None:
+        found = 10 * low
+    else:
+        found = high / 10 if high is not None else math.sqrt(LOW * HIGH)
+    return float(f"{found:.3g}")

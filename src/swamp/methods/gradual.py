@@ -25,6 +25,10 @@ cost = "1 to 2 dense trainings a row"
 exact = True
 nested = False
 needs: Keep = "last"
+notes = (
+    "Ranks over all layers together, as all magnitude pruning here does; the original gives every layer the same sparsity. The window "
+    "of 20 to 75 % of the training is ours."
+)
 presets: tuple[Preset, ...] = ()
 
 

@@ -30,6 +30,10 @@ cost = "2 sparse trainings a row"
 exact = True
 nested = True  # one ranking serves all sparsities
 needs: Keep = "last"
+notes = (
+    "Gradients are summed over halves of the sample, as in the original's code. H and g are taken over the prunable weights alone. A "
+    "task without classes is refused: the sample is balanced over classes."
+)
 presets: tuple[Preset, ...] = ()
 
 

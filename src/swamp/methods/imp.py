@@ -25,6 +25,10 @@ cost = "1"
 exact = True
 nested = True
 needs: Keep = "last"
+notes = (
+    "Follows the protocol of [pruning] to the letter: one ranking over all layers, exact counts, the last epoch, nothing chosen on "
+    "the test set."
+)
 presets = (
     Preset("imp-original", "IMP rewound to the random init (Frankle and Carbin 2019).", lambda _: {"pruning": {"rewind": "init"}}),
     Preset("imp-lr", "IMP with learning-rate rewinding (Renda et al. 2020).", lambda _: {"pruning": {"rewind": "lr"}}),

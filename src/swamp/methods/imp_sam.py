@@ -21,6 +21,7 @@ cost = "2"
 exact = True
 nested = True
 needs: Keep = "last"
+notes = "The ticket is trained with plain SGD, so that IMP and IMP + SAM share it. The second pass draws its own dropout masks."
 presets: tuple[Preset, ...] = ()
 
 

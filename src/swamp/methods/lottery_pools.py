@@ -26,6 +26,10 @@ cost = "1, and many evaluations"
 exact = True
 nested = False
 needs: Keep = "last"
+notes = (
+    "A tenth of the training set is held out (5,000 of CIFAR-10), unless the task says how much. Candidates are visited once, nearest "
+    "first; the best share of each is kept if it is strictly better."
+)
 selects = True
 presets: tuple[Preset, ...] = ()
 

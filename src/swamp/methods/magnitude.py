@@ -21,6 +21,7 @@ cost = "1 dense training, 1 sparse one a row"
 exact = True
 nested = True
 needs: Keep = "last"
+notes = "Takes IMP's own first training, so that it differs from IMP only in how many steps the pruning takes."
 presets: tuple[Preset, ...] = ()
 
 

@@ -103,6 +103,7 @@ class Method(Protocol):
     exact: bool
     nested: bool
     needs: Keep
+    notes: str  # where it departs from its original, and why
     presets: tuple[Preset, ...]
     Config: type[Struct]
 

@@ -17,6 +17,7 @@ cost = "2 sparse trainings a row"
 exact = True
 nested = False
 needs: Keep = "last"
+notes = "Counts of each layer are exact and add up to the exact total."
 presets = (
     Preset(
         "random-erk",

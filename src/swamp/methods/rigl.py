@@ -23,6 +23,10 @@ cost = "2 sparse trainings a row"
 exact = True
 nested = False
 needs: Keep = "last"
+notes = (
+    "Every prunable layer takes part, the first one too. Ties fall to the lower index. What is dropped may come back at once, and then "
+    "keeps its value and momentum; what is new starts at 0."
+)
 presets: tuple[Preset, ...] = ()
 
 

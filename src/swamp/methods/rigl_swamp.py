@@ -1,4 +1,4 @@
-"""RigL with SWAMP at its end (Choi et al. 2024, section 5).
+"""RigL with SWAMP at its end (Choi et al. 2024).
 
 w, v ← RigL to 75 % of the training                     weights and momentum
 for n = 1, …, N:
@@ -24,6 +24,10 @@ cost = "1.5 + N/2 sparse trainings a row"
 exact = True
 nested = False
 needs: Keep = "last"
+notes = (
+    "The SWA phase begins at `swa.start` of the training, where RigL's last move has passed. `swa.learning_rate` and `swa.entry` are "
+    "those of the recipe."
+)
 presets: tuple[Preset, ...] = ()
 
 

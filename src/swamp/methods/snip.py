@@ -28,6 +28,10 @@ cost = "2 sparse trainings a row"
 exact = True
 nested = True  # one ranking serves all sparsities
 needs: Keep = "last"
+notes = (
+    "BatchNorm is in training mode while scoring, and its statistics are left alone. Each training is two cycles long with the optimizer "
+    "and schedule of the recipe, as for all methods that prune once."
+)
 presets: tuple[Preset, ...] = ()
 
 

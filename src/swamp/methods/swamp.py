@@ -27,6 +27,10 @@ cost = "N"
 exact = True
 nested = True
 needs: Keep = "last"
+notes = (
+    '`swa.entry = "jump"` is the paper\'s own text; `cosine-to` and `anneal:K` are there to be compared. BatchNorm statistics are '
+    "recomputed for every average, a single particle's SWA mean included."
+)
 
 Particles = Annotated[int, Meta(ge=1)]
 FirstCycle = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]*)$")]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from swamp.core.pruning import Pruning, count
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config, numbers
+from swamp.runs.ensemble import EnsembleRow
 from swamp.runs.plan import Estimate, Plan
 from swamp.runs.runner import Result, read_config, read_results
 from swamp.runs.store import Store
@@ -169,7 +170,13 @@ def comparison(directories: Sequence[Path]) -> Table:
     table = side_by_side if len(all_series) <= FEW else one_below_the_other
     header, body, note = table(all_series, sorted(wanted, reverse=True))
     unfinished = [str(directory) for directory in directories if not Store(directory).finished()]
-    notes = [note, f"not finished: {', '.join(unfinished)}" if unfinished else "", *collapses(all_series)]
+    selected = [s.label for s in all_series if any(row.selected_on == "validation" for run in s.runs for row in run)]
+    notes = [
+        note,
+        f"chosen by validation examples, which were not trained on: {', '.join(selected)}" if selected else "",
+        f"not finished: {', '.join(unfinished)}" if unfinished else "",
+        *collapses(all_series),
+    ]
     return Table("On the test set", header, body, "\n".join(filter(None, notes)))
 
 
@@ -238,6 +245,18 @@ def _over_seeds(metric: str, runs: list[list[dict[str, float]]]) -> str:
     """The mean over a run's networks first: seeds are what varies independently."""
     form = format_of(metric)
     return spread([form.scale * statistics.fmean(network[metric] for network in networks) for networks in runs if networks], form.digits)
+
+
+def ensemble_table(rows: Sequence[EnsembleRow]) -> Table:
+    metrics = [name for name in FORMATS if name in rows[0].metrics]
+    body = []
+    for row in rows:
+        alone = [_over_seeds(name, [[member] for member in row.members]) for name in metrics[:1]]
+        together = [shown(name, row.metrics[name]) for name in metrics]
+        body.append([str(row.cycle), percent(row.sparsity), *together, *alone, f"{row.macs / 1e6:.2f}"])
+    labels = [format_of(name).label for name in metrics]
+    header = ["cycle", "sparsity %", *labels, f"{labels[0]} of one network", "MMACs of all"]
+    return Table(f"Ensemble of {len(rows[0].members)} networks, on the test set", header, body)
 
 
 def prunable_table(task: Task) -> Table:

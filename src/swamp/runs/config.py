@@ -248,10 +248,11 @@ def parse_setting(name: str, text: str) -> tuple[str, Any]:
     raise ValueError(f"unknown setting --{name}; {nearest(name, settings)}".rstrip("; ") + " (all of them: swamp recipes digits)")
 
 
-def to_toml(config: Config, everything: bool = False) -> str:
-    """The configuration as a complete recipe, each setting with its description; `everything`: with the tables of all that could be
-    selected, at their defaults."""
-    given = dict(_settings_of(config))
+def to_toml(config: Config, recipe: Table | None = None) -> str:
+    """The configuration as a complete recipe, each setting with its description; with the `recipe` that it comes from, also the tables of
+    all that could be selected, as that recipe or else the default has them."""
+    everything = recipe is not None
+    given = dict(_settings_of(recipe or {})) | dict(_settings_of(msgspec.to_builtins(config)))
     lines, table = [], ""
     for setting in all_settings():
         if setting.name not in given and not everything:
@@ -265,8 +266,7 @@ def to_toml(config: Config, everything: bool = False) -> str:
     return "\n".join(lines).lstrip() + "\n"
 
 
-def _settings_of(config: Config) -> Iterator[tuple[str, Any]]:
-    plain = msgspec.to_builtins(config)
+def _settings_of(plain: Table) -> Iterator[tuple[str, Any]]:
     for setting in all_settings():
         place: Any = plain
         for part in setting.name.split("."):

@@ -1,0 +1,78 @@
+"""Ensembles of finished runs: the mean of the predictions of networks found independently, such as IMP-n."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from msgspec import Struct
+from torch import Tensor
+
+from swamp.runs.config import resolve
+from swamp.runs.runner import Result, open_task, read_config, read_results
+from swamp.runs.store import Store
+from swamp.tasks.metrics import classification_metrics
+from swamp.tasks.task import Task
+from swamp.training.numerics import applied, autocast
+
+
+class EnsembleRow(Struct, frozen=True, kw_only=True):
+    """The networks of several runs at one cycle."""
+
+    cycle: int
+    sparsity: float  # mean over the networks
+    metrics: dict[str, float]  # of the ensemble, on the test set
+    members: list[dict[str, float]]  # of each network
+    macs: float  # of all networks together
+
+
+def ensemble(directories: Sequence[Path], task: Task | None = None) -> Iterator[EnsembleRow]:
+    """p̄ = Σ softmax(f_i) / n at each cycle that all runs have. The runs must have different seeds, and so init, ticket and masks."""
+    if len(directories) < 2:
+        raise ValueError(f"an ensemble has at least 2 runs; {len(directories)} given")
+    configs = [resolve(read_config(path)) for path in directories]
+    tasks = {path: (Store(path).header() or {})["task"] for path in directories}
+    for path in directories[1:]:
+        if tasks[path] != tasks[directories[0]]:
+            raise ValueError(f"{path} has another model or other data than {directories[0]}")
+    seeds = [config.seed for config in configs]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds {', '.join(map(str, seeds))}: an ensemble needs networks found independently, each with a seed of its own")
+    rows = [{row.cycle: row for row in read_results(path)} for path in directories]
+    cycles = sorted(set.intersection(*(set(found) for found in rows)))
+    if not cycles:
+        raise ValueError("the runs have no cycle in common yet")
+    task, config = task or open_task(configs[0]), configs[0]
+    with applied(config.numerics):
+        for cycle in cycles:
+            chosen = [found[cycle] for found in rows]
+            predictions = []
+            for path, row in zip(directories, chosen, strict=True):
+                with autocast(config.numerics, torch.device(config.device)):
+                    predictions.append(predicted(task, path, row, torch.device(config.device)))
+            logits = torch.stack([logits.double().log_softmax(1) for logits, _ in predictions])
+            # the logarithm of the mean is as good as logits: softmax(log p̄ / T) is p̄ tempered
+            mean = logits.logsumexp(0) - math.log(len(predictions))
+            yield EnsembleRow(
+                cycle=cycle,
+                sparsity=sum(row.sparsity for row in chosen) / len(chosen),
+                metrics=classification_metrics(mean, predictions[0][1]),
+                members=[row.metrics for row in chosen],
+                macs=sum(row.macs for row in chosen),
+            )
+
+
+def predicted(task: Task, path: Path, row: Result, device: torch.device) -> tuple[Tensor, Tensor]:
+    store = Store(path)
+    if not store.has_arrays(row.solution):
+        raise ValueError(
+            f"the weights of cycle {row.cycle} are not in {path} (keep = {read_config(path).keep!r}); an ensemble needs keep = 'averages'"
+        )
+    model = task.model().to(device)
+    store.load_state(row.solution).into(model)
+    found = task.predict(model, "test")
+    if found is None:
+        raise ValueError("this task gives no class probabilities to average")
+    return found
