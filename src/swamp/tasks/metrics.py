@@ -1,4 +1,4 @@
-"""Metrics of classification from logits: accuracy, NLL, calibrated NLL, ECE."""
+"""Metrics of classification from logits: accuracy, F1, NLL, calibrated NLL, ECE."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ def nll(logits: Tensor, labels: Tensor) -> float:
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
     return float((logits.argmax(1) == labels).double().mean())
+
+
+def f1(logits: Tensor, labels: Tensor) -> float:
+    """Of two classes, the second being the positive one: the harmonic mean of precision and recall, 2·TP / (2·TP + FP + FN)."""
+    predicted, positive = logits.argmax(1) == 1, labels == 1
+    total = int(predicted.sum() + positive.sum())
+    return 2 * int((predicted & positive).sum()) / total if total else 0.0
 
 
 def expected_calibration_error(logits: Tensor, labels: Tensor, num_bins: int = 15) -> float:

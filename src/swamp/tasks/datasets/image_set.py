@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from torch import Tensor
 
@@ -78,6 +79,13 @@ class FileSet:
         return replace(self, splits={**self.splits, "train": files.take(train), "validation": files.take(held_out)})
 
 
-def check_split(name: str, data: ImageSet | FileSet) -> None:
+class HasSplits(Protocol):
+    """A data set, of images or of anything else."""
+
+    @property
+    def split_names(self) -> tuple[str, ...]: ...
+
+
+def check_split(name: str, data: HasSplits) -> None:
     if name not in data.split_names:
         raise ValueError(f"unknown split {name!r} of this data set; {nearest(name, data.split_names)}")

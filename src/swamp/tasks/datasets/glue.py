@@ -1,0 +1,103 @@
+"""GLUE's MRPC and RTE (Wang et al. 2018): pairs of sentences in tab-separated files.
+
+The labels of GLUE's own test sets are not public, so that the development sets are the test sets here, as in the paper. The test set of
+the paraphrase corpus that MRPC was made from does have labels; it is a further test set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from swamp.tasks.datasets.official import Official
+from swamp.tasks.datasets.text_set import Pairs, TextSet
+
+URL = "https://gluebenchmark.com/tasks"
+
+
+@dataclass(frozen=True)
+class Table:
+    """How one of GLUE's tasks is written."""
+
+    official: Official
+    columns: tuple[str, str, str]  # of the two sentences and of the label
+    classes: tuple[str, ...]  # labels as they are written, in the order of the classes
+    counts: dict[str, tuple[int, ...]]  # examples of each class in each file, as published
+
+
+MRPC = Table(
+    Official(
+        title="GLUE's MRPC",
+        url=URL,
+        folders=("MRPC", "glue/MRPC", "glue_data/MRPC"),
+        contents="train.tsv (3,668 rows) and dev.tsv (408) with the columns Quality, #1 String and #2 String",
+        marker="train.tsv",
+    ),
+    columns=("#1 String", "#2 String", "Quality"),
+    classes=("0", "1"),
+    counts={"train.tsv": (1194, 2474), "dev.tsv": (129, 279), "msr_paraphrase_test.txt": (578, 1147)},
+)
+RTE = Table(
+    Official(
+        title="GLUE's RTE",
+        url=URL,
+        folders=("RTE", "glue/RTE", "glue_data/RTE"),
+        contents="train.tsv (2,490 rows) and dev.tsv (277) with the columns sentence1, sentence2 and label",
+        marker="train.tsv",
+    ),
+    columns=("sentence1", "sentence2", "label"),
+    classes=("entailment", "not_entailment"),
+    counts={"train.tsv": (1249, 1241), "dev.tsv": (146, 131)},
+)
+
+
+def read_mrpc(data: str) -> TextSet:
+    folder = MRPC.official.find(data)
+    splits = {"train": read_pairs(MRPC, folder / "train.tsv"), "test": read_pairs(MRPC, folder / "dev.tsv")}
+    return TextSet(splits, 2, "f1", {"mrpc-test": partial(read_pairs, MRPC, folder / "msr_paraphrase_test.txt")})
+
+
+def read_rte(data: str) -> TextSet:
+    folder = RTE.official.find(data)
+    return TextSet({"train": read_pairs(RTE, folder / "train.tsv"), "test": read_pairs(RTE, folder / "dev.tsv")}, 2, "accuracy")
+
+
+TEXT_SETS: dict[str, Callable[[str], TextSet]] = {"mrpc": read_mrpc, "rte": read_rte}
+
+
+def read_pairs(table: Table, path: Path) -> Pairs:
+    """A file's examples. Sentences contain bare quotes and Unicode's own line separators: tabs and newlines alone divide."""
+    try:
+        lines = table.official.read(path).decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise table.official.damaged(path, error) from None
+    names, *rows = [line.rstrip("\r").split("\t") for line in lines if line.strip()] or [[]]
+    if missing := [column for column in table.columns if column not in names]:
+        raise ValueError(
+            f"{path} has no column {missing[0]!r} (its first line names {', '.join(names) or 'none'}); {table.official.wanted}"
+        )
+    places = [names.index(column) for column in table.columns]
+    first, second, labels = [], [], []
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(names):
+            raise table.official.damaged(path, f"row {number} has {len(row)} fields instead of {len(names)}")
+        one, other, label = (row[place] for place in places)
+        if label not in table.classes:
+            raise table.official.damaged(path, f"row {number} has the label {label!r}, which is none of {', '.join(table.classes)}")
+        first.append(one)
+        second.append(other)
+        labels.append(table.classes.index(label))
+    _check_counts(table, path, labels)
+    return Pairs(first, second, torch.tensor(labels))
+
+
+def _check_counts(table: Table, path: Path, labels: list[int]) -> None:
+    found, published = tuple(labels.count(index) for index in range(len(table.classes))), table.counts[path.name]
+    if found != published:
+        counted = " and ".join(f"{count:,} labelled {label}" for count, label in zip(found, table.classes, strict=True))
+        wanted = " and ".join(f"{count:,}" for count in published)
+        raise table.official.damaged(path, f"it has {counted}, not {wanted}")

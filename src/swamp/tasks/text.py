@@ -1,0 +1,273 @@
+"""Classification of sentence pairs by a pretrained encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import msgspec
+import torch
+from msgspec import Meta, Struct
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from swamp.core.cost import macs_per_weight
+from swamp.core.discovery import nearest
+from swamp.core.keys import digest, key_of
+from swamp.core.noise import Noise
+from swamp.core.state import State
+from swamp.tasks import pretrained
+from swamp.tasks.buckets import WIDTHS, epoch_order, width_of
+from swamp.tasks.datasets.glue import TEXT_SETS
+from swamp.tasks.datasets.image_set import check_split
+from swamp.tasks.datasets.text_set import Pairs, TextSet
+from swamp.tasks.held_out import HeldOut
+from swamp.tasks.metrics import classification_metrics, f1
+from swamp.tasks.task import Plan, prunable_weights, seeded_state
+
+name = "text"
+operational = ("data",)  # settings that do not decide numbers
+EVALUATION_BATCH = 64
+MULTIPLE = 8  # kernels of attention want widths that are
+ENCODER = "encoder"
+# What a checkpoint's configuration says about itself, and not about the network.
+ABOUT_ITSELF = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "id2label", "label2id")
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sentence pairs and a pretrained encoder."""
+
+    dataset: Annotated[str, Meta(description="Name of the data set: mrpc or rte.")] = "mrpc"
+    data: Annotated[str, Meta(description="Folder that holds your data sets (short: --data); empty: the environment's SWAMP_DATA.")] = ""
+    model: Annotated[
+        str, Meta(min_length=1, description="Folder of a checkpoint for AutoModelForSequenceClassification, or its name on the hub.")
+    ] = "roberta-base"
+    batch_size: Annotated[int, Meta(ge=1, description="Examples a step; the last, smaller batch of an epoch is kept.")] = 16
+    max_length: Annotated[
+        int, Meta(ge=16, le=WIDTHS[-1], description="Tokens a pair is cut off at; fewer where the model takes fewer.")
+    ] = 512
+    padding: Annotated[
+        Literal["bucket", "longest"],
+        Meta(description="bucket: each batch to one of a few widths; longest: all to the longest text, which engine graphed can capture."),
+    ] = "bucket"
+    window: Annotated[
+        int, Meta(ge=1, description="padding = bucket: runs of so many batches are sorted by width before they are cut; 1 sorts nothing.")
+    ] = 16
+    validation: Annotated[
+        HeldOut, Meta(description="Training examples held out, for methods that select; never trained on. A number, or a share below 1.")
+    ] = 0
+    validation_seed: Annotated[int, Meta(ge=0, description="Which ones are held out follows from it; the same for every seed.")] = 0
+    test_sets: Annotated[tuple[str, ...], Meta(description="Further test sets to report: mrpc-test.")] = ()
+    prunable: Annotated[
+        tuple[str, ...],
+        Meta(min_length=1, description="What is pruned: encoder (its linear layers), module kinds (conv, linear) and name patterns."),
+    ] = (ENCODER,)
+    exclude: Annotated[tuple[str, ...], Meta(description="What of that is not, in the same words.")] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Texts as tokens, padded on the right to the longest. A batch is never wider than that."""
+
+    inputs: Mapping[str, Tensor]  # what the model takes, each (examples, tokens)
+    lengths: Tensor
+    labels: Tensor
+
+    def to(self, device: torch.device) -> Encoded:
+        return Encoded({key: value.to(device) for key, value in self.inputs.items()}, self.lengths, self.labels.to(device))
+
+    def batch(self, rows: Tensor, width: int) -> dict[str, Tensor]:
+        return {key: value[rows, :width] for key, value in self.inputs.items()} | {"labels": self.labels[rows]}
+
+
+class TextTask:
+    """See `Task`. Splits are train, test, validation (where some of it is held out) and the names of further test sets."""
+
+    def __init__(self, config: Config) -> None:
+        if config.dataset not in TEXT_SETS:
+            raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, TEXT_SETS)}")
+        pretrained.transformers()
+        self.config = config
+        self._encoded: dict[tuple[str, torch.device], Encoded] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TextTask, (self.config,)  # workers read data and checkpoint themselves
+
+    # -- the data -----------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def data(self) -> TextSet:
+        config = self.config
+        found = TEXT_SETS[config.dataset](config.data)
+        for test_set in config.test_sets:
+            check_split(test_set, found)
+        return found.holding_out(config.validation, config.validation_seed) if config.validation else found
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return pretrained.read_tokenizer(self.config.model)
+
+    @cached_property
+    def max_length(self) -> int:
+        limits = (self.config.max_length, pretrained.num_positions(self.model()), self.tokenizer.model_max_length)
+        return int(min(limit for limit in limits if limit is not None))
+
+    def encoded(self, split: str, device: torch.device) -> Encoded:
+        """The split on the device: tokenised once, brought there once."""
+        check_split(split, self.data)
+        key, here = (split, device), (split, torch.device("cpu"))
+        if here not in self._encoded:
+            self._encoded[here] = self._tokenised(self.data.split(split))
+        if key not in self._encoded:
+            self._encoded[key] = self._encoded[here].to(device)
+        return self._encoded[key]
+
+    def _tokenised(self, pairs: Pairs) -> Encoded:
+        with pretrained.quiet():
+            found = self.tokenizer(
+                list(pairs.first),
+                list(pairs.second),
+                truncation=True,
+                max_length=self.max_length,
+                padding="longest",
+                pad_to_multiple_of=MULTIPLE if self.max_length % MULTIPLE == 0 else None,
+                return_tensors="pt",
+            )
+        inputs = {key: found[key] for key in sorted(found) if key in self.tokenizer.model_input_names}
+        return Encoded(inputs, found["attention_mask"].sum(1), pairs.labels)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return self.data.split_names
+
+    @property
+    def num_classes(self) -> int:
+        return self.data.num_classes
+
+    @property
+    def train(self) -> Encoded:
+        return self.encoded("train", torch.device("cpu"))
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.data.splits["train"].labels)
+
+    @property
+    def batch_size(self) -> int:
+        return self.config.batch_size
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.num_examples // self.config.batch_size)
+
+    @property
+    def resident(self) -> bool:
+        """The tokens lie on the device; but batches of several widths need the host, which must know their shapes."""
+        return self.config.padding == "longest"
+
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
+        draw = noise.fold("epoch", epoch).generator()
+        if self.resident:
+            return Plan({"order": torch.randperm(self.num_examples, generator=draw).to(device)})
+        order, widths = epoch_order(self.train.lengths, self.config.batch_size, self.config.window, draw)
+        return Plan({"order": order.to(device), "width": widths})  # a shape is needed here, not on the device
+
+    def batch(self, plan: Plan, step: int) -> dict[str, Tensor]:
+        size = self.config.batch_size
+        rows = plan.tables["order"][step * size : (step + 1) * size]
+        width = self.max_length if self.resident else int(plan.tables["width"][step])
+        return self.encoded("train", rows.device).batch(rows, width)
+
+    # -- the model ----------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def model_config(self) -> Any:
+        return pretrained.read_config(self.config.model, self.num_classes)
+
+    def model(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            return self._construct()
+
+    def _construct(self) -> nn.Module:
+        return pretrained.new_classifier(self.model_config)
+
+    @cached_property
+    def encoder(self) -> dict[str, Tensor]:
+        with torch.random.fork_rng(devices=[]):  # what the checkpoint lacks is drawn, and not used
+            return pretrained.read_encoder(self.config.model, self.model_config)
+
+    def init(self, noise: Noise) -> State:
+        """The pretrained encoder under a classifier drawn from the noise."""
+        fresh = seeded_state(self._construct, noise)
+        return State({**fresh.parameters, **self.encoder}, fresh.buffers)
+
+    @cached_property
+    def prunable(self) -> Mapping[str, tuple[int, ...]]:
+        model = self.model()
+        encoder = pretrained.encoder_weights(model)
+
+        def spelt_out(selectors: tuple[str, ...]) -> list[str]:
+            return [each for selector in selectors for each in (encoder if selector == ENCODER else [selector])]
+
+        return prunable_weights(model, spelt_out(self.config.prunable), spelt_out(self.config.exclude))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tokens stand for data and tokenizer, weights for the checkpoint, wherever they were read."""
+        config = {key: value for key, value in msgspec.to_builtins(self.config).items() if key not in (*operational, "model")}
+        network = {key: value for key, value in self.model_config.to_dict().items() if key not in ABOUT_ITSELF}
+        splits = (*self.data.splits, *self.config.test_sets)
+        tokens = {split: self.encoded(split, torch.device("cpu")) for split in splits}
+        data = {split: digest({**found.inputs, "labels": found.labels}) for split, found in tokens.items()}
+        return key_of("text task", config=config, network=network, encoder=digest(self.encoder), data=data, widths=WIDTHS)
+
+    @cached_property
+    def macs(self) -> Mapping[str, int]:
+        """Of a training example of mean length, unpadded. The products of attention have no weights and are not counted."""
+        mean = max(round(float(self.train.lengths.double().mean())), 1)
+        longest = self.train.lengths.argmax().reshape(1)
+        return macs_per_weight(self.model(), lambda model: self.loss(model, self.train.batch(longest, mean)))
+
+    # -- the loss -----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def metric(self) -> str:
+        return self.data.metric
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return F.cross_entropy(logits_of(model, batch), batch["labels"])
+
+    def labels(self, batch: dict[str, Tensor]) -> Tensor:
+        return batch["labels"]
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
+        """Logits and labels in the order of the examples, on the CPU."""
+        model.eval()
+        found = self.encoded(split, device := next(model.parameters()).device)
+        order = found.lengths.sort(stable=True).indices
+        parts = order.split(EVALUATION_BATCH)
+        outputs = [logits_of(model, found.batch(part.to(device), int(width_of(found.lengths[part]).max()))) for part in parts]
+        return torch.cat(outputs).float().cpu()[order.argsort()], found.labels.cpu()
+
+    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
+        """Metrics on a split; those on the test set bring along those on `test_sets`, as mrpc-test.f1 and so on."""
+        logits, labels = self.predict(model, split)
+        metrics = classification_metrics(logits, labels)
+        if self.metric == "f1":
+            metrics["f1"] = f1(logits, labels)
+        if split == "test":
+            for further in self.config.test_sets:
+                metrics |= {f"{further}.{key}": value for key, value in self.evaluate(model, further).items()}
+        return metrics
+
+
+def logits_of(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    logits: Tensor = model(**{key: value for key, value in batch.items() if key != "labels"}).logits
+    return logits
+
+
+def build(config: Config) -> TextTask:
+    return TextTask(config)
