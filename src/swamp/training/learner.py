@@ -13,7 +13,7 @@ from swamp.core.job import Numerics, Optimizer
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.tasks.task import MODULE_KINDS, Batch, Task
-from swamp.training.step import Parts, channels_last, gradient, written_parts
+from swamp.training.step import Parts, channels_last, compiled_parts, gradient, written_parts
 from swamp.training.update import Rate, Update
 
 ROUNDED = tuple(kind for kinds in MODULE_KINDS.values() for kind in kinds)  # modules whose weights autocast rounds to bf16
@@ -44,7 +44,7 @@ class Learner:
         self.factors = {name: torch.ones_like(weights[name]) for name in task.prunable}
         self.update = Update(optimizer, list(weights))
         self.memory = self.update.memory(list(weights.values()))
-        self.parts = written_parts(task, self.update)
+        self.parts = compiled_parts(task, self.update) if numerics.compile is True else written_parts(task, self.update)
 
     @property
     def slots(self) -> dict[str, dict[str, Tensor]]:
