@@ -32,3 +32,14 @@ def test_the_number_of_workers_changes_nothing(quick: Make, tmp_path: Path) -> N
         config = quick(engine="processes", engines__processes__workers=workers, methods__swamp__particles=3, pruning__cycles=1)
         list(iterate(config, tmp_path / str(workers)))
     assert contents(tmp_path / "1") == contents(tmp_path / "3")
+
+
+@pytest.mark.slow
+def test_compiled_steps_agree_bit_for_bit_too(quick: Make, tmp_path: Path) -> None:
+    for name in ("sequential", "processes", "again"):
+        engine = "sequential" if name == "again" else name
+        list(iterate(quick(engine=engine, compile=True, device="cpu", pruning__cycles=1), tmp_path / name))
+    assert contents(tmp_path / "sequential") == contents(tmp_path / "processes") == contents(tmp_path / "again")
+    list(iterate(quick(device="cpu", pruning__cycles=1), tmp_path / "plain"))
+    objects = [{path.name for path in (tmp_path / name / "objects").iterdir()} for name in ("sequential", "plain")]
+    assert len(objects[0] & objects[1]) == 3  # the init and the mask that prunes nothing: no compiled result has a plain one's key

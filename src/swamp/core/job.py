@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
@@ -39,6 +39,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     precision: Literal["float32", "bf16"] = "float32"
     threads: int = 1
     deterministic: bool = False
+    compile: bool | UnsetType = UNSET  # unset where nothing is compiled, so that keys are what they were before this was a choice
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from swamp.core.state import State
 from swamp.tasks.task import Task
 from swamp.training.learner import Learner
 from swamp.training.numerics import applied
+from swamp.training.step import compiling
 from swamp.training.train import Checkpoint, Training
 
 
@@ -107,9 +109,15 @@ class Apprenticeship:
         return solution
 
 
+@contextmanager
+def _machine_for(job: Job) -> Iterator[None]:
+    with applied(job.numerics), compiling() if job.numerics.compile is True else nullcontext():
+        yield
+
+
 def train_job(workshop: Workshop, job: Job, report: Report, learner: Learner | None = None) -> Solution:
     """Train one job here and now, from its checkpoint if there is one, and shelve the result."""
-    with applied(job.numerics):
+    with _machine_for(job):
         work = Apprenticeship(workshop, job, learner)
         while not work.training.done:
             work.after_epoch(work.training.run_epoch(), report)
@@ -119,7 +127,7 @@ def train_job(workshop: Workshop, job: Job, report: Report, learner: Learner | N
 def time_step(workshop: Workshop, job: Job, learner: Learner | None = None, num_steps: int = 5) -> float:
     """The median of a few steps of the job here and now, which lead nowhere."""
     task = workshop.task
-    with applied(job.numerics):
+    with _machine_for(job):
         training = Training(task, job, workshop.shelf.load_state(job.start), workshop.device, learner)
         training.model.train()
         plan = training.plan(0)

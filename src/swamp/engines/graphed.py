@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from swamp.engines.particle import Particle
 from swamp.training.learner import Learner, beyond, fusable
 from swamp.training.numerics import applied
 from swamp.training.rules import behaviour
-from swamp.training.step import Parts, compiled_parts, written_parts
+from swamp.training.step import Parts, compiled_parts, compiling, written_parts
 from swamp.training.train import Training
 from swamp.training.update import Update
 
@@ -211,14 +210,11 @@ def _tuned(numerics: Numerics) -> Iterator[None]:
     """Let convolutions choose their algorithms by timing them, where equal bits are not asked for."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = not numerics.deterministic
-    with warnings.catch_warnings():
-        # the compiler advises on what is settled here (such as TF32), and imports deprecated parts of its own library
-        warnings.filterwarnings("ignore", module=r"torch\.")
-        try:
-            with torch._dynamo.config.patch(suppress_errors=True):  # code that it cannot take is run as it is written
-                yield
-        finally:
-            torch.backends.cudnn.benchmark = before
+    try:
+        with compiling(suppress_errors=True):  # code that it cannot take is run as it is written
+            yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 build = Graphed

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 import types
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -49,6 +51,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "auto"
     threads: Annotated[int, Meta(ge=1, description="CPU threads for each training; the last bits depend on it.")] = 1
     deterministic: Annotated[bool, Meta(description="Equal bits on one GPU model, at some speed; CPUs give them anyway.")] = False
+    compile: Annotated[
+        bool, Meta(description="On a CPU, compile the step: some minutes at first, then convolutions are faster; other last bits.")
+    ] = False
     keep: Annotated[Keep, Meta(description="Weights that stay on disk: of all particles, of the averages, or of the last row.")] = "all"
     checkpoint_seconds: Annotated[
         float, Meta(ge=0, description="A training saves its state at an epoch's end, when so many seconds have passed.")
@@ -82,7 +87,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def numerics(self) -> Numerics:
         assert self.precision != "auto"
-        return Numerics(precision=self.precision, threads=self.threads, deterministic=self.deterministic)
+        compile_ = True if self.compile else msgspec.UNSET
+        return Numerics(precision=self.precision, threads=self.threads, deterministic=self.deterministic, compile=compile_)
 
 
 @cache
@@ -170,6 +176,10 @@ def holding_out(config: Config) -> Table:
 def resolve(config: Config, frozen: Mapping[str, Any] | None = None) -> Config:
     """Replace every `auto` by what this machine means by it; precision stays as it was at the run's first start (`frozen`)."""
     device = resolve_device(config.device)
+    if config.compile and device.type != "cpu":
+        raise ValueError(f"compile = true is for trainings on a CPU, not on {device}; engine 'graphed' has a setting of its own")
+    if config.compile and not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++"))):
+        raise ValueError("compile = true needs a C++ compiler, and there is no g++ or clang++")
     precision = config.precision
     if precision == "auto":
         precision = frozen["precision"] if frozen else ("bf16" if device.type == "cuda" else "float32")

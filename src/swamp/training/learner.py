@@ -15,7 +15,7 @@ from swamp.core.rules import Rule
 from swamp.core.state import State
 from swamp.tasks.task import MODULE_KINDS, Batch, Task
 from swamp.training.rules import behaviour
-from swamp.training.step import Parts, channels_last, gradient, written_parts
+from swamp.training.step import Parts, channels_last, compiled_parts, gradient, written_parts
 from swamp.training.update import Rate, Update
 
 ROUNDED = tuple(kind for kinds in MODULE_KINDS.values() for kind in kinds)  # modules whose weights autocast rounds to bf16
@@ -58,7 +58,7 @@ class Learner:
         self.moved = {**weights, **self.own}  # by the optimizer
         self.update = Update(optimizer, list(self.moved))
         self.memory = self.update.memory(list(self.moved.values()))
-        self.parts = written_parts(task, self.update)
+        self.parts = compiled_parts(task, self.update) if numerics.compile is True else written_parts(task, self.update)
 
     @property
     def slots(self) -> dict[str, dict[str, Tensor]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -48,6 +50,17 @@ def compiled_parts(task: Task, update: Update, *, model: bool = True) -> Parts:
         move(weights, *others, torch.as_tensor(rate, dtype=torch.float32, device=weights[0].device), copies)
 
     return Parts(batch, loss if model else written.loss, compiled_update)
+
+
+@contextmanager
+def compiling(**options: Any) -> Iterator[None]:
+    """Where compiled parts are called."""
+    with warnings.catch_warnings():
+        # the compiler imports deprecated parts of its own library, and advises on what is settled here (such as TF32)
+        warnings.filterwarnings("ignore", module=r"torch\.")
+        # however much was compiled before, nothing is run as it is written instead: that would change the numbers
+        with torch._dynamo.config.patch(recompile_limit=2**16, accumulated_recompile_limit=2**16, **options):
+            yield
 
 
 def channels_last(batch: Batch) -> Batch:
