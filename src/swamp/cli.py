@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
+from swamp.commands.report import report
 from swamp.version import __version__
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ app = App(
     help="Find highly sparse neural networks.\n\n"
     "A run trains, averages, prunes and rewinds as a recipe says, and writes all it finds to a directory. Begin with: swamp run",
 )
+
+app.command(report)
 
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]
 

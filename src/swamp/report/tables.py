@@ -35,6 +35,7 @@ class Series:
     settings: dict[str, Any]  # what decided the numbers, but for the seed
     runs: list[list[Result]] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
+    directories: list[Path] = field(default_factory=list)
     label: str = ""
 
     @property
@@ -65,6 +66,7 @@ def read_series(directories: Iterable[Path]) -> list[Series]:
             raise ValueError(f"{directory}: seed {config.seed} of this configuration is given twice")
         series.runs.append(read_results(directory))
         series.seeds.append(config.seed)
+        series.directories.append(directory)
     for series in found:
         alike = [s for s in found if (s.recipe, s.method) == (series.recipe, series.method)]
         differing = sorted(key for key in {k for s in alike for k in s.settings} if len({str(s.settings.get(key)) for s in alike}) > 1)

@@ -1,0 +1,34 @@
+"""`swamp report`: a page to look at, from any number of runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def report(
+    *directories: Annotated[Path, Parameter(help="Run directories, or groups of them (DIR/seed-0, DIR/seed-1, …).")],
+    out: Path = Path("report.html"),
+) -> None:
+    """Make one page from any number of runs: curves, tables, costs, particles, training, layers, configurations, commands.
+
+    The page is a single file that opens from disk and loads nothing. Runs that are not finished are shown as far as they are; a run that
+    cannot be read is named, and the others are shown.
+
+    Parameters
+    ----------
+    out
+        The page.
+    """
+    from swamp.report.document import write_report
+
+    if not directories:
+        raise ValueError("report needs at least one run directory")
+    readings, damages = write_report(directories, out)
+    for damage in damages:
+        print(f"swamp: {damage.directory} is not shown: {damage.why}", file=sys.stderr)
+    unfinished = sum(not reading.finished for reading in readings)
+    print(f"report: {out} ({len(readings)} runs" + (f", {unfinished} of them not finished)" if unfinished else ")"))

@@ -1,0 +1,172 @@
+"""The numbers behind a report's charts, as plain data: what page.js draws.
+
+Errors are drawn, not accuracies: they begin at zero, and a difference of a tenth of a point can be seen.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from swamp.report.cells import cells, columns_of, common_column, metrics_of, more_is_better
+from swamp.report.figures import error_of
+from swamp.report.reading import Reading
+from swamp.report.tables import Series, format_of
+from swamp.runs.files import Damaged
+from swamp.runs.runner import Result
+from swamp.runs.store import Store
+
+FEW = 6  # series shown at first; the others are there to be switched on
+MAX_EPOCHS = 150_000  # of all training curves together; beyond, every second epoch is left out, or every third, …
+PREFERRED = ("swamp", "imp")  # shown at first in any case
+
+
+def chart_data(all_series: Sequence[Series], readings: Sequence[Reading]) -> dict[str, Any]:
+    metrics = metrics_of(all_series)
+    layers = {id(series): layer_names(series) for series in all_series}
+    first = shown_at_first(all_series)
+    return {
+        "metrics": {name: drawn(name) for name in metrics},
+        "series": [
+            {
+                "label": series.label,
+                "recipe": series.recipe,
+                "seeds": series.seeds,
+                "shown": index in first,
+                "layers": layers[id(series)],
+                "points": [point(rows, metrics, layers[id(series)]) for rows in rows_by_sparsity(series)],
+            }
+            for index, series in enumerate(all_series)
+        ],
+        **training_curves(all_series, readings),
+    }
+
+
+def drawn(metric: str) -> dict[str, Any]:
+    """How a metric is drawn: its label, and the digits of its numbers."""
+    form = format_of(metric)
+    if not more_is_better(metric):
+        return {"label": f"test {form.label}" if "." not in metric else form.label, "digits": form.digits}
+    place, _, kind = metric.rpartition(".")
+    what = "error" if kind == "accuracy" else "1 − F1"
+    return {"label": f"{place or 'test'} {what} %", "digits": form.digits}
+
+
+def value_drawn(metric: str, metrics: Mapping[str, float]) -> float:
+    form = format_of(metric)
+    if more_is_better(metric):
+        return significant(error_of(metric.rpartition(".")[2], {metric.rpartition(".")[2]: metrics[metric]}))
+    return significant(form.scale * metrics[metric])
+
+
+def significant(value: float, digits: int = 6) -> float:
+    """
+    >>> significant(0.123456789), significant(1234567.0)
+    (0.123457, 1234570.0)
+    """
+    return float(f"{value:.{digits}g}")
+
+
+def rows_by_sparsity(series: Series) -> Iterator[list[Result]]:
+    for column in columns_of([series]):
+        yield series.at(column.num_wanted)
+
+
+def point(rows: Sequence[Result], metrics: Iterable[str], layers: Sequence[str]) -> dict[str, Any]:
+    """A series at a sparsity: means over seeds, deviations, every seed's value and every particle's."""
+    measured = {}
+    for name in metrics:
+        having = [row for row in rows if name in row.metrics]
+        if not having:
+            continue
+        values = [value_drawn(name, row.metrics) for row in having]
+        measured[name] = {
+            "mean": significant(statistics.fmean(values)),
+            "std": significant(statistics.stdev(values)) if len(values) > 1 else None,
+            "values": values,
+            "members": [[value_drawn(name, member) for member in row.members if name in member] for row in having],
+        }
+    return {
+        "cycle": rows[0].cycle,
+        "sparsity": significant(100 * statistics.fmean(row.sparsity for row in rows), 8),
+        "cost": significant(statistics.fmean(row.cost for row in rows)),
+        "training": significant(statistics.fmean(row.training_macs for row in rows)),
+        "macs": significant(statistics.fmean(row.macs for row in rows)),
+        "metrics": measured,
+        "densities": [significant(100 * statistics.fmean(row.densities.get(name, 0.0) for row in rows), 4) for name in layers],
+    }
+
+
+def shown_at_first(all_series: Sequence[Series]) -> set[int]:
+    """Few enough lines to be told apart: SWAMP, IMP, and those that are best at the highest sparsity that most have."""
+    if len(all_series) <= FEW:
+        return set(range(len(all_series)))
+    chosen = [index for index, series in enumerate(all_series) if series.label in PREFERRED]
+    metric, columns = metrics_of(all_series)[0], columns_of(all_series)
+    table = cells(all_series, columns, metric)
+    at = common_column(table, len(columns))
+    means = {index: cell.mean for index, line in enumerate(table) if (cell := line[at])}
+    ranked = sorted(means, key=lambda index: means[index], reverse=more_is_better(metric))
+    return set([*chosen, *(index for index in ranked if index not in chosen)][:FEW])
+
+
+def layer_names(series: Series) -> list[str]:
+    """In the order of the network where its mask is there to say so; results.json is sorted by name."""
+    row, directory = next(((run[0], place) for run, place in zip(series.runs, series.directories, strict=True) if run), (None, None))
+    if row is None or directory is None:
+        return []
+    try:
+        mask = Store(directory).load_mask(row.mask)
+    except (Damaged, OSError):
+        mask = None
+    return [name for name in mask.layers if name in row.densities] if mask else sorted(row.densities)
+
+
+def training_curves(all_series: Sequence[Series], readings: Sequence[Reading]) -> dict[str, Any]:
+    """Loss and learning rate of each training, by epoch. Particles share their learning rates, which are stored once."""
+    places = {
+        directory: (index, seed) for index, s in enumerate(all_series) for directory, seed in zip(s.directories, s.seeds, strict=True)
+    }
+    runs = []
+    for reading in readings:
+        curves: dict[str, list[dict[str, Any]]] = {}
+        for record in reading.epochs():
+            curves.setdefault(record["training"], []).append(record)
+        if curves:
+            runs.append((*places[reading.directory], curves))
+    total = sum(len(records) for _, _, curves in runs for records in curves.values())
+    step = -(-total // MAX_EPOCHS) or 1
+    rates: dict[tuple[Any, ...], int] = {}
+    training = [
+        {
+            "series": series,
+            "seed": seed,
+            "curves": [
+                {
+                    "label": label,
+                    "stage": stage(label),
+                    "epochs": len(records),
+                    "loss": [number(record.get("loss")) for record in records[::step]],
+                    "rate": rates.setdefault(tuple(number(record.get("learning_rate")) for record in records[::step]), len(rates)),
+                }
+                for label, records in curves.items()
+            ],
+        }
+        for series, seed, curves in runs
+    ]
+    return {"training": training, "rates": [list(rate) for rate in rates], "epochStep": step}
+
+
+def number(value: Any) -> float | None:
+    return significant(float(value), 4) if isinstance(value, int | float) else None
+
+
+def stage(label: str) -> str:
+    """Trainings that differ in their particle alone are one stage.
+
+    >>> stage("cycle 3, particle 1"), stage("ticket")
+    ('cycle 3', 'ticket')
+    """
+    return re.sub(r", particle \d+$", "", label)

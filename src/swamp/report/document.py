@@ -1,0 +1,82 @@
+"""A report: one page that needs nothing but itself.
+
+Charts are drawn by page/page.js from data that stand in the page as JSON. A content security policy allows that one script and that one
+style sheet, by their hashes, and forbids everything else; so nothing that a run directory holds can run or load anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from swamp.report import sections
+from swamp.report.charts import chart_data
+from swamp.report.markup import Html, element, join, json_text
+from swamp.report.reading import Damage, Reading, read_runs
+from swamp.report.tables import read_series
+from swamp.runs.files import make_directory
+from swamp.version import __version__
+
+
+def write_report(directories: Sequence[Path], out: Path) -> tuple[list[Reading], list[Damage]]:
+    """Write the page, and say what was read and what could not be."""
+    if out.suffix not in (".html", ".htm"):
+        raise ValueError(f"a report's name ends in .html, not {out.name!r}")
+    if out.is_dir():
+        raise ValueError(f"--out {out} is a directory; a report is a file")
+    readings, damages = read_runs(directories)
+    text = page(readings, damages)
+    make_directory(out.resolve().parent)
+    out.write_text(text, encoding="utf-8")
+    return readings, damages
+
+
+def page(readings: Sequence[Reading], damages: Sequence[Damage]) -> str:
+    all_series = read_series([reading.directory for reading in readings])
+    data = chart_data(all_series, readings)
+    parts = [
+        sections.curves(all_series),
+        sections.results(all_series),
+        sections.cost(all_series),
+        sections.particles(all_series),
+        sections.training(data),
+        sections.layers(all_series),
+        sections.configuration(all_series),
+        sections.runs(all_series, readings),
+    ]
+    style, script = page_file("page.css"), page_file("page.js")
+    made = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+    recipes = ", ".join(sorted({series.recipe for series in all_series}))
+    return Template(page_file("page.html")).substitute(
+        policy=f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'",
+        version=__version__,
+        title=join(f"swamp report: {recipes}" if recipes else "swamp report"),
+        style=style,
+        header=sections.header(all_series, readings, made),
+        nav=navigation([part for part in parts if part]),
+        sections=join(sections.notices(readings, damages), *parts),
+        footer=join(f"Made by swamp {__version__} from the run directories named above, and from nothing else."),
+        data=json_text(data),
+        script=script,
+    )
+
+
+def page_file(name: str) -> str:
+    return (resources.files("swamp.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def digest(text: str) -> str:
+    """As a content security policy names a script or a style sheet."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def navigation(parts: Sequence[Html]) -> Html:
+    found = [re.match(r'<section id="([\w-]+)" aria-label="([^"]+)"', part) for part in parts]
+    links = [element("li", element("a", Html(match[2]), href=f"#{match[1]}")) for match in found if match]
+    return element("nav", element("ul", *links, class_="wrap"), aria_label="Sections")

@@ -1,0 +1,106 @@
+"""What a report reads of run directories. One that cannot be read is named with the reason, and the others are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from swamp.runs import files
+from swamp.runs.config import Config
+from swamp.runs.runner import Result, read_config, read_results
+from swamp.runs.store import Store, runs_in
+
+CHECKED = ("results.json", "metrics.jsonl")  # of a finished run: what numbers are taken from
+
+
+class Damage(NamedTuple):
+    """A run that is not shown, and why."""
+
+    directory: Path
+    why: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A run, as far as it got."""
+
+    directory: Path
+    config: Config
+    header: dict[str, Any]
+    results: list[Result]
+    finished: bool
+    warnings: tuple[str, ...] = ()
+
+    def missing_cycles(self) -> list[int]:
+        """The cycles that an unfinished run will still report, as far as its rows tell: a method that begins dense goes through all
+        cycles, one that does not goes through the targets."""
+        seen = {row.cycle for row in self.results}
+        if self.finished or not seen:
+            return []
+        pruning = self.config.pruning
+        return sorted(set(range(pruning.cycles + 1) if 0 in seen else pruning.target_cycles) - seen)
+
+    def epochs(self) -> Iterator[dict[str, Any]]:
+        """metrics.jsonl: a record an epoch of each training, in order. Lines that cannot be read are passed over."""
+        return _lines(self.directory / "metrics.jsonl", {"training": str, "epoch": int})
+
+    def seconds(self) -> float | None:
+        """How long the run took, all starts together; None where nothing says so."""
+        found = [
+            line["seconds"] for line in _lines(self.directory / "timing.jsonl", {"what": str, "seconds": (int, float)}) if _is_row(line)
+        ]
+        return sum(found) if found else None
+
+
+def _is_row(line: dict[str, Any]) -> bool:
+    return str(line["what"]).startswith("row ")
+
+
+def _lines(path: Path, needed: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    try:
+        texts = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    for text in texts:
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in needed.items()):
+            yield record
+
+
+def read_runs(directories: Iterable[Path]) -> tuple[list[Reading], list[Damage]]:
+    """The runs that directories stand for, each once; and those that cannot be read."""
+    readings: list[Reading] = []
+    damages: list[Damage] = []
+    seen: set[Path] = set()
+    for path in (path for directory in directories for path in runs_in(directory)):
+        if path.resolve() in seen:
+            continue
+        seen.add(path.resolve())
+        try:
+            readings.append(_read(path))
+        except OSError as error:
+            damages.append(Damage(path, files.explain_os_error(error)))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            damages.append(Damage(path, str(error) if isinstance(error, ValueError) else f"run.json is not that of a run ({error!r})"))
+    return readings, damages
+
+
+def _read(path: Path) -> Reading:
+    store = Store(path)
+    finished = store.finished()
+    results = read_results(path)
+    warnings = []
+    if finished:
+        listed = files.decode_json(path / "manifest.json")
+        warnings = [f"{name} changed since the run was finished" for name in CHECKED if not _is(path / name, listed.get(name))]
+    return Reading(path, read_config(path), store.header() or {}, results, finished, tuple(warnings))
+
+
+def _is(path: Path, checksum: str | None) -> bool:
+    return path.exists() and files.sha256(path) == checksum
