@@ -70,7 +70,8 @@ def cells(all_series: Sequence[Series], columns: Sequence[Column], metric: str) 
         means = [round(line[index].mean, form.digits) for line in table if line[index] and not line[index].other_sparsity]  # type: ignore[union-attr]
         if len(means) < 2:
             continue
-        places = sorted(set(means), reverse=more_is_better(metric))[:2]
+        # of two, the other is no distinction
+        places = sorted(set(means), reverse=more_is_better(metric))[: 2 if len(means) > 2 else 1]
         for line in table:
             cell = line[index]
             if cell and not cell.other_sparsity and round(cell.mean, form.digits) in places:
@@ -79,5 +80,6 @@ def cells(all_series: Sequence[Series], columns: Sequence[Column], metric: str) 
 
 
 def common_column(table: Sequence[Sequence[Cell | None]], num_columns: int) -> int:
-    """The highest sparsity among those that most series have."""
-    return max(range(num_columns), key=lambda column: (sum(line[column] is not None for line in table), column))
+    """The highest sparsity that at least half as many series have as any sparsity."""
+    counts = [sum(line[column] is not None for line in table) for column in range(num_columns)]
+    return max(column for column, number in enumerate(counts) if 2 * number >= max(counts))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from importlib import resources
@@ -16,9 +15,11 @@ from pathlib import Path
 from string import Template
 
 from swamp.report import sections
+from swamp.report.analyses import Analyses
 from swamp.report.charts import chart_data
 from swamp.report.markup import Html, element, join, json_text
 from swamp.report.reading import Damage, Reading, read_runs
+from swamp.report.sections import Section
 from swamp.report.tables import read_series
 from swamp.runs.files import make_directory
 from swamp.version import __version__
@@ -31,36 +32,43 @@ def write_report(directories: Sequence[Path], out: Path) -> tuple[list[Reading],
     if out.is_dir():
         raise ValueError(f"--out {out} is a directory; a report is a file")
     readings, damages = read_runs(directories)
-    text = page(readings, damages)
+    text = page(readings, damages, directories)
     make_directory(out.resolve().parent)
     out.write_text(text, encoding="utf-8")
     return readings, damages
 
 
-def page(readings: Sequence[Reading], damages: Sequence[Damage]) -> str:
+def page(readings: Sequence[Reading], damages: Sequence[Damage], directories: Sequence[Path]) -> str:
+    """`directories`: what was asked for, which may hold analyses that are of several runs."""
     all_series = read_series([reading.directory for reading in readings])
-    data = chart_data(all_series, readings)
-    parts = [
+    analyses = Analyses(all_series, directories)
+    data = {**chart_data(all_series, readings), **analyses.data()}
+    made = [
         sections.curves(all_series),
         sections.results(all_series),
         sections.cost(all_series),
         sections.particles(all_series),
         sections.training(data),
         sections.layers(all_series),
+        sections.overlap(analyses),
+        sections.connectivity(analyses),
+        sections.surfaces(analyses),
+        sections.curvature(analyses),
         sections.configuration(all_series),
         sections.runs(all_series, readings),
     ]
+    parts = [part for part in made if part]
     style, script = page_file("page.css"), page_file("page.js")
-    made = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+    now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     recipes = ", ".join(sorted({series.recipe for series in all_series}))
     return Template(page_file("page.html")).substitute(
         policy=f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'",
         version=__version__,
         title=join(f"swamp report: {recipes}" if recipes else "swamp report"),
         style=style,
-        header=sections.header(all_series, readings, made),
-        nav=navigation([part for part in parts if part]),
-        sections=join(sections.notices(readings, damages), *parts),
+        header=sections.header(all_series, readings, now),
+        nav=navigation(parts),
+        sections=join(sections.notices(readings, damages, analyses.warnings), *(part.html for part in parts)),
         footer=join(f"Made by swamp {__version__} from the run directories named above, and from nothing else."),
         data=json_text(data),
         script=script,
@@ -76,7 +84,6 @@ def digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def navigation(parts: Sequence[Html]) -> Html:
-    found = [re.match(r'<section id="([\w-]+)" aria-label="([^"]+)"', part) for part in parts]
-    links = [element("li", element("a", Html(match[2]), href=f"#{match[1]}")) for match in found if match]
+def navigation(parts: Sequence[Section]) -> Html:
+    links = [element("li", element("a", part.name, href=f"#{part.id}")) for part in parts]
     return element("nav", element("ul", *links, class_="wrap"), aria_label="Sections")

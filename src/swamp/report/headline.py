@@ -13,7 +13,7 @@ MOST = 4
 
 
 def headline(all_series: Sequence[Series]) -> Html | None:
-    """Of one recipe: the best at the highest sparsity that most methods have, beside SWAMP, IMP and dense."""
+    """Of one recipe: the best at the highest sparsity that most methods reach, beside SWAMP, IMP and dense."""
     metrics = metrics_of(all_series)
     if not metrics:
         return None
@@ -25,11 +25,17 @@ def headline(all_series: Sequence[Series]) -> Html | None:
         return None
     ranked = sorted(found, key=lambda label: found[label].mean, reverse=more_is_better(metric))
     named = [ranked[0], *(label for label in ranked[1:] if label in NAMED), *(label for label in ranked[1:] if label not in NAMED)][:MOST]
-    shown = [join(element("b", label), " ", element("span", found[label].text, class_="number")) for label in named]
+    form = format_of(metric)
+    unit, what = (" %", form.label.removesuffix(" %")) if form.label.endswith(" %") else ("", form.label)
+    first, *others = [join(element("b", label), " ", number(found[label].text + unit * (not index))) for index, label in enumerate(named)]
     if dense := dense_cell(all_series, table) if columns[at].sparsity else None:
-        shown.append(join(f"{dense[0]} ", element("span", dense[1].text, class_="number")))
-    what = format_of(metric).label
-    return join(f"At {columns[at].label} % sparsity, {what}: ", Html(", ".join(shown)), ".")
+        others.append(join(f"{dense[0]} ", number(dense[1].text)))
+    rest = join("; ", Html(", ".join(others))) if others else ""
+    return join(f"{what[:1].upper()}{what[1:]} at {columns[at].label} % sparsity: ", first, rest, ".")
+
+
+def number(text: str) -> Html:
+    return element("span", text, class_="number")
 
 
 def dense_cell(all_series: Sequence[Series], table: Sequence[Sequence[Cell | None]]) -> tuple[str, Cell] | None:

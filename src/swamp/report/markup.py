@@ -12,7 +12,7 @@ class Html(str):
     """Text that is HTML already."""
 
 
-VOID = {"input", "meta", "br"}
+VOID = {"wbr"}
 
 
 def element(name: str, *children: Any, **attributes: Any) -> Html:

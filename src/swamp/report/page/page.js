@@ -62,14 +62,16 @@ function slider(label, items, index, show, onchange) {
 const fixed = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 const compact = (value) => (value === 0 ? "0" : Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(1) : String(+value.toPrecision(3)));
 
-function niceTicks(low, high, count) {
-  const rough = (high - low) / Math.max(count, 1);
+function niceTicks(low, high, count, least = 0) {
+  const rough = Math.max((high - low) / Math.max(count, 1), least);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
   const ticks = [];
   for (let index = Math.ceil(low / step - 1e-9); index * step <= high + step * 1e-9; index++) ticks.push(+(index * step).toPrecision(12));
   return ticks;
 }
+
+const wholeTicks = (low, high, count) => niceTicks(low, high, count, 1).filter(Number.isInteger);
 
 function logTicks(low, high, count) {
   for (const digits of [[1], [1, 3], [1, 2, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9]]) {
@@ -169,7 +171,7 @@ class Chart {
     this.place.replaceChildren();
     this.place.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
     this.place.setAttribute("height", height);
-    this.place.setAttribute("aria-label", `${this.name}. ${model.marks.length} ${model.marks.length === 1 ? "series" : "series"}; arrow keys read the values.`);
+    this.place.setAttribute("aria-label", `${this.name}. ${model.marks.length} series; arrow keys read the values.`);
     this.hideTip();
     if (!points.length) {
       this.place.append(svg("text", { x: this.width / 2, y: height / 2, "text-anchor": "middle", class: "empty" }, "Nothing is switched on here."));
@@ -201,10 +203,10 @@ class Chart {
     const rows = Math.max(3, Math.floor(height / 62));
     const yTicks = y.ticks ? y.ticks(yLow, yHigh, rows) : (y.log ? logTicks : niceTicks)(yLow, yHigh, rows);
     const yTexts = yTicks.map((tick) => (y.format || compact)(tick));
-    const named = this.labels && this.width > 560 && model.marks.length <= 8;
+    const named = this.labels && this.width > 460 && model.marks.length <= 8 ? this.labels : null;
     const longest = named ? Math.max(...model.marks.map((mark) => mark.label.length)) : 0;
     const left = 14 + Math.max(...yTexts.map((text) => text.length), 2) * 7;
-    const right = named ? Math.min(18 + longest * 7, 150) : 16;
+    const right = named ? Math.min(20 + longest * 7.6, 150) : 16;
     const bottom = x.tilt ? 104 : 46;
     this.box = { left, right: this.width - right, top: 28, bottom: height - bottom, named };
     const { box } = this;
@@ -256,11 +258,11 @@ class Chart {
         if (banded.length > 1) {
           const floor = (value) => this.y(model.y.log ? Math.max(value, this.domain.y[0] / 10) : value);
           const path = [...banded.map((p) => `${p.px} ${floor(p.high)}`), ...banded.reverse().map((p) => `${p.px} ${floor(p.low)}`)];
-          bands.append(svg("path", { class: `band ${mark.look.colour}`, d: `M${path.join("L")}Z` }));
+          bands.append(svg("path", { class: `band ${mark.look.colour}${model.marks.length > 3 ? " many" : ""}`, d: `M${path.join("L")}Z` }));
         }
         const line = svg("path", { class: `line ${mark.look.colour}${mark.faint ? " faint" : ""}`, d: `M${pixels.map((p) => `${p.px.toFixed(1)} ${p.py.toFixed(1)}`).join("L")}`, "stroke-dasharray": mark.look.dash });
         if (mark.share !== undefined) line.style.setProperty("--share", mark.share);
-        if (pixels.length > 1) lines.append(line);
+        if (pixels.length > 1) lines.append((mark.node = line));
         if (mark.dots || pixels.length === 1)
           for (const p of pixels) lines.append(svg("path", { class: `marker ${mark.look.colour}`, d: mark.look.marker, transform: `translate(${p.px.toFixed(1)} ${p.py.toFixed(1)})` }));
         const inside = pixels.filter((p) => this.inside(p)).sort((a, b) => a.px - b.px);
@@ -279,15 +281,25 @@ class Chart {
     return p.px >= this.box.left - 4 && p.px <= this.box.right + 4 && p.py >= this.box.top - 4 && p.py <= this.box.bottom + 4;
   }
 
-  // Names at the lines' ends, moved apart where they would cover each other.
+  // Names at the lines' ends, moved apart where they would cover each other: all at the right, or each near its line.
   nameEnds(ends) {
+    const shortened = (label) => (label.length > 18 ? `${label.slice(0, 17)}…` : label);
+    if (this.box.named === "near") {
+      const taken = [];
+      for (const { at, mark } of ends.sort((a, b) => a.at.py - b.at.py)) {
+        let y = at.py;
+        while (taken.some((other) => Math.abs(other.y - y) < 14 && Math.abs(other.x - at.px) < 80)) y += 7;
+        taken.push({ x: at.px, y });
+        this.place.append(svg("text", { class: `end ${mark.look.colour}`, x: at.px + 10, y: y + 4 }, shortened(mark.label)));
+      }
+      return;
+    }
     ends.sort((a, b) => a.at.py - b.at.py);
     ends.forEach((end, index) => (end.y = Math.max(end.at.py, index ? ends[index - 1].y + 15 : this.box.top)));
     let limit = this.box.bottom;
     for (const end of [...ends].reverse()) limit = (end.y = Math.min(end.y, limit)) - 15;
     for (const { at, mark, y } of ends) {
-      const text = mark.label.length > 18 ? `${mark.label.slice(0, 17)}…` : mark.label;
-      this.place.append(svg("text", { class: `end ${mark.look.colour}`, x: this.box.right + 10, y: y + 4 }, text));
+      this.place.append(svg("text", { class: `end ${mark.look.colour}`, x: this.box.right + 10, y: y + 4 }, shortened(mark.label)));
       if (at.px < this.box.right - 12 || Math.abs(at.py - y) > 6) this.place.append(svg("path", { class: `lead ${mark.look.colour}`, d: `M${at.px + 7} ${at.py}L${this.box.right + 6} ${y}` }));
     }
   }
@@ -401,6 +413,7 @@ class Chart {
     this.tip.replaceChildren(html("div", { class: "at" }, heading), ...rows);
     if (together.length > 14) this.tip.append(html("div", {}, `and ${together.length - 14} more`));
     this.tip.hidden = false;
+    this.light(nearest.mark);
     this.cursor.setAttribute("d", this.model.columns ? `M${nearest.px} ${this.box.top}V${this.box.bottom}` : "");
     this.ring.setAttribute("visibility", this.model.columns ? "hidden" : "visible");
     this.ring.setAttribute("cx", nearest.px);
@@ -411,8 +424,15 @@ class Chart {
     this.tip.style.top = `${Math.max(0, Math.min(nearest.py - 20, this.box.bottom - this.tip.offsetHeight))}px`;
   }
 
+  light(mark) {
+    if (this.lit && this.lit.node) this.lit.node.classList.remove("lit");
+    if (mark && mark.node) mark.node.classList.add("lit");
+    this.lit = mark;
+  }
+
   hideTip() {
     this.current = null;
+    this.light(null);
     this.tip.hidden = true;
     if (this.cursor) this.cursor.setAttribute("d", "");
     if (this.ring) this.ring.setAttribute("visibility", "hidden");
@@ -429,6 +449,103 @@ class Chart {
   }
 }
 
+// -- a table of colours -------------------------------------------------------------------------------------------------------------
+//
+// `build()` gives {values: rows from the bottom up, x, y: {label, ticks: [[index, text]]}, format, log, marks(place) -> elements, name(row, column)}
+
+class HeatMap {
+  constructor(host, { name, build, controls }) {
+    Object.assign(this, { host, name, build });
+    this.place = svg("svg", { tabindex: 0, role: "application", "aria-roledescription": "heat map" });
+    this.tip = html("div", { class: "tip", role: "status", hidden: true });
+    this.ends = [html("span", {}), html("span", {})];
+    const key = html("div", { class: "rampkey heat" }, this.ends[0], html("i", {}), this.ends[1]);
+    host.append(html("div", { class: "controls" }, ...controls), html("div", { class: "plot" }, this.place, this.tip), key);
+    const cellAt = (event) => event.target.dataset && event.target.dataset.cell;
+    this.place.addEventListener("pointermove", (event) => (cellAt(event) ? this.read(...cellAt(event).split(",").map(Number)) : this.hide()));
+    this.place.addEventListener("pointerleave", () => this.hide());
+    this.place.addEventListener("blur", () => this.hide());
+    this.place.addEventListener("keydown", (event) => this.key(event));
+    redraws.add(() => this.draw());
+    new ResizeObserver(() => this.host.clientWidth !== this.width && this.draw()).observe(host);
+  }
+
+  draw() {
+    this.width = this.host.clientWidth;
+    if (!this.width) return;
+    const model = (this.model = this.build());
+    this.at = null;
+    this.tip.hidden = true;
+    const [rows, columns] = [model.values.length, model.values[0].length];
+    const [left, top, bottom] = [64, 12, 46];
+    const size = Math.min((Math.min(this.width, 620) - left - 8) / columns, 480 / rows);
+    const height = top + rows * size + bottom;
+    const right = left + columns * size;
+    this.place.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
+    this.place.setAttribute("height", height);
+    this.place.setAttribute("aria-label", `${this.name}, ${rows} by ${columns}; arrow keys read the values.`);
+    const usable = model.values.flat().filter((value) => value !== null && (!model.log || value > 0));
+    const t = model.log ? Math.log : (value) => value;
+    const [low, high] = model.domain || [Math.min(...usable), Math.max(...usable)];
+    this.ends.forEach((end, index) => (end.textContent = model.format([low, high][index])));
+    this.cells = model.values.map((line, row) => line.map((value, column) => {
+      const known = value !== null && (!model.log || value > 0);
+      const cell = svg("rect", { class: known ? "cell" : "cell none", "data-cell": `${row},${column}`, x: left + column * size, y: top + (rows - 1 - row) * size, width: size + 0.3, height: size + 0.3 });
+      if (known) cell.style.setProperty("--share", (t(value) - t(low)) / (t(high) - t(low) || 1));
+      return cell;
+    }));
+    const grid = svg("g", { class: "grid", "aria-hidden": "true" });
+    let last = -Infinity;
+    for (const [index, text] of model.x.ticks) {
+      const at = left + (index + 0.5) * size;
+      if (at - last < text.length * 7 + 8) continue;
+      last = at;
+      grid.append(svg("text", { x: at, y: top + rows * size + 17, "text-anchor": "middle" }, text));
+    }
+    last = Infinity;
+    for (const [index, text] of model.y.ticks) {
+      const at = top + (rows - 1 - index + 0.5) * size;
+      if (last - at < 14) continue;
+      last = at;
+      grid.append(svg("text", { x: left - 8, y: at + 4, "text-anchor": "end" }, text));
+    }
+    grid.append(svg("text", { class: "name", x: (left + right) / 2, y: height - 8, "text-anchor": "middle" }, model.x.label));
+    const place = ([column, row]) => [left + (column + 0.5) * size, top + (rows - 1 - row + 0.5) * size];
+    const still = svg("g", { "pointer-events": "none" }, ...(model.marks ? model.marks(place) : []));
+    this.place.replaceChildren(...this.cells.flat(), grid, still);
+  }
+
+  key(event) {
+    const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowUp: [1, 0], ArrowDown: [-1, 0] };
+    if (event.key === "Escape") this.hide();
+    else if (event.key in moves) {
+      const [down, across] = moves[event.key];
+      const [row, column] = this.at ? [this.at[0] + down, this.at[1] + across] : [0, 0];
+      if (this.cells[row] && this.cells[row][column]) this.read(row, column);
+    } else return;
+    event.preventDefault();
+  }
+
+  read(row, column) {
+    this.hide();
+    this.at = [row, column];
+    const cell = this.cells[row][column];
+    cell.classList.add("at");
+    const value = this.model.values[row][column];
+    this.tip.replaceChildren(html("div", { class: "at" }, this.model.name(row, column)), html("b", {}, value === null ? "not finite" : this.model.format(value)));
+    this.tip.hidden = false;
+    const beside = +cell.getAttribute("x") + +cell.getAttribute("width") + 10;
+    this.tip.style.left = `${Math.max(0, Math.min(beside, this.width - this.tip.offsetWidth))}px`;
+    this.tip.style.top = `${Math.max(0, +cell.getAttribute("y") - 20)}px`;
+  }
+
+  hide() {
+    if (this.at) this.cells[this.at[0]][this.at[1]].classList.remove("at");
+    this.at = null;
+    this.tip.hidden = true;
+  }
+}
+
 // -- the sections -------------------------------------------------------------------------------------------------------------------
 
 const hosts = (name) => [...document.querySelectorAll(`[data-chart="${name}"]`)];
@@ -442,69 +559,90 @@ function spreadText(metric, { mean, std }) {
   return std === null ? fixed(mean, digits) : `${fixed(mean, digits)} ± ${fixed(std, digits)}`;
 }
 
+// The axes of all curves against sparsity.
+const axes = { logX: true, logY: false, particles: false, charts: [] };
+
+function axesControls(host) {
+  const set = (name, on) => (value) => {
+    axes[name] = value === on;
+    axes.charts.forEach((chart) => chart.draw());
+  };
+  const some = data.series.some((series) => series.points.some((point) => Object.values(point.metrics).some(({ members }) => members.flat().length)));
+  host.append(
+    choice("Sparsity axis", [["log", "log in what remains"], ["linear", "linear"]], "log", set("logX", "log")),
+    choice("Value axis", [["linear", "linear"], ["log", "log"]], "linear", set("logY", "log")),
+    ...(some ? [choice("Particles", [["off", "hide"], ["on", "show"]], "off", set("particles", "on"))] : []),
+  );
+}
+
 function curves(host) {
   let metric = host.dataset.metric;
-  let [logX, logY, particles] = [true, false, false];
   const build = () => {
     const marks = [];
     for (const index of visible(everyone)) {
       const having = data.series[index].points.filter((point) => point.metrics[metric]);
       const points = having.map((point) => {
         const { mean, std } = point.metrics[metric];
-        return { x: 100 - point.sparsity, y: mean, low: std === null ? null : mean - std, high: std === null ? null : mean + std, text: spreadText(metric, point.metrics[metric]) };
+        const [low, high] = std === null ? [null, null] : [mean - std, mean + std];
+        return { x: 100 - point.sparsity, y: mean, low, high, text: spreadText(metric, point.metrics[metric]) };
       });
-      if (particles) {
-        const dots = having.flatMap((point) => point.metrics[metric].members.flat().map((value) => ({ x: 100 - point.sparsity, y: value, text: fixed(value, data.metrics[metric].digits) })));
+      if (axes.particles) {
+        const dot = (point) => (value) => ({ x: 100 - point.sparsity, y: value, text: fixed(value, data.metrics[metric].digits) });
+        const dots = having.flatMap((point) => point.metrics[metric].members.flat().map(dot(point)));
         marks.push({ kind: "dots", label: `${data.series[index].label}: a particle`, look: look(index), points: dots });
       }
       marks.push({ kind: "line", label: data.series[index].label, look: look(index), points, dots: true });
     }
-    const sparsity = (remaining) => String(+(100 - remaining).toFixed(3));
+    const ticks = (low, high, count) => sparsityTicks(low, high, axes.logX, count);
+    const format = (remaining) => String(+(100 - remaining).toFixed(3));
+    const exact = (remaining) => (100 - remaining).toFixed(2);
     return {
       columns: true,
-      heading: (p) => `${(100 - p.x).toFixed(2)} % sparse`,
-      x: { label: "sparsity of the prunable weights, %", log: logX, flip: true, ticks: (low, high, count) => sparsityTicks(low, high, logX, count), format: sparsity, exact: (v) => (100 - v).toFixed(2) },
-      y: { label: data.metrics[metric].label, log: logY },
+      heading: (p) => `${exact(p.x)} % sparse`,
+      x: { label: "sparsity of the prunable weights, %", log: axes.logX, flip: true, ticks, format, exact },
+      y: { label: data.metrics[metric].label, log: axes.logY },
       marks,
     };
   };
-  const redraw = () => chart.draw();
-  const some = data.series.some((series) => series.points.some((point) => Object.values(point.metrics).some(({ members }) => members.flat().length)));
-  const controls = [
-    menu("Metric", metricOptions, metric, (value) => { metric = value; chart.view = null; redraw(); }),
-    choice("Sparsity axis", [["log", "log"], ["linear", "linear"]], "log", (value) => { logX = value === "log"; redraw(); }),
-    choice("Value axis", [["linear", "linear"], ["log", "log"]], "linear", (value) => { logY = value === "log"; redraw(); }),
-    some ? choice("Particles", [["off", "hide"], ["on", "show"]], "off", (value) => { particles = value === "on"; redraw(); }) : null,
-  ];
-  const chart = new Chart(host, { name: "Error against sparsity", build, controls, labels: true });
-  redraw();
+  const change = (value) => {
+    metric = value;
+    chart.whole();
+  };
+  const chart = new Chart(host, { name: "Error against sparsity", build, controls: [menu("Metric", metricOptions, metric, change)], labels: "right" });
+  axes.charts.push(chart);
+  chart.draw();
 }
 
 function cost(host) {
   let [metric, kind] = [metricNames[0], "cost"];
   const kinds = {
-    cost: ["paper’s cost", "forward multiply-adds of one example, summed over all trainings, G", 1e9],
-    training: ["all training", "multiply-adds of all training so far, T", 1e12],
-    macs: ["the network", "forward multiply-adds of the sparse network, M", 1e6],
+    cost: ["the paper’s", "the paper’s cost so far"],
+    training: ["all training", "all training so far"],
+    macs: ["the network’s", "one example, forward"],
   };
-  const build = () => ({
-    columns: false,
-    heading: (p) => p.note,
-    x: { label: kinds[kind][1], log: true },
-    y: { label: data.metrics[metric].label },
-    marks: visible(everyone).map((index) => ({
-      kind: "line", label: data.series[index].label, look: look(index), dots: true,
-      points: data.series[index].points.filter((point) => point.metrics[metric]).map((point) => ({
-        x: point[kind] / kinds[kind][2], y: point.metrics[metric].mean, text: spreadText(metric, point.metrics[metric]),
-        note: `${point.sparsity.toFixed(2)} % sparse, ${compact(point[kind] / kinds[kind][2])} ${kinds[kind][1].slice(-1)}MACs`,
-      })),
-    })),
-  });
+  const build = () => {
+    const indices = visible(everyone);
+    const most = Math.max(...indices.flatMap((index) => data.series[index].points.map((point) => point[kind])), 1);
+    const [unit, size] = [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6], ["", 1]].find(([, factor]) => most >= factor);
+    const points = (index) => data.series[index].points.filter((point) => point.metrics[metric]).map((point) => ({
+      x: point[kind] / size,
+      y: point.metrics[metric].mean,
+      text: spreadText(metric, point.metrics[metric]),
+      note: `${point.sparsity.toFixed(2)} % sparse, ${compact(point[kind] / size)} ${unit}MACs`,
+    }));
+    return {
+      columns: false,
+      heading: (p) => p.note,
+      x: { label: `${kinds[kind][1]}, ${unit}MACs`, log: true },
+      y: { label: data.metrics[metric].label },
+      marks: indices.map((index) => ({ kind: "line", label: data.series[index].label, look: look(index), dots: true, points: points(index) })),
+    };
+  };
   const controls = [
     menu("Metric", metricOptions, metric, (value) => { metric = value; chart.whole(); }),
     choice("Cost", Object.entries(kinds).map(([key, [label]]) => [key, label]), kind, (value) => { kind = value; chart.whole(); }),
   ];
-  const chart = new Chart(host, { name: "Error against cost", build, controls, labels: true });
+  const chart = new Chart(host, { name: "Error against cost", build, controls, labels: "near" });
   chart.draw();
 }
 
@@ -567,12 +705,12 @@ function training(host) {
   };
   const build = () => ({
     columns: false, heading: (p) => `epoch ${p.x}`,
-    x: { label: "epoch" }, y: { label: "training loss", log },
+    x: { label: "epoch", ticks: wholeTicks }, y: { label: "training loss", log },
     marks: marks((curve) => curve.loss),
   });
   const buildRate = () => ({
     columns: false, heading: (p) => `epoch ${p.x}`,
-    x: { label: "epoch" }, y: { label: "learning rate", zero: true },
+    x: { label: "epoch", ticks: wholeTicks }, y: { label: "learning rate", zero: true },
     marks: marks((curve) => data.rates[curve.rate]),
   });
   const slot = html("div", { class: "slot" });
@@ -632,6 +770,102 @@ function layers(host) {
   chart.draw();
 }
 
+const runName = ({ series, seed }) => `${data.series[series].label}, seed ${seed}`;
+const runMenu = (items, set) => (items.length > 1 ? menu("Run", items.map((item, index) => [index, runName(item)]), 0, (value) => set(items[value])) : html("div", {}, runName(items[0])));
+
+function connectivity(host) {
+  let run = data.connectivity[0];
+  const kinds = () => [...new Set(run.paths.map((path) => path.kind))];
+  let kind = kinds()[0];
+  const measures = [...new Set(data.connectivity.flatMap(({ paths }) => paths.flatMap(({ values }) => Object.keys(values))))];
+  let measure = measures[0];
+  const build = () => {
+    const paths = run.paths.filter((path) => path.kind === kind && path.values[measure]);
+    const points = (path) => path.lambdas.map((x, index) => ({ x, y: path.values[measure][index], text: path.values[measure][index] === null ? "–" : compact(path.values[measure][index]) }));
+    const mark = (path, index) => ({ kind: "line", label: path.label, share: paths.length > 1 ? index / (paths.length - 1) : 0.6, look: { colour: "ramp" }, points: points(path) });
+    return { columns: false, heading: (p) => `λ = ${compact(p.x)}`, x: { label: "λ, from one solution to the other" }, y: { label: measure, zero: true }, marks: paths.map(mark) };
+  };
+  const slot = html("div", { class: "slot" });
+  const refresh = () => {
+    if (!kinds().includes(kind)) kind = kinds()[0];
+    slot.replaceChildren(choice("Between", kinds().map((name) => [name, name]), kind, (value) => { kind = value; chart.whole(); }));
+  };
+  const controls = [
+    runMenu(data.connectivity, (item) => { run = item; refresh(); chart.whole(); }),
+    slot,
+    choice("Measure", measures.map((name) => [name, name]), measure, (value) => { measure = value; chart.whole(); }),
+  ];
+  const chart = new Chart(host, { name: "Loss between solutions", build, controls });
+  refresh();
+  chart.draw();
+}
+
+function surface(host) {
+  let plane = data.surfaces[0];
+  const measures = Object.keys(plane.values);
+  let [measure, log] = [measures[0], true];
+  const build = () => {
+    const at = (axis, value) => ((value - axis[0]) / (axis[axis.length - 1] - axis[0])) * (axis.length - 1);
+    const ticks = (axis) => [0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * (axis.length - 1))).map((index) => [index, axis[index].toFixed(1)]);
+    const spot = ([x, y]) => [at(plane.x, x), at(plane.y, y)];
+    return {
+      values: plane.values[measure],
+      log,
+      x: { label: `distance in weight space; colour: ${measure}`, ticks: ticks(plane.x) },
+      y: { ticks: ticks(plane.y) },
+      format: compact,
+      name: (row, column) => `${measure} at ${plane.x[column].toFixed(2)}, ${plane.y[row].toFixed(2)}`,
+      marks: (place) => {
+        const circle = (where, attributes, title) => { const [cx, cy] = place(spot(where)); return svg("circle", { cx, cy, ...attributes }, svg("title", {}, title)); };
+        const [mx, my] = place(spot(plane.mean));
+        return [
+          ...plane.particles.map((where, index) => circle(where, { r: 6, class: "dot" }, `particle ${index}`)),
+          svg("path", { class: "mark", d: `M${mx - 7} ${my}h14M${mx} ${my - 7}v14` }, svg("title", {}, "mean of the three")),
+          ...(plane.average ? [circle(plane.average, { r: 9, class: "mark" }, "the average")] : []),
+        ];
+      },
+    };
+  };
+  const options = data.surfaces.map((item, index) => [index, `${runName(item)}, ${(100 * item.sparsity).toFixed(2)} % sparse`]);
+  const controls = [
+    menu("Plane", options, 0, (value) => { plane = data.surfaces[value]; map.draw(); }),
+    choice("Measure", measures.map((name) => [name, name]), measure, (value) => { measure = value; map.draw(); }),
+    choice("Colours", [["log", "log"], ["linear", "linear"]], "log", (value) => { log = value === "log"; map.draw(); }),
+  ];
+  const map = new HeatMap(host, { name: "Plane through three particles", build, controls });
+  map.draw();
+}
+
+const LIKENESS = [["iou", "intersection over union"], ["beyond", "beyond chance"]];
+
+function masks(host) {
+  let [run, kind] = [data.masks[0], "iou"];
+  const build = () => {
+    const ticks = run.rows.map((row, index) => [index, (100 * row.sparsity).toFixed(1)]);
+    return {
+      values: run[kind], domain: [0, 1], format: (value) => value.toFixed(3),
+      x: { label: "sparsity of one mask and of the other, %", ticks }, y: { ticks },
+      name: (row, column) => `cycles ${run.rows[row].cycle} and ${run.rows[column].cycle}`,
+    };
+  };
+  const controls = [runMenu(data.masks, (item) => { run = item; map.draw(); }), choice("Likeness", LIKENESS, kind, (value) => { kind = value; map.draw(); })];
+  const map = new HeatMap(host, { name: "Masks of a run’s cycles", build, controls });
+  map.draw();
+}
+
+function pairs(host) {
+  let kind = "iou";
+  const names = [...new Set(data.pairs.map(({ runs }) => runs.join(" and ")))];
+  const build = () => ({
+    columns: false, heading: (p) => `${(100 - p.x).toFixed(2)} % sparse`,
+    x: { label: "sparsity, %", log: true, flip: true, ticks: (low, high, count) => sparsityTicks(low, high, true, count), format: (v) => String(+(100 - v).toFixed(3)) },
+    y: { label: LIKENESS.find(([key]) => key === kind)[1], zero: true },
+    marks: names.map((name, index) => ({ kind: "line", label: name, dots: true, look: look(index), points: data.pairs.filter(({ runs }) => runs.join(" and ") === name).map((pair) => ({ x: 100 - 100 * pair.sparsity, y: pair[kind], text: pair[kind].toFixed(3) })) })),
+  });
+  const chart = new Chart(host, { name: "Masks of different runs", build, controls: [choice("Between runs", LIKENESS, kind, (value) => { kind = value; chart.whole(); })] });
+  chart.draw();
+}
+
 // One table a metric: a choice of which is seen.
 function tables(host) {
   const panels = [...host.querySelectorAll("[data-metric]")];
@@ -654,7 +888,7 @@ function theme(host) {
   host.append(choice("Theme", [["auto", "auto"], ["light", "light"], ["dark", "dark"]], begin, (value) => { set(value); remember(value); }));
 }
 
-const SECTIONS = { theme, curves, cost, particles, training, layers, tables };
+const SECTIONS = { theme, axes: axesControls, curves, cost, particles, training, layers, masks, pairs, connectivity, surface, tables };
 for (const [name, mount] of Object.entries(SECTIONS)) for (const host of hosts(name)) mount(host);
 for (const host of hosts("legend")) host.append(legend(everyone));
 addEventListener("beforeprint", () => redraws.forEach((draw) => draw()));
