@@ -13,7 +13,7 @@ from typing import Any
 from swamp.report.cells import cells, columns_of, common_column, metrics_of, more_is_better
 from swamp.report.figures import error_of
 from swamp.report.reading import Reading
-from swamp.report.tables import Series, format_of
+from swamp.report.tables import Series, format_of, spread
 from swamp.runs.files import Damaged
 from swamp.runs.runner import Result
 from swamp.runs.store import Store
@@ -57,8 +57,9 @@ def drawn(metric: str) -> dict[str, Any]:
 def value_drawn(metric: str, metrics: Mapping[str, float]) -> float:
     form = format_of(metric)
     if more_is_better(metric):
-        return significant(error_of(metric.rpartition(".")[2], {metric.rpartition(".")[2]: metrics[metric]}))
-    return significant(form.scale * metrics[metric])
+        kind = metric.rpartition(".")[2]
+        return error_of(kind, {kind: metrics[metric]})
+    return form.scale * metrics[metric]
 
 
 def significant(value: float, digits: int = 6) -> float:
@@ -85,6 +86,7 @@ def point(rows: Sequence[Result], metrics: Iterable[str], layers: Sequence[str])
         measured[name] = {
             "mean": significant(statistics.fmean(values)),
             "std": significant(statistics.stdev(values)) if len(values) > 1 else None,
+            "text": spread(values, format_of(name).digits),  # rounded here, as in every table
             "values": values,
             "members": [[value_drawn(name, member) for member in row.members if name in member] for row in having],
         }

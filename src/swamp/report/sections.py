@@ -234,7 +234,7 @@ def particles(all_series: Sequence[Series]) -> Section | None:
 def training(curves: Mapping[str, Any]) -> Section | None:
     if not curves["training"]:
         return None
-    thinned = f" Every {curves['epochStep']}th epoch is drawn, so that the page stays small." if curves["epochStep"] > 1 else ""
+    thinned = f" One epoch in {curves['epochStep']} is drawn, so that the page stays small." if curves["epochStep"] > 1 else ""
     return section("Training", "Training curves", f"Training loss and learning rate of each training of a run.{thinned}", chart("training"))
 
 

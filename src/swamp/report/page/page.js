@@ -58,7 +58,6 @@ function slider(label, items, index, show, onchange) {
 
 // -- numbers ----------------------------------------------------------------------------------------------------------------------
 
-// Like Python's rounding of what is shown: the page's tables come from there.
 const fixed = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 const compact = (value) => (value === 0 ? "0" : Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(1) : String(+value.toPrecision(3)));
 
@@ -554,11 +553,6 @@ const metricOptions = metricNames.map((name) => [name, data.metrics[name].label]
 const everyone = data.series.map((_, index) => index).filter((index) => data.series[index].points.length);
 const visible = (indices) => indices.filter((index) => shown[index]);
 
-function spreadText(metric, { mean, std }) {
-  const { digits } = data.metrics[metric];
-  return std === null ? fixed(mean, digits) : `${fixed(mean, digits)} ± ${fixed(std, digits)}`;
-}
-
 // The axes of all curves against sparsity.
 const axes = { logX: true, logY: false, particles: false, charts: [] };
 
@@ -584,7 +578,7 @@ function curves(host) {
       const points = having.map((point) => {
         const { mean, std } = point.metrics[metric];
         const [low, high] = std === null ? [null, null] : [mean - std, mean + std];
-        return { x: 100 - point.sparsity, y: mean, low, high, text: spreadText(metric, point.metrics[metric]) };
+        return { x: 100 - point.sparsity, y: mean, low, high, text: point.metrics[metric].text };
       });
       if (axes.particles) {
         const dot = (point) => (value) => ({ x: 100 - point.sparsity, y: value, text: fixed(value, data.metrics[metric].digits) });
@@ -627,7 +621,7 @@ function cost(host) {
     const points = (index) => data.series[index].points.filter((point) => point.metrics[metric]).map((point) => ({
       x: point[kind] / size,
       y: point.metrics[metric].mean,
-      text: spreadText(metric, point.metrics[metric]),
+      text: point.metrics[metric].text,
       note: `${point.sparsity.toFixed(2)} % sparse, ${compact(point[kind] / size)} ${unit}MACs`,
     }));
     return {

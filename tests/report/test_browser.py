@@ -1,0 +1,376 @@
+"""The page in a real browser: Debian's Chromium, by playwright."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from swamp.report.document import write_report
+from tests.report.synthetic import add_analyses, add_overlap, make_run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+if CHROMIUM is None:
+    pytest.skip("there is no Chromium here", allow_module_level=True)
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+NOTE = "</script><img src=x onerror=alert(1)><script>alert(2)</script> a note"
+WIDTHS = (390, 820, 1440)
+Open = Callable[..., "Page"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as started:
+        # tests may be run by root in a container, where Chromium's own sandbox does not start
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    for method in ("imp", "swamp"):
+        for seed in (0, 1):
+            make_run(root / method / f"seed-{seed}", method, seed, epochs=6)
+    make_run(root / "snip", "snip", 0, reach=1.02)
+    make_run(root / "rigl", "rigl", 0, rows=2, finished=False, notes=NOTE)
+    add_analyses(root / "swamp" / "seed-0")
+    add_analyses(root / "imp" / "seed-1")
+    add_overlap(root / "swamp", root / "swamp" / "seed-0", root / "swamp" / "seed-1")
+    write_report([root / name for name in ("imp", "swamp", "snip", "rigl")], root / "report.html")
+    return root
+
+
+@pytest.fixture
+def open_page(browser: Browser, runs: Path) -> Iterator[Open]:
+    """Open the page. In the end nothing may have been complained of, asked for, or popped up."""
+    wrong: list[str] = []
+    contexts = []
+
+    def open_(width: int = 1440, theme: str = "light", file: Path | None = None) -> Page:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+        contexts.append(context)
+        page = context.new_page()
+        address = (file or runs / "report.html").as_uri()
+        page.on("console", lambda message: wrong.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: (wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: wrong.append(request.url) if request.url.split("#")[0] != address else None)
+        page.goto(address)
+        page.wait_for_selector("html[data-ready=yes]")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert not wrong
+
+
+def rows_of(runs: Path, name: str) -> list[list[dict[str, Any]]]:
+    """results.json of each seed."""
+    return [json.loads(path.read_text()) for path in sorted((runs / name).rglob("results.json"))]
+
+
+def spread(values: list[float], digits: int) -> str:
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_fits_every_screen_in_both_themes(open_page: Open, width: int, theme: str) -> None:
+    page = open_page(width, theme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    light, dark = ("rgb(252, 251, 248)", "rgb(21, 24, 27)")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (light if theme == "light" else dark)
+    charts = page.locator(".plot > svg")
+    assert charts.count() == 11
+    for chart in charts.all():
+        box = chart.bounding_box()
+        assert box
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert box["height"] > 150
+    # the y axis' labels are not cut off
+    assert page.evaluate("Math.min(...[...document.querySelectorAll('.plot text')].map((t) => t.getBoundingClientRect().left))") >= 0
+
+
+def test_the_tables_say_what_results_json_says(open_page: Open, runs: Path) -> None:
+    page = open_page()
+    for metric, scale, digits in (("accuracy", 100, 2), ("nll", 1, 4), ("calibrated_nll", 1, 4), ("ece", 100, 2)):
+        lines = page.locator(f".scroll[data-metric={metric}] tbody tr").all()
+        assert len(lines) == 4
+        for line, name in zip(lines, ("imp", "swamp", "snip", "rigl"), strict=True):
+            cells = [
+                cell.split("\n")[0] for cell in line.locator("td").evaluate_all("(cells) => cells.map((c) => c.firstChild.textContent)")
+            ]
+            seeds = rows_of(runs, name)
+            expected = [spread([scale * run[cycle]["metrics"][metric] for run in seeds], digits) for cycle in range(len(seeds[0]))]
+            assert cells == expected + ["–"] * (6 - len(expected))
+    shown = page.locator("[data-chart=tables] .scroll:visible")
+    assert [panel.get_attribute("data-metric") for panel in shown.all()] == ["accuracy"]
+    page.get_by_role("radio", name="calib. NLL").check(force=True)
+    assert [panel.get_attribute("data-metric") for panel in shown.all()] == ["calibrated_nll"]
+
+
+def curve(page: Page, index: int = 0) -> Any:
+    return page.locator("#curves figure .chart").nth(index)
+
+
+def test_the_keyboard_reads_the_curves(open_page: Open, runs: Path) -> None:
+    page = open_page()
+    chart = curve(page)
+    chart.locator("svg[tabindex]").focus()
+    tip = chart.get_by_role("status")
+    assert tip.is_hidden()
+    read = {}
+    for _ in range(11):
+        page.keyboard.press("ArrowRight")
+        text = tip.inner_text()
+        read[text.partition("\n")[0]] = text
+    for cycle, row in enumerate(rows_of(runs, "imp")[0]):
+        for name in ("imp", "swamp"):
+            errors = [100 * (1 - run[cycle]["metrics"]["accuracy"]) for run in rows_of(runs, name)]
+            assert f"{name}\n{spread(errors, 2)}" in read[f"{100 * row['sparsity']:.2f} % sparse"]
+    page.keyboard.press("Escape")
+    assert tip.is_hidden()
+
+
+def test_pointing_reads_what_is_nearest(open_page: Open, runs: Path) -> None:
+    page = open_page()
+    chart = curve(page, 1)
+    marker = chart.locator("svg path.marker.s1").last  # swamp is the second series
+    box = marker.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    values = [run[5]["metrics"]["nll"] for run in rows_of(runs, "swamp")]
+    assert f"swamp\n{spread(values, 4)}" in chart.get_by_role("status").inner_text()
+
+
+def lines(page: Page, colour: int) -> int:
+    return page.locator(f".plot path.line.s{colour}:not([data-chart=pairs] *)").count()
+
+
+def test_methods_are_switched_in_all_charts_at_once(open_page: Open) -> None:
+    page = open_page()
+    before = lines(page, 0)
+    assert before == 4  # error, NLL, cost, layers
+    keys = page.get_by_role("button", name="imp", exact=True)
+    keys.nth(1).click()
+    assert lines(page, 0) == 0
+    assert [key.get_attribute("aria-pressed") for key in keys.all()] == ["false"] * 3
+    keys.nth(0).click()
+    assert lines(page, 0) == before
+    page.get_by_role("button", name="none").first.click()
+    assert page.get_by_text("Nothing is switched on here.").count() == 4
+    page.get_by_role("button", name="all", exact=True).last.click()
+    assert (lines(page, 0), lines(page, 1)) == (before, before)
+
+
+def ticks(chart: Any) -> list[str]:
+    return chart.locator(".grid text").all_text_contents()
+
+
+def test_axes_particles_and_metrics(open_page: Open, runs: Path) -> None:
+    page = open_page()
+    chart = curve(page)
+    logarithmic = ticks(chart)
+    assert {"0", "50", "80", "90", "95"} <= set(logarithmic)
+    page.get_by_role("radio", name="linear", exact=True).first.check(force=True)
+    assert {"0", "20", "40", "60", "80"} <= set(ticks(chart))
+    page.get_by_role("radio", name="log in what remains").check(force=True)
+    assert ticks(chart) == logarithmic
+    page.locator("fieldset", has_text="Value axis").get_by_label("log", exact=True).check(force=True)
+    assert ticks(chart) != logarithmic
+    assert chart.locator("circle.faint-dot").count() == 0
+    page.get_by_role("radio", name="show").check(force=True)
+    assert chart.locator("circle.faint-dot").count() == 6 * 2 * 4  # cycles, seeds, particles
+    chart.get_by_label("Metric").select_option("ece")
+    assert "test ECE %" in ticks(chart)
+    chart.locator("summary").click()
+    numbers = [row.inner_text().split("\t") for row in chart.locator("tbody tr").all()]
+    found = {(name, sparsity): value for name, sparsity, value in numbers}
+    for cycle, row in enumerate(rows_of(runs, "imp")[0]):
+        values = [100 * run[cycle]["metrics"]["ece"] for run in rows_of(runs, "imp")]
+        assert found["imp", f"{100 * row['sparsity']:.2f}"] == spread(values, 2)
+
+
+def test_zoom_by_mouse_buttons_and_keys(open_page: Open) -> None:
+    page = open_page()
+    chart = curve(page)
+    whole = ticks(chart)
+    reset = chart.get_by_role("button", name="Whole chart")
+    assert reset.is_disabled()
+    box = chart.locator(".plot > svg").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.3 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.6 * box["height"], steps=4)
+    page.mouse.up()
+    near = ticks(chart)
+    assert near != whole
+    reset.click()
+    assert ticks(chart) == whole
+    chart.get_by_role("button", name="Zoom in").click()
+    assert ticks(chart) != whole
+    chart.get_by_role("button", name="Zoom out").click()
+    assert ticks(chart) == whole
+    chart.locator("svg[tabindex]").focus()
+    page.keyboard.press("+")
+    assert ticks(chart) != whole
+    page.keyboard.press("0")
+    assert ticks(chart) == whole
+
+
+def test_particles_by_cycle(open_page: Open, runs: Path) -> None:
+    page = open_page()
+    host = page.locator("#particles")
+    slider = host.get_by_role("slider")
+    assert slider.get_attribute("aria-valuetext") == "5: 96.87 % sparse"
+    host.locator("summary").click()
+    for cycle in (5, 2):
+        slider.fill(str(cycle))
+        numbers = [row.inner_text().split("\t") for row in host.locator("tbody tr").all()]
+        found = {where: value for _, where, value in numbers}
+        for seed, run in enumerate(rows_of(runs, "swamp")):
+            assert found[f"average, seed {seed}"] == f"{100 * (1 - run[cycle]['metrics']['accuracy']):.2f}"
+            for index, member in enumerate(run[cycle]["members"]):
+                assert found[f"particle {index}, seed {seed}"] == f"{100 * (1 - member['accuracy']):.2f}"
+    heights = host.locator("rect.bar").evaluate_all("(bars) => bars.map((bar) => +bar.getAttribute('height'))")
+    members = [100 * (1 - m["accuracy"]) for run in rows_of(runs, "swamp") for m in run[2]["members"]]
+    assert heights[1] / heights[0] == pytest.approx(members[1] / members[0], rel=1e-3)  # bars begin at zero
+
+
+def test_training_and_layers(open_page: Open, runs: Path) -> None:
+    page = open_page()
+    host = page.locator("#training")
+    chart = host.locator(".chart").first
+    assert chart.locator("path.line").count() == 6 * 4
+    host.get_by_role("slider").fill("2")
+    assert chart.locator("path.line").count() == 4
+    host.get_by_label("Run").select_option("0")  # imp
+    assert chart.locator("path.line").count() == 6
+    host.get_by_role("radio", name="linear").check(force=True)
+    chart.locator("summary").click()
+    first = json.loads((runs / "imp" / "seed-0" / "metrics.jsonl").read_text().splitlines()[1])
+    assert chart.locator("tbody tr").nth(1).inner_text().split("\t") == ["cycle 0, particle 0", "2", f"{first['loss']:.3g}"]
+    host = page.locator("#layers")
+    host.locator("summary").click()
+    host.get_by_role("slider").fill("3")
+    numbers = [row.inner_text().split("\t") for row in host.locator("tbody tr").all()]
+    density = rows_of(runs, "imp")[0][3]["densities"]["stem.weight"]
+    assert ["imp", "stem.weight", f"{100 * density:.4g} %"] in numbers
+
+
+def test_analyses(open_page: Open) -> None:
+    page = open_page()
+    host = page.locator("#connectivity")
+    assert host.locator("path.line").count() == 3
+    host.get_by_role("radio", name="particles").check(force=True)
+    assert host.locator("path.line").count() == 1
+    host.get_by_label("Run").select_option("1")
+    surface = page.locator("#surface")
+    assert surface.locator("rect.cell").count() == 21 * 21
+    assert surface.locator("circle.dot").count() == 3
+    surface.locator("svg[tabindex]").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowUp")
+    assert "test loss at -4.00, -3.10\n0.379" in surface.get_by_role("status").inner_text()
+    shades = "(cells) => cells.map((cell) => cell.style.getPropertyValue('--share'))"
+    before = surface.locator("rect.cell").evaluate_all(shades)
+    surface.get_by_role("radio", name="linear").check(force=True)
+    assert surface.locator("rect.cell").evaluate_all(shades) != before
+    masks = page.locator("#masks")
+    assert masks.locator("rect.cell").count() == 16
+    masks.locator("rect.cell").nth(1).hover()
+    assert masks.get_by_role("status").first.inner_text() == "cycles 0 and 1\n0.500"
+    masks.get_by_role("radio", name="beyond chance").first.check(force=True)
+    masks.locator("rect.cell").nth(1).hover()
+    assert masks.get_by_role("status").first.inner_text() == "cycles 0 and 1\n0.400"
+    assert "464 ± 7.5" in page.locator("#curvature").inner_text()
+
+
+def test_the_theme_switch_wins_and_is_remembered(open_page: Open) -> None:
+    page = open_page(theme="light")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_role("radio", name="dark").check(force=True)
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.reload()
+    page.wait_for_selector("html[data-ready=yes]")
+    assert page.evaluate(ground) == dark
+    page.get_by_role("radio", name="auto").check(force=True)
+    assert page.evaluate(ground) == light
+
+
+def test_hostile_text_is_only_text(open_page: Open) -> None:
+    page = open_page()
+    assert NOTE in page.locator("#runs").inner_text()
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 2
+
+
+def test_every_control_can_be_used_and_has_a_name(open_page: Open) -> None:
+    page = open_page(390)
+    used = 0
+    for select in page.locator("select").all():
+        for option in select.locator("option").all():
+            select.select_option(option.get_attribute("value"))
+            used += 1
+    for radio in page.get_by_role("radio").all():
+        radio.check(force=True)
+        used += 1
+    for slider in page.get_by_role("slider").all():
+        for value in range(int(slider.get_attribute("max") or 0) + 1):
+            slider.fill(str(value))
+            used += 1
+    for button in page.get_by_role("button").all():
+        if button.is_enabled():
+            button.click()
+            used += 1
+    for summary in page.locator("summary").all():
+        summary.click()
+        used += 1
+    assert used > 100
+    names = """() => [...document.querySelectorAll("input, select, button, svg[tabindex], [role=region]")].filter((node) =>
+      !(node.getAttribute("aria-label") || node.textContent.trim() || [...(node.labels || [])].some((l) => l.textContent.trim()))).length"""
+    assert page.evaluate(names) == 0
+    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => +h.tagName[1])")
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_it_prints(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(theme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("nav").is_hidden()
+    assert page.locator(".controls:visible").count() == 0
+    assert page.locator("[data-chart=tables] .scroll:visible").count() == 4  # all metrics
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+    assert page.pdf().startswith(b"%PDF")
+
+
+def test_thirty_runs_open(open_page: Open, tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / f"{index}-{seed}", name, seed, cycles=13, epochs=60, cycle__epochs=10 + index)
+        for index, name in enumerate(["swamp"] * 5 + ["imp"] * 10)
+        for seed in (0, 1)
+    ]
+    write_report(runs, tmp_path / "report.html")
+    page = open_page(file=tmp_path / "report.html")
+    assert page.locator("[data-chart=tables] .scroll:visible tbody tr").count() == 15
+    page.get_by_role("button", name="all", exact=True).first.click()
+    assert curve(page).locator("path.line").count() == 15
+    page.locator("#training").get_by_label("Run").select_option("29")

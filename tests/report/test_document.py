@@ -1,0 +1,165 @@
+"""The page as text; tests/report/test_browser.py looks at it in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from swamp.core.mask import Mask
+from swamp.report import charts
+from swamp.report.document import digest, page_file, write_report
+from swamp.runs.runner import Result
+from swamp.runs.store import Store
+from tests.report.synthetic import LAYERS, add_analyses, make_run
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> --><!-- ' \" ]]> \u2028 &lt;b&gt;"
+
+
+class Outline(HTMLParser):
+    """Every element with its attributes, and what stands in scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.inside = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+        self.inside = tag == "script"
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.scripts.append(data)
+            self.inside = False
+
+
+def made(directories: list[Path], out: Path) -> str:
+    write_report(directories, out)
+    return out.read_text()
+
+
+def data_of(page: str) -> dict[str, list[dict[str, object]]]:
+    return json.loads(Outline(page).scripts[0])
+
+
+def test_nothing_hostile_gets_out_of_its_place(tmp_path: Path) -> None:
+    plain = made([make_run(tmp_path / "plain", recipe="digits")], tmp_path / "plain.html")
+    (tmp_path / "mine.toml").write_text('base = "digits"')
+    run = make_run(tmp_path / "a'<b>", notes=HOSTILE, recipe=str(tmp_path / "mine.toml"))
+    header = json.loads((run / "run.json").read_text())["value"]
+    header["config"]["recipe"] = HOSTILE  # no recipe of that name can be run, but a directory may say so
+    Store(run).write_header(header)
+    annex = run / "analysis"
+    annex.mkdir()
+    (annex / "masks.json").write_text(HOSTILE)
+    (run / "page.js").write_text("alert(1)")
+    page = made([run], tmp_path / "report.html")
+    outline, usual = Outline(page), Outline(plain)
+    assert [tag for tag, _ in outline.elements].count("script") == [tag for tag, _ in usual.elements].count("script") == 2
+    assert not [tag for tag, _ in outline.elements if tag in ("img", "link", "iframe", "object", "base", "form")]
+    names = {name for _, attributes in outline.elements for name in attributes}
+    assert not [name for name in names if name.startswith("on") or name in ("style", "src")]
+    assert data_of(page)["series"][0]["recipe"] == HOSTILE
+    assert outline.scripts[1] == usual.scripts[1] == page_file("page.js")
+    assert "&lt;/script&gt;&lt;script&gt;alert(1)" in page
+
+
+def test_the_policy_allows_the_pages_own_script_and_style_and_nothing_else(tmp_path: Path) -> None:
+    page = made([make_run(tmp_path / "run")], tmp_path / "report.html")
+    policies = [a["content"] for tag, a in Outline(page).elements if a.get("http-equiv") == "Content-Security-Policy"]
+    script, style = digest(page_file("page.js")), digest(page_file("page.css"))
+    assert policies == [f"default-src 'none'; script-src '{script}'; style-src '{style}'; base-uri 'none'; form-action 'none'"]
+    assert not re.search(r"""(?:src|href)=["'](?!#)""", page.replace(page_file("page.js"), ""))
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
+def test_sections_are_there_when_there_is_something_to_show(tmp_path: Path) -> None:
+    def sections(*runs: Path) -> list[str | None]:
+        page = made(list(runs), tmp_path / "report.html")
+        assert re.findall(r'<a href="#([\w-]+)">', page) == [a["id"] for tag, a in Outline(page).elements if tag == "section"]
+        return [a["id"] for tag, a in Outline(page).elements if tag == "section"]
+
+    imp, swamp = make_run(tmp_path / "imp", "imp"), make_run(tmp_path / "swamp")
+    empty = make_run(tmp_path / "empty", "imp", 1, rows=0, finished=False)
+    usual = ["curves", "table", "cost", "training", "layers", "configuration", "runs"]
+    assert sections(imp) == usual
+    assert sections(empty) == ["configuration", "runs"]
+    assert sections(swamp) == [*usual[:3], "particles", *usual[3:]]
+    add_analyses(swamp)
+    assert sections(swamp) == [*usual[:3], "particles", *usual[3:5], "masks", "connectivity", "surface", "curvature", *usual[5:]]
+
+
+def test_unfinished_and_damaged_runs_are_said(tmp_path: Path) -> None:
+    whole = make_run(tmp_path / "whole", "imp")
+    half = make_run(tmp_path / "half", rows=2, finished=False)
+    bad = make_run(tmp_path / "bad", seed=1)
+    (bad / "manifest.json").write_text("")
+    page = made([whole, half, bad], tmp_path / "report.html")
+    assert "Damaged, and not shown: 1 run" in page
+    assert "manifest.json is damaged" in page
+    assert f"2 rows so far; missing: cycles 2, 3, 4, 5. Go on with: swamp resume {half}" in page
+    assert "2 runs of 2 configurations, 1 finished" in page
+    assert [series["label"] for series in data_of(page)["series"]] == ["imp", "swamp"]
+    only = made([bad], tmp_path / "only.html")
+    assert "No run could be read" in only
+    assert "Damaged, and not shown: 1 run" in only
+
+
+def test_the_headline_says_who_is_best_beside_imp_and_dense(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / name, name) for name in ("imp", "swamp", "snip", "rigl", "grasp", "gradual")]
+    page = made(runs, tmp_path / "report.html")
+    (line,) = re.findall(r'<p class="headline">(.*?)</p>', page)
+    text = re.sub(r"<.*?>", "", line)
+    best = {run.name: json.loads((run / "results.json").read_text())[-1]["metrics"]["accuracy"] for run in runs}
+    first = max(best, key=lambda name: best[name])
+    assert text.startswith(f"Accuracy at 96.87 % sparsity: {first} {100 * best[first]:.2f} %; ")
+    assert f"imp {100 * best['imp']:.2f}" in text
+    assert f"swamp {100 * best['swamp']:.2f}" in text
+    assert re.search(r"dense \(imp\) [\d.]+\.$", text)
+
+
+def test_thirty_runs_of_the_papers_length_make_a_small_page(tmp_path: Path) -> None:
+    """Fifteen configurations, two seeds; 14 cycles, 150 epochs: SWAMP's four particles give 8,400 epochs a run."""
+    names = ["swamp"] * 5 + ["imp"] * 10
+    runs = [
+        make_run(tmp_path / f"{index}-{seed}", name, seed, cycles=13, epochs=150, cycle__epochs=10 + index)
+        for index, name in enumerate(names)
+        for seed in (0, 1)
+    ]
+    page = made(runs, tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 6e6 / 2
+    data = data_of(page)
+    assert len(data["series"]) == 15
+    assert len(data["training"]) == 30
+    assert sum(bool(series["shown"]) for series in data["series"]) == charts.FEW
+    assert sum(len(curve["loss"]) for run in data["training"] for curve in run["curves"]) == 10 * 14 * 4 * 150 + 20 * 14 * 150  # type: ignore[union-attr,attr-defined]
+    assert len(data["rates"]) == 1  # shared by all
+
+
+def test_longer_curves_are_thinned_and_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts, "MAX_EPOCHS", 100)
+    page = made([make_run(tmp_path / "run", "imp", epochs=50)], tmp_path / "report.html")
+    curves = data_of(page)["training"][0]["curves"]
+    assert {len(curve["loss"]) for curve in curves} == {17}  # type: ignore[attr-defined]
+    assert "One epoch in 3 is drawn" in page
+
+
+def test_layers_stand_in_the_order_of_the_network_where_a_mask_says_it(tmp_path: Path) -> None:
+
+    run = make_run(tmp_path / "run", "imp", finished=False)
+    assert data_of(made([run], tmp_path / "a.html"))["series"][0]["layers"] == sorted(LAYERS)
+    mask = Mask({name: torch.ones(2, 2, dtype=torch.bool) for name in LAYERS})
+    Store(run).save_mask(mask)
+    rows = json.loads((run / "results.json").read_text())
+    rows[0]["mask"] = mask.digest
+    rows[0]["checksum"] = msgspec.convert(rows[0], Result).checked()
+    (run / "results.json").write_text(json.dumps(rows))
+    assert data_of(made([run], tmp_path / "b.html"))["series"][0]["layers"] == LAYERS

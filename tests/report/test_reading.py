@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from swamp.report.reading import read_runs
+from tests.report.synthetic import make_run
+
+
+def test_a_damaged_run_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    make_run(tmp_path / "group" / "seed-0", "imp", 0)
+    broken = make_run(tmp_path / "group" / "seed-1", "imp", 1)
+    header = make_run(tmp_path / "header", "imp", 2) / "run.json"
+    altered = make_run(tmp_path / "altered", "imp", 3) / "results.json"
+    strange = make_run(tmp_path / "strange", "imp", 4)
+    (broken / "results.json").write_text("[{")
+    header.write_text(header.read_text().replace("0.1", "0.2"))
+    rows = json.loads(altered.read_text())
+    rows[2]["metrics"]["accuracy"] = 1.0
+    altered.write_text(json.dumps(rows))
+    (strange / "run.json").write_text(json.dumps([1]))
+    readings, damages = read_runs([tmp_path / "group", tmp_path / "header", tmp_path / "altered", strange])
+    assert [reading.directory.name for reading in readings] == ["seed-0"]
+    why = {damage.directory.name: damage.why for damage in damages}
+    assert list(why) == ["seed-1", "header", "altered", "strange"]
+    assert "results.json is damaged" in why["seed-1"]
+    assert "run.json is damaged (its checksum is wrong)" in why["header"]
+    assert "altered at cycle 2" in why["altered"]
+
+
+def test_what_changed_after_the_end_is_said(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "metrics.jsonl").write_text('{"training": "ticket", "epoch": 0, "loss": NaN}\nnonsense\n[]\n{"training": 3, "epoch": 1}\n')
+    (reading,), damages = read_runs([run])
+    assert not damages
+    assert reading.warnings == ("metrics.jsonl changed since the run was finished",)
+    assert [record["training"] for record in reading.epochs()] == ["ticket"]
+
+
+def test_what_an_unfinished_run_still_lacks(tmp_path: Path) -> None:
+    half = make_run(tmp_path / "half", rows=3, finished=False)
+    none = make_run(tmp_path / "none", rows=0, finished=False, seed=1)
+    whole = make_run(tmp_path / "whole", seed=2)
+    (none / "results.json").unlink()
+    (none / "metrics.jsonl").unlink()
+    readings, damages = read_runs([half, none, whole, whole])
+    assert not damages
+    assert [reading.missing_cycles() for reading in readings] == [[3, 4, 5], [], []]
+    assert [len(reading.results) for reading in readings] == [3, 0, 6]
+    assert readings[0].seconds() == 3.5

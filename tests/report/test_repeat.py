@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from swamp.cli import asked_runs, recipe_and_settings
+from swamp.report.repeat import command
+from swamp.runs.config import Config, build_config, config_hash
+from swamp.runs.recipes import recipe_texts
+from swamp.runs.runner import begin, read_config
+
+
+def asked(text: str, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """What `swamp run` understands."""
+    swamp, run, *arguments = shlex.split(text)
+    assert (swamp, run) == ("swamp", "run")
+    assert arguments[-2] == "--out"
+    recipe, settings = recipe_and_settings(arguments[:-2])
+    ((config, directory),), _ = asked_runs(recipe, settings, [], Path(arguments[-1]))
+    assert directory == Path(arguments[-1])
+    return config
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"method": "swamp-plus", "seed": 4},
+        {"method": "sms"},
+        {"method": "lottery-pools"},
+        {"cycle.epochs": 7, "pruning.prune_fraction": 0.3, "pruning.cycles": 3, "optimizer.nesterov": True, "notes": "'; rm -rf"},
+        {"tasks.image.exclude": ["a b", "c"], "pruning.targets": [1, 2]},
+    ],
+)
+def test_the_command_gives_the_same_numbers(settings: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = build_config("digits", {"precision": "float32", **settings})
+    text = command(config, Path("runs/a b"))
+    assert "config.toml" not in text
+    assert config_hash(asked(text, monkeypatch)) == config_hash(config)
+
+
+def test_every_recipe_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    for recipe in set(recipe_texts()) - {"custom"}:
+        config = build_config(recipe, {"precision": "bf16"})
+        assert command(config, Path("x")).startswith(f"swamp run {recipe} --method")
+
+
+def test_what_no_command_line_says_is_left_to_the_file(
+    tmp_path: Path, quick: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = begin(quick(methods__swamp__particles={"0": 1, "2": 3}), tmp_path / "run")
+    text = command(config, tmp_path / "run")
+    assert str(tmp_path / "run" / "config.toml") in text
+    assert config_hash(asked(text, monkeypatch)) == config_hash(read_config(tmp_path / "run"))
