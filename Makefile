@@ -1,4 +1,4 @@
-# make demo        the environment, then SWAMP beside IMP on the digits, a table and a picture
+# make demo        the environment, then SWAMP beside IMP on the digits, a table, a picture and a report
 # make test        the environment, then linters, types and the suite
 # make test-slow   the long fault and scale tests
 PYTHON ?= python3
@@ -17,6 +17,7 @@ demo: $(STAMP)
 	$(BIN)/swamp run digits --out $(DEMO)/swamp --cache $(DEMO)/cache
 	$(BIN)/swamp run digits --method imp --out $(DEMO)/imp --cache $(DEMO)/cache
 	$(BIN)/swamp compare $(DEMO)/imp $(DEMO)/swamp --plot $(DEMO)/error.png
+	$(BIN)/swamp report $(DEMO)/imp $(DEMO)/swamp --out $(DEMO)/report.html
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check --quiet .

@@ -52,7 +52,7 @@ def test_version_and_help_without_torch() -> None:
     assert run("--version").stdout.strip() == swamp.__version__
 
 
-@pytest.mark.parametrize("command", ["run", "resume", "show", "compare", "methods", "recipes"])
+@pytest.mark.parametrize("command", ["run", "resume", "show", "compare", "report", "methods", "recipes"])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call(capsys, command, "--help")
     assert status == 0

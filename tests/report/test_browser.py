@@ -59,7 +59,7 @@ def open_page(browser: Browser, runs: Path) -> Iterator[Open]:
     contexts = []
 
     def open_(width: int = 1440, theme: str = "light", file: Path | None = None) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, reduced_motion="reduce")
         contexts.append(context)
         page = context.new_page()
         address = (file or runs / "report.html").as_uri()
@@ -120,7 +120,7 @@ def test_the_tables_say_what_results_json_says(open_page: Open, runs: Path) -> N
             assert cells == expected + ["–"] * (6 - len(expected))
     shown = page.locator("[data-chart=tables] .scroll:visible")
     assert [panel.get_attribute("data-metric") for panel in shown.all()] == ["accuracy"]
-    page.get_by_role("radio", name="calib. NLL").check(force=True)
+    page.get_by_role("radio", name="calib. NLL").check()
     assert [panel.get_attribute("data-metric") for panel in shown.all()] == ["calibrated_nll"]
 
 
@@ -178,6 +178,11 @@ def test_methods_are_switched_in_all_charts_at_once(open_page: Open) -> None:
     assert (lines(page, 0), lines(page, 1)) == (before, before)
 
 
+def open_numbers(host: Any) -> None:
+    host.locator("summary").click()
+    host.locator("tbody tr").first.wait_for()
+
+
 def ticks(chart: Any) -> list[str]:
     return chart.locator(".grid text").all_text_contents()
 
@@ -187,18 +192,19 @@ def test_axes_particles_and_metrics(open_page: Open, runs: Path) -> None:
     chart = curve(page)
     logarithmic = ticks(chart)
     assert {"0", "50", "80", "90", "95"} <= set(logarithmic)
-    page.get_by_role("radio", name="linear", exact=True).first.check(force=True)
+    page.get_by_role("radio", name="linear", exact=True).first.check()
     assert {"0", "20", "40", "60", "80"} <= set(ticks(chart))
-    page.get_by_role("radio", name="log in what remains").check(force=True)
+    page.get_by_role("radio", name="log in what remains").check()
     assert ticks(chart) == logarithmic
-    page.locator("fieldset", has_text="Value axis").get_by_label("log", exact=True).check(force=True)
-    assert ticks(chart) != logarithmic
+    path = chart.locator("path.line.s0").get_attribute("d")
+    page.locator("fieldset", has_text="Value axis").get_by_label("log", exact=True).check()
+    assert chart.locator("path.line.s0").get_attribute("d") != path
     assert chart.locator("circle.faint-dot").count() == 0
-    page.get_by_role("radio", name="show").check(force=True)
+    page.get_by_role("radio", name="show").check()
     assert chart.locator("circle.faint-dot").count() == 6 * 2 * 4  # cycles, seeds, particles
     chart.get_by_label("Metric").select_option("ece")
     assert "test ECE %" in ticks(chart)
-    chart.locator("summary").click()
+    open_numbers(chart)
     numbers = [row.inner_text().split("\t") for row in chart.locator("tbody tr").all()]
     found = {(name, sparsity): value for name, sparsity, value in numbers}
     for cycle, row in enumerate(rows_of(runs, "imp")[0]):
@@ -238,7 +244,7 @@ def test_particles_by_cycle(open_page: Open, runs: Path) -> None:
     host = page.locator("#particles")
     slider = host.get_by_role("slider")
     assert slider.get_attribute("aria-valuetext") == "5: 96.87 % sparse"
-    host.locator("summary").click()
+    open_numbers(host)
     for cycle in (5, 2):
         slider.fill(str(cycle))
         numbers = [row.inner_text().split("\t") for row in host.locator("tbody tr").all()]
@@ -261,12 +267,12 @@ def test_training_and_layers(open_page: Open, runs: Path) -> None:
     assert chart.locator("path.line").count() == 4
     host.get_by_label("Run").select_option("0")  # imp
     assert chart.locator("path.line").count() == 6
-    host.get_by_role("radio", name="linear").check(force=True)
-    chart.locator("summary").click()
+    host.get_by_role("radio", name="linear").check()
+    open_numbers(chart)
     first = json.loads((runs / "imp" / "seed-0" / "metrics.jsonl").read_text().splitlines()[1])
     assert chart.locator("tbody tr").nth(1).inner_text().split("\t") == ["cycle 0, particle 0", "2", f"{first['loss']:.3g}"]
     host = page.locator("#layers")
-    host.locator("summary").click()
+    open_numbers(host)
     host.get_by_role("slider").fill("3")
     numbers = [row.inner_text().split("\t") for row in host.locator("tbody tr").all()]
     density = rows_of(runs, "imp")[0][3]["densities"]["stem.weight"]
@@ -277,7 +283,7 @@ def test_analyses(open_page: Open) -> None:
     page = open_page()
     host = page.locator("#connectivity")
     assert host.locator("path.line").count() == 3
-    host.get_by_role("radio", name="particles").check(force=True)
+    host.get_by_role("radio", name="particles").check()
     assert host.locator("path.line").count() == 1
     host.get_by_label("Run").select_option("1")
     surface = page.locator("#surface")
@@ -289,13 +295,13 @@ def test_analyses(open_page: Open) -> None:
     assert "test loss at -4.00, -3.10\n0.379" in surface.get_by_role("status").inner_text()
     shades = "(cells) => cells.map((cell) => cell.style.getPropertyValue('--share'))"
     before = surface.locator("rect.cell").evaluate_all(shades)
-    surface.get_by_role("radio", name="linear").check(force=True)
+    surface.get_by_role("radio", name="linear").check()
     assert surface.locator("rect.cell").evaluate_all(shades) != before
     masks = page.locator("#masks")
     assert masks.locator("rect.cell").count() == 16
     masks.locator("rect.cell").nth(1).hover()
     assert masks.get_by_role("status").first.inner_text() == "cycles 0 and 1\n0.500"
-    masks.get_by_role("radio", name="beyond chance").first.check(force=True)
+    masks.get_by_role("radio", name="beyond chance").first.check()
     masks.locator("rect.cell").nth(1).hover()
     assert masks.get_by_role("status").first.inner_text() == "cycles 0 and 1\n0.400"
     assert "464 ± 7.5" in page.locator("#curvature").inner_text()
@@ -305,13 +311,13 @@ def test_the_theme_switch_wins_and_is_remembered(open_page: Open) -> None:
     page = open_page(theme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
-    page.get_by_role("radio", name="dark").check(force=True)
+    page.get_by_role("radio", name="dark").check()
     dark = page.evaluate(ground)
     assert dark != light
     page.reload()
     page.wait_for_selector("html[data-ready=yes]")
     assert page.evaluate(ground) == dark
-    page.get_by_role("radio", name="auto").check(force=True)
+    page.get_by_role("radio", name="auto").check()
     assert page.evaluate(ground) == light
 
 
@@ -330,7 +336,7 @@ def test_every_control_can_be_used_and_has_a_name(open_page: Open) -> None:
             select.select_option(option.get_attribute("value"))
             used += 1
     for radio in page.get_by_role("radio").all():
-        radio.check(force=True)
+        radio.check()
         used += 1
     for slider in page.get_by_role("slider").all():
         for value in range(int(slider.get_attribute("max") or 0) + 1):

@@ -61,12 +61,16 @@ function slider(label, items, index, show, onchange) {
 const fixed = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 const compact = (value) => (value === 0 ? "0" : Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(1) : String(+value.toPrecision(3)));
 
+// Round numbers, about `count` of them and at least three, no closer than `least`.
 function niceTicks(low, high, count, least = 0) {
   const rough = Math.max((high - low) / Math.max(count, 1), least);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
+  const steps = [0.5, 1, 2, 2.5, 5, 10].map((factor) => factor * power);
+  const fitting = (step) => Math.floor(high / step + 1e-9) - Math.ceil(low / step - 1e-9) + 1;
+  let at = steps.findIndex((step) => step >= rough * 0.999);
+  while (at > 0 && fitting(steps[at]) < 3 && steps[at - 1] >= least) at--;
   const ticks = [];
-  for (let index = Math.ceil(low / step - 1e-9); index * step <= high + step * 1e-9; index++) ticks.push(+(index * step).toPrecision(12));
+  for (let index = Math.ceil(low / steps[at] - 1e-9); index * steps[at] <= high + steps[at] * 1e-9; index++) ticks.push(+(index * steps[at]).toPrecision(12));
   return ticks;
 }
 
