@@ -157,7 +157,9 @@ def compare(*directories: Directory, plot: Path | None = None) -> None:
 
 
 @app.command
-def ensemble(*directories: Directory, json: Annotated[bool, Parameter(negative=())] = False, task: str | None = None) -> None:
+def ensemble(
+    *directories: Directory, json: Annotated[bool, Parameter(negative=())] = False, task: str | None = None, device: str = "auto"
+) -> None:
     """Average the predictions of several runs' networks at each sparsity (of IMP runs: IMP-n).
 
     The runs need different seeds, so that their networks were found independently, and their weights (keep = all or averages).
@@ -170,6 +172,8 @@ def ensemble(*directories: Directory, json: Annotated[bool, Parameter(negative=(
         Print JSON.
     task
         module:function that makes the task of runs that a Python script began.
+    device
+        Where the networks are run: cpu, cuda, …
     """
     import msgspec
 
@@ -180,7 +184,7 @@ def ensemble(*directories: Directory, json: Annotated[bool, Parameter(negative=(
     from swamp.terminal import print_table
 
     paths = [path for directory in directories for path in runs_in(directory)]
-    rows = list(average(paths, custom.build(custom.Config(factory=task)) if task else None))
+    rows = list(average(paths, custom.build(custom.Config(factory=task)) if task else None, device))
     if json:
         print(msgspec.json.format(msgspec.json.encode(rows)).decode())
     else:

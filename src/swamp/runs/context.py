@@ -49,7 +49,8 @@ class JobMaker:
         part: tuple[float, float] = (0.0, 1.0),
     ) -> Job:
         config = self.config
-        schedule = structs.replace(config.cycle, epochs=max(round(length * config.cycle.epochs), 1))
+        epochs = max(count(config.cycle.epochs, Fraction(str(length))), 1)
+        schedule = structs.replace(config.cycle, epochs=epochs, warmup=min(config.cycle.warmup, epochs))
         first, end = (math.floor(Fraction(str(share)) * schedule.epochs) for share in part)
         return Job(
             self.task.fingerprint,

@@ -94,7 +94,8 @@ class PlanContext(JobMaker):
 
     def mix(self, parts: Sequence[tuple[float, Solution]], keep: Fraction, *, trial: bool = False) -> Solution:
         key = key_of("mix", parts=[[share, solution.key] for share, solution in parts])
-        self._masks[key] = self.prune(parts[0][1], dense_mask(self.task), keep)
+        if not trial:
+            self._masks[key] = self.prune(parts[0][1], dense_mask(self.task), keep)
         return Solution(key, (), _no_weights)
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:

@@ -7,7 +7,7 @@ import math
 import pickle
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -240,7 +240,7 @@ def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
     for row in config.method_module.run(ctx, config.selected("method")):
         result = _result(ctx, row)
         if rows:
-            _drop(store, config.keep, rows, last=False)
+            _drop(store, config.keep, rows, last=False, needed={row.solution.key, *(member.key for member in row.members)})
         rows.append(row)
         results.append(result)
         _write(ctx, row, results)
@@ -298,15 +298,15 @@ def _names(row: Row) -> dict[str, str]:
     return {"mask": row.mask.digest, "average": row.solution.key, **particles}
 
 
-def _drop(store: Store, keep: Keep, rows: list[Row], last: bool) -> None:
-    """Drop what `keep` does not keep of a row whose next mask is durable (or which is the last)."""
+def _drop(store: Store, keep: Keep, rows: list[Row], last: bool, needed: Collection[str] = ()) -> None:
+    """Drop what `keep` does not keep of a row whose next mask is durable (or which is the last), but not what the next row needs too."""
     row = rows[-1]
     unwanted = set()
     if keep != "all":
         unwanted |= {member.key for member in row.members} - {row.solution.key}
     if keep == "last" and not last:
         unwanted |= {row.solution.key}
-    for key in unwanted:
+    for key in unwanted.difference(needed):
         store.drop(key)
     if unwanted:
         store.link_row(row.cycle, _names(row))
