@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 from swamp.commands.ablate import ablate
 from swamp.commands.arguments import parse_counts, parse_methods, parse_seeds, recipe_and_settings, split_arguments
 from swamp.commands.execution import execute, show_plan
+from swamp.commands.reproduce import reproduce
 from swamp.commands.sweep import sweep
 from swamp.version import __version__
 
@@ -26,6 +27,7 @@ app = App(
 )
 
 app.command(sweep, usage="Usage: swamp sweep GRID.toml [RECIPE] [--setting VALUE …] [OPTIONS]")
+app.command(reproduce, usage="Usage: swamp reproduce [TARGET] [--setting VALUE …] [OPTIONS]")
 app.command(ablate, usage="Usage: swamp ablate [NAME] [RECIPE] [--setting VALUE …] [OPTIONS]")
 
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from swamp.core.discovery import nearest
 from swamp.core.pruning import count
 from swamp.report.statistics import EXPLAINED, difference_text, paired
 from swamp.report.tables import Format, Table, duration, format_of, percent, spread
@@ -38,20 +39,21 @@ class Findings:
     def at_the_end(self) -> bool:
         return self.sweep.grid.at == "last"
 
-    @cached_property
-    def metric(self) -> str:
-        first = next((row for rows in self.rows.values() for row in rows.values()), None)
-        wanted = self.sweep.grid.metric or (first.metric if first else "accuracy")
-        if first and wanted not in first.metrics:
-            raise ValueError(f"metric = {wanted!r} was not measured; there are {', '.join(sorted(first.metrics))}")
+    def metric(self, row: Result) -> str:
+        """What is shown of a row; the metrics that count differ between tasks."""
+        wanted = self.sweep.grid.metric or row.metric
+        if wanted not in row.metrics:
+            raise ValueError(f"metric = {wanted!r} was not measured; {nearest(wanted, row.metrics)}")
         return wanted
 
-    @property
+    @cached_property
     def form(self) -> Format:
-        return format_of(self.metric)
+        metrics = dict.fromkeys(self.metric(row) for rows in self.rows.values() for row in rows.values()) or {"accuracy": None}
+        forms = [format_of(metric) for metric in metrics]
+        return forms[0]._replace(label=" or ".join(form.label for form in forms))
 
     def values(self, labels: Labels, column: Column) -> dict[int, float]:
-        return {seed: self.form.scale * row.metrics[self.metric] for seed, row in self.rows.get((labels, column), {}).items()}
+        return {seed: self.form.scale * row.metrics[self.metric(row)] for seed, row in self.rows.get((labels, column), {}).items()}
 
     def sparsity(self, labels: Labels, column: Column) -> str:
         """As the exact counts have it, where there is a row to ask."""
@@ -105,7 +107,7 @@ def main_table(found: Findings) -> Table:
     marks = best_two(found)
     body = []
     for labels in sweep.cells:
-        cells = [cell_text(found, labels, column) + marks.get((labels, column), "  ") for column in found.columns]
+        cells = [marked(cell_text(found, labels, column), marks.get((labels, column), "")) for column in found.columns]
         body.append([*labels, *(["ours"] if grid.paper else []), *found.beside(labels), *cells])
         if numbers := grid.paper.get(BETWEEN.join(labels)):
             body.append([*labels, "paper", *found.beside(labels), *paper_cells(found, numbers)])
@@ -127,7 +129,12 @@ def main_table(found: Findings) -> Table:
 
 def paper_cells(found: Findings, numbers: Sequence[str]) -> list[str]:
     """A number for each column; fewer columns are shown where the run was made shorter."""
-    return [f"{number}  " for number in numbers[: len(found.columns)]] + ["–"] * (len(found.columns) - len(numbers))
+    return [marked(number) for number in numbers[: len(found.columns)]]
+
+
+def marked(text: str, mark: str = "") -> str:
+    """With a mark, or the room of one, so that numbers stand below each other."""
+    return text if text == "–" else text + (mark or " " * len(BEST))
 
 
 def cell_text(found: Findings, labels: Labels, column: Column) -> str:
@@ -150,7 +157,8 @@ def best_two(found: Findings) -> dict[tuple[Labels, Column], str]:
     for labels, column in found.densities:
         if found.values(labels, column):
             groups.setdefault((found.recipes[labels], found.densities[labels, column]), []).append((labels, column))
-    sign = 1 if found.metric.rpartition(".")[2] in LOWER_IS_BETTER else -1
+    # the metric that counts is a score; only one that a grid names can be a loss
+    sign = 1 if found.sweep.grid.metric.rpartition(".")[2] in LOWER_IS_BETTER else -1
     marks: dict[tuple[Labels, Column], str] = {}
     for cells in groups.values():
         means = {cell: sign * round(statistics.fmean(found.values(*cell).values()), found.form.digits) for cell in cells}

@@ -30,6 +30,7 @@ class Grid(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     title: str = ""
     note: str = ""  # stands below the table
     recipe: str = DEFAULT_RECIPE
+    runs: str = ""  # name of the runs' directory, where several grids show one set of runs
     seeds: Annotated[tuple[Seed, ...], Meta(min_length=1)] = (0, 1, 2)
     settings: Table = {}  # of all runs
     # a setting and its values, or any name and points that have names: {"IMP" = {method = "imp"}, "SWAMP" = {method = "swamp"}}
