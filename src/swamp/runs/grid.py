@@ -129,26 +129,19 @@ def _based(table: Table, folder: Path) -> Table:
     return {**below, **table, "axes": axes, "settings": merge(nested(below.get("settings", {})), nested(table.get("settings", {})))}
 
 
-def _located(table: Table, folder: Path) -> Table:
-    """Relative paths of recipes, as seen from here."""
-
-    def place(recipe: Any) -> Any:
-        known = not isinstance(recipe, str) or recipe in recipe_texts() or not (folder / recipe).is_file()
-        return recipe if known else str(folder / recipe)
-
-    def visit(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {
-                key: [place(r) for r in item]
-                if key == "recipe" and isinstance(item, list)
-                else place(item)
-                if key == "recipe"
-                else visit(item)
-                for key, item in value.items()
-            }
+def _located(value: Any, folder: Path) -> Any:
+    """With relative paths of recipes as seen from here."""
+    if not isinstance(value, dict):
         return value
+    return {key: _placed(item, folder) if key == "recipe" else _located(item, folder) for key, item in value.items()}
 
-    return visit(table)
+
+def _placed(recipe: Any, folder: Path) -> Any:
+    if isinstance(recipe, list):
+        return [_placed(one, folder) for one in recipe]
+    if isinstance(recipe, str) and recipe not in recipe_texts() and (folder / recipe).is_file():
+        return str(folder / recipe)
+    return _located(recipe, folder)
 
 
 def _grid(table: Table, name: str) -> Grid:
