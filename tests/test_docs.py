@@ -98,3 +98,10 @@ def test_the_public_names_are_documented() -> None:
             assert getattr(swamp, name).__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = swamp.nonsense  # type: ignore[attr-defined]
+
+
+def test_the_page_of_methods_is_what_the_code_says() -> None:
+    from swamp.report.pages import methods_page
+
+    page = (ROOT / "docs" / "methods.md").read_text()
+    assert page.endswith(methods_page()), "write docs/methods.md anew: python -m swamp.report.pages docs/methods.md"
