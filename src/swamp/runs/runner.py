@@ -7,10 +7,10 @@ import math
 import pickle
 import platform
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy
@@ -134,14 +134,7 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
     if selects(config.method_module) and "validation" not in task.splits:
         raise ValueError(f"method {config.method!r} selects by validation, and this task holds no training examples out: give it some")
     if header:
-        theirs, mine = numbers(complete(header["config"])), numbers(config)
-        differing = [
-            f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)"
-            for key in sorted({*theirs, *mine})
-            if theirs.get(key) != mine.get(key)
-        ]
-        if differing:
-            raise ValueError(f"{store.root} holds a run with another configuration: {', '.join(differing)}; choose another --out")
+        refuse_other(config, store.root, header)
         if header["task"] != task.fingerprint:
             raise ValueError(f"{store.root} began with another model, other data or another loss than those it is now given")
     if store.finished():
@@ -157,6 +150,16 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
         }
     )
     return config
+
+
+def refuse_other(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
+    """A directory holds one run for ever."""
+    theirs, mine = numbers(complete(header["config"])), numbers(resolve(config, header["config"]))
+    differing = [
+        f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
+    ]
+    if differing:
+        raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another --out")
 
 
 def refuse_foreign(directory: Path) -> None:

@@ -1,0 +1,1 @@
+"""Commands that are more than a few lines, a file each, and what commands have in common."""
