@@ -16,12 +16,13 @@ ROOMS = [
     "engines",
     "methods",
     "analysis",
-    "runs",
     "export",
+    "runs",
     "report",
     "recipes",
     "terminal",
     "api",
+    "commands",
     "cli",
 ]
 SOURCE = Path(swamp.__file__).parent
