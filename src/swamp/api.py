@@ -13,7 +13,7 @@ from swamp.methods.method import selects
 from swamp.runs.config import HELD_OUT, Config, build_config
 from swamp.runs.networks import find_row, load_network
 from swamp.runs.recipes import DEFAULT_RECIPE
-from swamp.runs.runner import Listener, Result, Silent, iterate, open_task, read_config, read_results
+from swamp.runs.runner import Listener, Result, Silent, from_start, iterate, open_task, read_config, read_results
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import Task
 
@@ -141,13 +141,13 @@ def prune(
         exclude=exclude,
         validation=validation or (HELD_OUT if selects(config.method_module) else 0),
     )
-    directory = Path(out) if out else default_directory(config)
+    directory, started = Path(out) if out else default_directory(config), from_start(config, task)
     if quiet:
-        found = list(iterate(config, directory, Path(cache) if cache else None, Silent(), task))
+        found = list(iterate(config, directory, Path(cache) if cache else None, Silent(), started))
     else:
         print_prunable(task)
         with listener() as listening:
-            found = list(iterate(config, directory, Path(cache) if cache else None, listening, task))
+            found = list(iterate(config, directory, Path(cache) if cache else None, listening, started))
     loaded = load(directory, task=task)
     return Pruned(loaded.model, loaded.mask, found, directory)
 

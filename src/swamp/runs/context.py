@@ -71,6 +71,10 @@ class JobMaker:
             self.task.fingerprint, init.key, dense_mask(self.task), noise, config.ticket, None, config.optimizer, self.workshop.numerics
         )
 
+    def num_keep(self, keep: Fraction) -> int:
+        """How many weights a density means: of those that the first mask has."""
+        return count(dense_mask(self.task).num_survivors, keep)
+
     @property
     def has_ticket(self) -> bool:
         """Whether anything is trained before cycle 0."""
@@ -151,7 +155,7 @@ class RunContext(JobMaker):
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
         inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep)}
-        return self._made_mask("prune", inputs, lambda: keep_highest(magnitude(solution.load(), mask), mask, count(mask.num_weights, keep)))
+        return self._made_mask("prune", inputs, lambda: keep_highest(magnitude(solution.load(), mask), mask, self.num_keep(keep)))
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
@@ -163,7 +167,7 @@ class RunContext(JobMaker):
             solution.load().into(model)
             with applied(self.workshop.numerics):
                 seed_model_draws(self.workshop.device, noise.fold("model").integer())
-                return choice(model, mask, count(mask.num_weights, keep))
+                return choice(model, mask, self.num_keep(keep))
 
         return self._made_mask("choose", {**inputs, "task": self.task.fingerprint, "numerics": self.workshop.numerics}, make)
 
@@ -208,7 +212,7 @@ class RunContext(JobMaker):
             names = states[0][1].parameters
             total = {name: torch.stack([share * state.parameters[name] for share, state in states]).sum(0) for name in names}
             state = State(total, self._load(self._starts[key]).buffers)
-            mask = keep_highest(magnitude(state, dense), dense, count(dense.num_weights, keep))
+            mask = keep_highest(magnitude(state, dense), dense, self.num_keep(keep))
             with applied(self.workshop.numerics):
                 parameters = mask.apply(state).parameters
                 return averaged_state(self.task, parameters, state.buffers, noise, self.workshop.numerics, self.workshop.device), mask

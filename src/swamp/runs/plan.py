@@ -14,7 +14,7 @@ from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.core.pruning import count, keep_highest
+from swamp.core.pruning import keep_highest
 from swamp.core.rules import Gradual
 from swamp.core.state import State
 from swamp.engines.engine import Workshop
@@ -82,7 +82,7 @@ class PlanContext(JobMaker):
         return Solution(key_of("mean", particles=[p.key for p in particles]), (), _no_weights)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        return self._evenly(mask, count(mask.num_weights, keep))
+        return self._evenly(mask, self.num_keep(keep))
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import pickle
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 import numpy
@@ -25,8 +24,9 @@ from swamp.methods.method import Keep, Row, selects
 from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
 from swamp.runs.plan import make_plan
+from swamp.runs.started import Started
 from swamp.runs.store import Store, open_cache
-from swamp.tasks.task import Task
+from swamp.tasks.task import Task, dense_mask
 from swamp.version import __version__
 
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
@@ -86,13 +86,18 @@ def open_task(config: Config) -> Task:
     """The task, known to be there and to have something to prune."""
     task: Task = task_modules()[config.task].build(config.selected("task"))
     assert task.prunable
-    return task
+    return from_start(config, task)
+
+
+def from_start(config: Config, task: Task) -> Task:
+    """The task with the checkpoint that the run starts from, if it does."""
+    return cast(Task, Started(task, Path(config.start))) if config.start else task
 
 
 def open_tasks(configs: Sequence[Config]) -> list[Task]:
     """A task for each; those of equal settings are one, whose data are in memory once."""
     opened: dict[bytes, Task] = {}
-    names = [canonical([config.task, config.tasks]) for config in configs]
+    names = [canonical([config.task, config.tasks, config.start]) for config in configs]
     for config, name in zip(configs, names, strict=True):
         if name not in opened:
             opened[name] = open_task(config)
@@ -101,7 +106,12 @@ def open_tasks(configs: Sequence[Config]) -> list[Task]:
 
 def check_survivors(config: Config, task: Task) -> None:
     """Pruning must leave something."""
-    num_weights = sum(math.prod(shape) for shape in task.prunable.values())
+    first = dense_mask(task)
+    num_weights = first.num_survivors
+    if num_weights < first.num_weights and not config.method_module.nested:
+        raise ValueError(
+            f"method {config.method!r} does not keep to the mask that start = {config.start!r} begins with; start from a dense file instead"
+        )
     if not count(num_weights, config.pruning.density(config.pruning.cycles)):
         empty = next(cycle for cycle in range(config.pruning.cycles + 1) if not count(num_weights, config.pruning.density(cycle)))
         raise ValueError(f"none of {num_weights} weights would survive at cycle {empty}: lower pruning.cycles or pruning.prune_fraction")
