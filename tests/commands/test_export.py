@@ -125,3 +125,24 @@ def test_onnx_refuses_what_it_cannot_do(
 def test_directories_that_hold_no_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("export", tmp_path, "--format", "sparse", "--out", tmp_path / "m") == 2
     assert "holds no run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("format", ["safetensors", "onnx"])
+def test_a_channel_pruned_network_leaves_narrower(format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--method=imp", *(flag for flag in FLAGS if "particles" not in flag), "--pruning.pattern=channel", "--cycle.epochs=1"]
+    assert call("run", *flags, "--out", tmp_path / "run") == 0
+    assert call("export", tmp_path / "run", "--format", format, "--out", tmp_path / "m") == 0
+    said = re.search(
+        r"narrowed to ([\d,]+) of ([\d,]+) parameters: accuracy on the test set ([\d.]+), before ([\d.]+)", capsys.readouterr().out
+    )
+    assert said
+    assert int(said[1].replace(",", "")) < 0.7 * int(said[2].replace(",", ""))
+    assert said[3] == said[4]
+    assert (tmp_path / "m").stat().st_size < 5 * int(said[1].replace(",", "")) + 20_000
+    if format == "safetensors":
+        from swamp.export.narrow import shaped_like
+
+        task = open_task(read_config(tmp_path / "run"))
+        model = shaped_like(task.model(), load_file(tmp_path / "m"))
+        model.load_state_dict(load_file(tmp_path / "m"))
+        assert task.evaluate(model, "test")["accuracy"] == pytest.approx(read_results(tmp_path / "run")[-1].metrics["accuracy"])

@@ -27,7 +27,8 @@ def export(
     ----------
     format
         sparse: compact, for swamp.load_sparse and a reader that needs numpy only. safetensors, torch: dense tensors with zeros, for
-        load_state_dict. onnx: a graph for onnxruntime and others, checked against torch on the test set.
+        load_state_dict. onnx: a graph for onnxruntime and others, checked against torch on the test set. Of a channel-pruned network
+        all but sparse hold a narrower, dense one.
     out
         The file.
     cycle
@@ -61,7 +62,7 @@ def export(
     if task and opened.fingerprint != (Store(directory).header() or {})["task"]:
         raise ValueError(f"--task {task} is not the task of {directory}: another model, other data or another loss")
     with applied(config.numerics):
-        content, notes = make(state, mask, opened, format, values, about(directory, row))
+        content, notes = make(state, mask, opened, format, values, about(directory, row), config.pruning.pattern == "channel")
     options = {"cycle": row.cycle, "format": format, "out": out, "values": values}
     command = shlex.join(
         ["swamp", "export", str(directory), *(part for name, value in options.items() for part in (f"--{name}", str(value)))]

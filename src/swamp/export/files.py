@@ -10,6 +10,7 @@ from torch import nn
 
 from swamp.core.mask import Mask
 from swamp.core.state import State
+from swamp.export import narrow as narrowing
 from swamp.export import onnx, plain, sparse
 from swamp.export.sparse import Values
 from swamp.tasks.task import Task
@@ -24,10 +25,13 @@ class Exported(NamedTuple):
     notes: list[str]  # sentences for whoever asked for it
 
 
-def export(state: State, mask: Mask, task: Task, kind: Kind, values: Values, about: Mapping[str, Any]) -> Exported:
+def export(state: State, mask: Mask, task: Task, kind: Kind, values: Values, about: Mapping[str, Any], narrow: bool = False) -> Exported:
+    """`narrow`: leave out channels that nobody reads, except in sparse files, which keep the network's shapes."""
     model = task.model()
     state.into(model)
     model.eval()
+    if narrow and kind != "sparse":
+        return _narrowed(model, mask, task, kind, values, about)
     if kind == "onnx":
         return _onnx(model, task, values, about)
     notes = []
@@ -42,6 +46,21 @@ def export(state: State, mask: Mask, task: Task, kind: Kind, values: Values, abo
         return Exported(content, notes)
     tensors = plain.standard_tensors(model, mask, values)
     return Exported(plain.as_torch(tensors) if kind == "torch" else plain.as_safetensors(tensors, about), notes)
+
+
+def _narrowed(model: nn.Module, mask: Mask, task: Task, kind: Kind, values: Values, about: Mapping[str, Any]) -> Exported:
+    if values != "float32":
+        raise ValueError(f"--values {values}: a narrowed network keeps its float32 weights; --format sparse takes other values")
+    small = narrowing.narrowed(model, mask, onnx.example_input(task))
+    before, after = (sum(p.numel() for p in one.parameters()) for one in (model, small))
+    ours, theirs = (task.evaluate(one, "test")[task.metric] for one in (model, small))
+    note = f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}"
+    about = {**about, "narrowed": True}
+    if kind == "onnx":
+        made = _onnx(small, task, values, about)
+        return made._replace(notes=[note, *made.notes])
+    tensors = plain.standard_tensors(small, mask, values)
+    return Exported(plain.as_torch(tensors) if kind == "torch" else plain.as_safetensors(tensors, about), [note])
 
 
 def dense_bytes(state: State) -> int:

@@ -30,6 +30,7 @@ summary = "Learn a threshold for each output unit beside the weights; what lies 
 cost = "2 dense trainings a trial"
 exact = False
 nested = False
+patterns = False
 needs: Keep = "last"
 notes = (
     "One α for all targets of a run is searched by halving in log α, looking at sparsities only; each trial is a whole training and "

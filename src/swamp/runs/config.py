@@ -214,6 +214,8 @@ def numbers(config: Config) -> Table:
     if not config.start:
         del kept["start"]  # hashes are what they were before this was a choice
     ignored = {f"tasks.{config.task}.{name}" for name in getattr(module_of("task", config.task), "operational", ())}
+    if config.pruning.pattern == "unstructured":
+        ignored.add("pruning.pattern")  # as for start
     return {name: value for name, value in _flat(kept, "") if name not in ignored}
 
 

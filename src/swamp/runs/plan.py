@@ -111,7 +111,7 @@ class PlanContext(JobMaker):
             index = torch.arange(first, first + layer.numel(), dtype=torch.float64)
             scores[name] = (index * GOLDEN_RATIO).remainder(1.0).reshape(layer.shape)
             first += layer.numel()
-        return keep_highest(scores, mask, num_keep)
+        return keep_highest(scores, mask, num_keep, self.pruning.pattern)
 
 
 def make_plan(config: Config, workshop: Workshop) -> Plan:

@@ -18,9 +18,10 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from swamp.core.cost import masked_macs
 from swamp.core.keys import canonical, key_of
+from swamp.core.patterns import Pattern
 from swamp.core.pruning import count
 from swamp.engines.engine import Engine, Progress, TimedEngine, Workshop
-from swamp.methods.method import Keep, Row, selects
+from swamp.methods.method import Keep, Row, knows_patterns, selects
 from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
 from swamp.runs.plan import make_plan
@@ -106,6 +107,7 @@ def open_tasks(configs: Sequence[Config]) -> list[Task]:
 
 def check_survivors(config: Config, task: Task) -> None:
     """Pruning must leave something."""
+    check_pattern(config, task)
     first = dense_mask(task)
     num_weights = first.num_survivors
     if num_weights < first.num_weights and not config.method_module.nested:
@@ -115,6 +117,25 @@ def check_survivors(config: Config, task: Task) -> None:
     if not count(num_weights, config.pruning.density(config.pruning.cycles)):
         empty = next(cycle for cycle in range(config.pruning.cycles + 1) if not count(num_weights, config.pruning.density(cycle)))
         raise ValueError(f"none of {num_weights} weights would survive at cycle {empty}: lower pruning.cycles or pruning.prune_fraction")
+
+
+def check_pattern(config: Config, task: Task) -> None:
+    """A pattern must suit the method, and its floor the protocol."""
+    pruning, pattern = config.pruning, Pattern.parse(config.pruning.pattern)
+    if pattern.is_free:
+        return
+    if not knows_patterns(config.method_module):
+        raise ValueError(f"method {config.method!r} makes its masks without a ranking, so they have no pruning.pattern")
+    flat = [name for name, shape in task.prunable.items() if len(shape) < 2]
+    if flat:
+        raise ValueError(f"pruning.pattern = {pruning.pattern!r} is for weights with inputs and outputs, and {flat[0]} is a vector")
+    least, first = pattern.least(task.prunable), dense_mask(task).num_survivors
+    below = next((cycle for cycle in range(pruning.cycles + 1) if count(first, pruning.density(cycle)) < least), None)
+    if below is not None:
+        raise ValueError(
+            f"pruning.pattern = {pruning.pattern!r} leaves at least {least} of {dense_mask(task).num_weights} weights, and cycle {below} "
+            f"asks for {count(first, pruning.density(below))}: lower pruning.cycles or pruning.prune_fraction"
+        )
 
 
 def can_be_sent(task: Task) -> bool:
