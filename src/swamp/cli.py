@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 from swamp.commands.ablate import ablate
 from swamp.commands.arguments import parse_counts, parse_methods, parse_seeds, recipe_and_settings, split_arguments
 from swamp.commands.execution import execute, show_plan
+from swamp.commands.export import export
 from swamp.commands.reproduce import reproduce
 from swamp.commands.sweep import sweep
 from swamp.version import __version__
@@ -285,6 +286,9 @@ def bench(
         print(msgspec.json.format(msgspec.json.encode({"machine": machine, "timings": timings})).decode())
     else:
         print_table(bench_table(machine, timings))
+
+
+app.command(export)
 
 
 # -- below the commands -----------------------------------------------------------------------------------------------------------

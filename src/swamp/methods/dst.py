@@ -30,6 +30,7 @@ summary = "Learn a threshold for each output unit beside the weights; what lies 
 cost = "2 dense trainings a trial"
 exact = False
 nested = False
+patterns = False
 needs: Keep = "last"
 notes = (
     "Each trial of the search is a whole training and counts in the cost, unless it diverged. The loss in the training curves includes the "

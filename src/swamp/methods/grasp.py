@@ -59,7 +59,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         halves = [half for sample in samples for batch in sample for half in split_batch(batch, 2)]
         losses: list[Callable[[nn.Module], Tensor]] = [partial(loss, half) for half in halves]
         scores = grasp(model.train(), losses, list(mask.layers))
-        return keep_highest({name: -score for name, score in scores.items()}, mask, num_keep)
+        return keep_highest({name: -score for name, score in scores.items()}, mask, num_keep, ctx.pruning.pattern)
 
     def mask_at(cycle: int) -> Mask:
         return ctx.choose(name, config, ctx.init(), dense_mask(ctx.task), ctx.pruning.density(cycle), noise, choice)

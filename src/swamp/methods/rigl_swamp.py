@@ -23,6 +23,7 @@ summary = "RigL for three quarters of a training, then the average of N particle
 cost = "1.5 + N/2 sparse trainings a row"
 exact = True
 nested = False
+patterns = False
 needs: Keep = "last"
 notes = (
     "The SWA phase begins at `swa.start` of the training, where RigL's last move has passed. `swa.learning_rate` and `swa.entry` are "

@@ -54,7 +54,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         else:
             batches = random_sample(ctx.task, noise, config.examples, device)
         scores = snip(model.train(), lambda view: mean_loss(ctx.task, view, batches), list(mask.layers))
-        return keep_highest(scores, mask, num_keep)
+        return keep_highest(scores, mask, num_keep, ctx.pruning.pattern)
 
     def mask_at(cycle: int) -> Mask:
         return ctx.choose(name, config, ctx.init(), dense_mask(ctx.task), ctx.pruning.density(cycle), noise, choice)

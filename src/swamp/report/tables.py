@@ -43,6 +43,8 @@ class Series:
 
     def wanted(self, row: Result) -> int:
         """How many survivors the row's cycle asks for. A method that is not exact has some other number of them."""
+        if "start" in self.settings:
+            return row.num_survivors  # counted from the mask that it started with
         pruning = Pruning(prune_fraction=self.settings["pruning.prune_fraction"])
         return count(row.num_prunable, pruning.density(row.cycle))
 

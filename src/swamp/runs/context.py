@@ -73,6 +73,15 @@ class JobMaker:
         )
 
     @property
+    def pattern_input(self) -> dict[str, str]:
+        """What the pattern adds to a mask's key: nothing where there is none, so that keys are what they were before this was a choice."""
+        return {} if self.pruning.pattern == "unstructured" else {"pattern": self.pruning.pattern}
+
+    def num_keep(self, keep: Fraction) -> int:
+        """How many weights a density means: of those that the first mask has."""
+        return count(dense_mask(self.task).num_survivors, keep)
+
+    @property
     def has_ticket(self) -> bool:
         """Whether anything is trained before cycle 0."""
         return self.pruning.rewind != "init" and self.config.ticket.epochs > 0
@@ -152,20 +161,25 @@ class RunContext(JobMaker):
         return self._solution(key, make)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep)}
-        return self._made_mask("prune", inputs, lambda: keep_highest(magnitude(solution.load(), mask), mask, count(mask.num_weights, keep)))
+        inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep), **self.pattern_input}
+
+        def make() -> Mask:
+            return keep_highest(magnitude(solution.load(), mask), mask, self.num_keep(keep), self.pruning.pattern)
+
+        return self._made_mask("prune", inputs, make)
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
         inputs = {"by": [by, settings], "solution": solution.key, "mask": mask.digest, "keep": str(keep), "noise": str(noise)}
+        inputs |= self.pattern_input
 
         def make() -> Mask:
             model = self.task.model().to(self.workshop.device)
             solution.load().into(model)
             with applied(self.workshop.numerics):
                 seed_model_draws(self.workshop.device, noise.fold("model").integer())
-                return choice(model, mask, count(mask.num_weights, keep))
+                return choice(model, mask, self.num_keep(keep))
 
         return self._made_mask("choose", {**inputs, "task": self.task.fingerprint, "numerics": self.workshop.numerics}, make)
 
@@ -202,6 +216,7 @@ class RunContext(JobMaker):
             keep=str(keep),
             noise=str(noise),
             numerics=self.workshop.numerics,
+            **self.pattern_input,
         )
         self._starts[key] = self._starts[parts[0][1].key]
 
@@ -210,7 +225,7 @@ class RunContext(JobMaker):
             names = states[0][1].parameters
             total = {name: torch.stack([share * state.parameters[name] for share, state in states]).sum(0) for name in names}
             state = State(total, self._load(self._starts[key]).buffers)
-            mask = keep_highest(magnitude(state, dense), dense, count(dense.num_weights, keep))
+            mask = keep_highest(magnitude(state, dense), dense, self.num_keep(keep), self.pruning.pattern)
             with applied(self.workshop.numerics):
                 parameters = mask.apply(state).parameters
                 return averaged_state(self.task, parameters, state.buffers, noise, self.workshop.numerics, self.workshop.device), mask

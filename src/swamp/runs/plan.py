@@ -15,7 +15,6 @@ from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.core.pruning import count
 from swamp.core.rules import Gradual
 from swamp.core.state import State
 from swamp.engines.engine import Workshop
@@ -87,13 +86,13 @@ class PlanContext(JobMaker):
         return Solution(key_of("mean", particles=[p.key for p in particles]), (), _no_weights)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        return self._imagined(mask, count(mask.num_weights, keep), solution.key)
+        return self._imagined(mask, self.num_keep(keep), solution.key)
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
         source = key_of("choose", by=[by, settings], solution=solution.key, noise=str(noise))
-        return self._imagined(mask, count(mask.num_weights, keep), source)
+        return self._imagined(mask, self.num_keep(keep), source)
 
     def mask(self, solution: Solution) -> Mask:
         return self._masks[solution.key]

@@ -30,11 +30,18 @@ def synflow(model: nn.Module, outputs: Callable[[nn.Module], Tensor], mask: Mask
     return {name: (weight.detach() * gradient).abs() for name, weight, gradient in zip(mask.layers, weights, gradients, strict=True)}
 
 
-def synflow_mask(model: nn.Module, outputs: Callable[[nn.Module], Tensor], mask: Mask, num_keep: int, num_iterations: int = 100) -> Mask:
+def synflow_mask(
+    model: nn.Module,
+    outputs: Callable[[nn.Module], Tensor],
+    mask: Mask,
+    num_keep: int,
+    num_iterations: int = 100,
+    pattern: str = "unstructured",
+) -> Mask:
     """Prune to `num_keep` weights in iterations of density ρ^(k/K), scoring anew before each: one step would cut whole layers off."""
     density = Fraction(num_keep, mask.num_weights)
     for iteration in range(1, num_iterations + 1):
         share = math.exp(math.log(density) * iteration / num_iterations) if density else 0.0
         kept = num_keep if iteration == num_iterations else max(math.floor(mask.num_weights * share + 0.5), num_keep)
-        mask = keep_highest(synflow(model, outputs, mask), mask, min(kept, mask.num_survivors))
+        mask = keep_highest(synflow(model, outputs, mask), mask, min(kept, mask.num_survivors), pattern)
     return mask

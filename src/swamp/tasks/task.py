@@ -123,5 +123,5 @@ def prunable_weights(model: nn.Module, include: Iterable[str], exclude: Iterable
 
 
 def dense_mask(task: Task) -> Mask:
-    """m₀ = 1."""
-    return Mask.ones(task.prunable)
+    """m₀ = 1; where a run starts from a sparse network, that network's mask."""
+    return getattr(task, "first_mask", None) or Mask.ones(task.prunable)
