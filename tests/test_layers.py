@@ -17,11 +17,13 @@ ROOMS = [
     "methods",
     "analysis",
     "runs",
+    "trackers",
     "export",
     "report",
     "recipes",
     "terminal",
     "api",
+    "commands",
     "cli",
 ]
 SOURCE = Path(swamp.__file__).parent

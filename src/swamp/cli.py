@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
+from swamp.commands.following import FOLLOWING, Following
 from swamp.version import __version__
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def run(
     data: Path | None = None,
     scale: float | None = None,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
+    following: Following = FOLLOWING,
 ) -> None:
     """Run a recipe, or go on with a run that was stopped.
 
@@ -66,12 +69,13 @@ def run(
     """
     recipe, settings = recipe_and_settings(arguments)
     settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
+    following.check()
     jobs, group = asked_runs(recipe, settings, parse_seeds(seeds) if seeds is not None else [], out)
     if dry_run:
         for one, directory in jobs:
             show_plan(one, directory)
         return
-    execute(jobs, cache, group)
+    execute(jobs, cache, group, following)
 
 
 @app.command(usage="Usage: swamp resume DIR [--setting VALUE …] [OPTIONS]")
@@ -81,6 +85,7 @@ def resume(
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")],
     cache: Path | None = None,
     task: str | None = None,
+    following: Following = FOLLOWING,
 ) -> None:
     """Go on with a run that was stopped; the same as the command that began it.
 
@@ -104,7 +109,8 @@ def resume(
         raise ValueError(f"one directory at a time, not {', '.join(alone)} too; settings are written --name value")
     if task is not None:
         settings["task"] = task
-    execute([(with_settings(read_config(path), settings), path) for path in runs_in(directory)], cache, directory)
+    following.check()
+    execute([(with_settings(read_config(path), settings), path) for path in runs_in(directory)], cache, directory, following)
 
 
 @app.command
@@ -355,7 +361,7 @@ def parse_counts(option: str, text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def execute(jobs: Sequence[tuple[Config, Path]], cache: Path | None, whole: Path) -> None:
+def execute(jobs: Sequence[tuple[Config, Path]], cache: Path | None, whole: Path, following: Following) -> None:
     """Run each; `whole` is the directory that stands for all of them."""
     from swamp.runs.group import can_share
     from swamp.runs.runner import begin, open_tasks
@@ -367,46 +373,52 @@ def execute(jobs: Sequence[tuple[Config, Path]], cache: Path | None, whole: Path
         settled = [begin(config, directory, task) for (config, directory), task in zip(jobs, tasks, strict=True)]
     try:
         if len(jobs) > 1 and can_share(settled, tasks):
-            run_side_by_side([(config, directory) for config, (_, directory) in zip(settled, jobs, strict=True)], cache, tasks[0])
+            run_side_by_side(
+                [(config, directory) for config, (_, directory) in zip(settled, jobs, strict=True)], cache, tasks[0], following
+            )
         else:
-            run_in_turn(jobs, cache, tasks)
+            run_in_turn(jobs, cache, tasks, following)
     except KeyboardInterrupt:
         shared = f" --cache {cache}" if cache else ""
         print(f"\nstopped; nothing is lost. Go on with: swamp resume {whole}{shared}", file=sys.stderr)
         raise SystemExit(130) from None
 
 
-def run_in_turn(jobs: Sequence[tuple[Config, Path]], cache: Path | None, tasks: Sequence[Task]) -> None:
+def run_in_turn(jobs: Sequence[tuple[Config, Path]], cache: Path | None, tasks: Sequence[Task], following: Following) -> None:
     from swamp.runs.runner import iterate
-    from swamp.terminal import listener
+    from swamp.trackers.tracking import tracked
 
     for (config, directory), task in zip(jobs, tasks, strict=True):
-        with listener() as listening:
+        with following.screen() as screen, tracked(following.trackers, directory, screen) as listening:
             for _ in iterate(config, directory, cache, listening, task):
                 pass
-        print_run(directory)
+        print_run(directory, following)
 
 
-def run_side_by_side(jobs: Sequence[tuple[Config, Path]], cache: Path | None, task: Task) -> None:
+def run_side_by_side(jobs: Sequence[tuple[Config, Path]], cache: Path | None, task: Task, following: Following) -> None:
     """One that fails leaves the others alone; its error is raised when they are done."""
     from swamp.runs.group import run_together
-    from swamp.terminal import Named, listener
+    from swamp.terminal import Named
+    from swamp.trackers.tracking import tracked
 
-    with listener() as listening:
-        failures = run_together(jobs, cache, [Named(listening, directory.name) for _, directory in jobs], task)
+    with following.screen() as screen, ExitStack() as stack:
+        listeners = [stack.enter_context(tracked(following.trackers, out, Named(screen, out.name))) for _, out in jobs]
+        failures = run_together(jobs, cache, listeners, task)
     for (_, directory), failure in zip(jobs, failures, strict=True):
         if not failure:
-            print_run(directory)
+            print_run(directory, following)
     for failure in failures:
         if failure:
             raise failure
 
 
-def print_run(directory: Path) -> None:
+def print_run(directory: Path, following: Following) -> None:
     from swamp.report.tables import run_table
     from swamp.terminal import print_table
 
-    print_table(run_table(directory))
+    if following.quiet:
+        return
+    print_table(run_table(directory), plain=following.plain)
     print(f"run: {directory}")
 
 

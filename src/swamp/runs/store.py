@@ -8,6 +8,7 @@ DIR/timing.jsonl        how long things took; with run.json and config.toml all 
 DIR/manifest.json       checksums of all results; there when the run is finished
 DIR/cycle-03/           mask, average and particles of a row: links into objects
 DIR/objects/KEY.*       every derived value under its content key; each file checks itself
+DIR/tracking/NAME/      what the tracker of that name logged; no result, in no manifest
 DIR/work/               checkpoints and temporaries; gone when the run ends
 DIR/damaged/            files that failed their check, put aside
 """
@@ -54,7 +55,7 @@ class Store:
 
     def __init__(self, root: Path, cache: Path | None = None) -> None:
         self.root, self.cache = root, cache
-        self.objects, self.work = root / "objects", root / "work"
+        self.objects, self.work, self.tracking = root / "objects", root / "work", root / "tracking"
 
     # -- objects ------------------------------------------------------------------------------------------------------------------
 
