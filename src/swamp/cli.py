@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from swamp.commands.following import FOLLOWING, Following
+from swamp.commands.watch import watch
 from swamp.version import __version__
 
 if TYPE_CHECKING:
@@ -274,6 +275,9 @@ def bench(
         print(msgspec.json.format(msgspec.json.encode({"machine": machine, "timings": timings})).decode())
     else:
         print_table(bench_table(machine, timings))
+
+
+app.command(watch)
 
 
 # -- below the commands -----------------------------------------------------------------------------------------------------------

@@ -82,6 +82,11 @@ class Pace:
         self.done[event.key] = event.epoch
         self.trained += event.trained
 
+    def seed(self, trained: int, seconds: float) -> None:
+        """Begin with what somebody else measured; of several, who work side by side."""
+        begin = time.monotonic() - seconds
+        self.begin, self.trained = min(begin, self.begin or begin), self.trained + trained
+
     @property
     def share(self) -> float:
         return sum(self.done.values()) / self.total if self.total else 0.0
