@@ -22,9 +22,9 @@ from swamp.tasks.task import Task
 PLAIN_SECONDS = 10.0  # between two lines of a log
 
 
-def print_table(table: Table) -> None:
-    """Ruled on a terminal; elsewhere plain, aligned and never cut."""
-    if sys.stdout.isatty():
+def print_table(table: Table, plain: bool = False) -> None:
+    """Ruled on a terminal; elsewhere, or where that is asked for, plain, aligned and never cut."""
+    if sys.stdout.isatty() and not plain:
         _print_ruled(table)
         return
     widths = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
@@ -83,6 +83,11 @@ class Pace:
             self.done[event.key] = event.epoch
             self.trained += event.trained
 
+    def seed(self, trained: int, seconds: float) -> None:
+        """Begin with what somebody else measured; of several, who work side by side."""
+        begin = time.monotonic() - seconds
+        self.begin, self.trained = min(begin, self.begin or begin), self.trained + trained
+
     @property
     def share(self) -> float:
         return sum(self.done.values()) / self.total if self.total else 0.0
@@ -130,6 +135,14 @@ class Plain:
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+class Quiet(Plain):
+    """A listener that passes on what somebody should know, and nothing else."""
+
+    def epoch(self, event: Event) -> None: ...
+
+    def row(self, result: Result, run: str = "") -> None: ...
 
 
 class Live:
@@ -199,5 +212,8 @@ class Named:
         self.whole.say(self.name + text)
 
 
-def listener() -> Live | Plain:
-    return Live() if sys.stderr.isatty() else Plain()
+def listener(quiet: bool = False, plain: bool = False) -> Live | Plain:
+    """Bars where somebody watches, lines in a log."""
+    if quiet:
+        return Quiet()
+    return Live() if sys.stderr.isatty() and not plain else Plain()
