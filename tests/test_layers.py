@@ -22,6 +22,7 @@ ROOMS = [
     "recipes",
     "terminal",
     "api",
+    "commands",
     "cli",
 ]
 SOURCE = Path(swamp.__file__).parent

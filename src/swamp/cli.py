@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
+from swamp.commands.analyse import analyse
 from swamp.version import __version__
 
 if TYPE_CHECKING:
@@ -268,6 +269,9 @@ def bench(
         print(msgspec.json.format(msgspec.json.encode({"machine": machine, "timings": timings})).decode())
     else:
         print_table(bench_table(machine, timings))
+
+
+app.command(analyse)
 
 
 # -- below the commands -----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Does a network know how sure it is? Predictions are sorted by confidence max p into equal-width bins; in each, accuracy should be the mean
-confidence. The expected calibration error is the mean gap, weighted by how many predictions a bin holds (`tasks.metrics`)."""
+"""Does a network know how sure it is? Predictions are sorted by confidence, max p, into equal-width bins; in each of them accuracy should
+be the mean confidence. The expected calibration error is the mean gap, weighted by how many predictions a bin holds (`tasks.metrics`)."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied, autocast
 
+AT_ONCE = 100  # examples at the most: the second derivative keeps several times what a training step keeps
 TEST_ERROR, TEST_LOSS, TRAIN_LOSS = "test error", "test loss", "train loss"
 
 
@@ -32,11 +33,11 @@ class Setting:
 
 
 def training_batches(setting: Setting) -> list[Batch]:
-    """A seeded subset of the training set, not augmented, on the device, in batches of the task's size."""
+    """A seeded subset of the training set, not augmented, on the device."""
     task = setting.task
     order = torch.randperm(task.num_examples, generator=setting.noise.fold("subset").generator())
     chosen = order[: setting.num_examples].sort().values
-    return [task.unaugmented(rows, setting.device) for rows in chosen.split(task.batch_size)]
+    return [task.unaugmented(rows, setting.device) for rows in chosen.split(min(AT_ONCE, 4 * task.batch_size))]
 
 
 def combined(states: Sequence[State], coefficients: Sequence[float]) -> dict[str, Tensor]:

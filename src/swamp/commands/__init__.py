@@ -1,0 +1,1 @@
+"""Commands that are long enough for a file of their own; `cli` registers them."""
