@@ -41,9 +41,9 @@ class Plane:
         return {name: (tensor + x * self.across[name] + y * self.up[name]).float() for name, tensor in self.origin.items()}
 
     def place(self, parameters: Parameters) -> tuple[float, float]:
-        """Where a weight falls on the plane, by projection."""
+        """Where a weight falls on the plane, by projection. Rounded: the last bits of a long sum depend on where it lies in memory."""
         offset = minus(parameters, self.origin)
-        return dot(offset, self.across), dot(offset, self.up)
+        return round(dot(offset, self.across), 9), round(dot(offset, self.up), 9)
 
 
 def grid(places: Sequence[tuple[float, float]], num: int, margin: float) -> tuple[list[float], list[float]]:

@@ -19,6 +19,7 @@ Arrays = dict[str, Any]
 BLUE, ORANGE, GREEN = (colour for colour, _ in STYLES[:3])
 GREY = "#666666"
 DPI = 130
+FEW = 10  # examples that a bin of a reliability curve needs
 
 
 def draw(annex: Annex, name: str) -> list[Path]:
@@ -146,18 +147,25 @@ def _along(plt: Any, axes: Any, lambdas: Sequence[float], paths: Sequence[Result
 
 
 def _fan(plt: Any, axes: Any, lambdas: Sequence[float], paths: Sequence[Result], name: str) -> None:
+    """Each path thin, and of each cycle their mean."""
     scale = measure(name)[1]
     cycles = list(dict.fromkeys(path["cycle"] for path in paths))
-    colours = dict(zip(cycles, shades(plt, len(cycles)), strict=True))
-    labelled = set()
-    for path in paths:
-        label = None if path["cycle"] in labelled else f"{path['cycle']} ({sparsity(path)})"
-        labelled.add(path["cycle"])
-        axes.plot(lambdas, numbers(path["values"][name], scale), color=colours[path["cycle"]], linewidth=1.2, label=label)
+    for cycle, colour in zip(cycles, shades(plt, len(cycles)), strict=True):
+        found = [path for path in paths if path["cycle"] == cycle]
+        curves = [numbers(path["values"][name], scale) for path in found]
+        for curve in curves if len(curves) > 1 else ():
+            axes.plot(lambdas, curve, color=colour, linewidth=0.8, alpha=0.4)
+        axes.plot(lambdas, np.mean(curves, axis=0), color=colour, linewidth=2.2, label=f"{cycle} ({sparsity(found[0])})")
     axes.set_xlabel("λ, from one particle to the next")
     # above the curves, so that it never hides one
     axes.legend(
-        frameon=False, fontsize=7, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), title="cycle (sparsity)", title_fontsize=7
+        frameon=False,
+        fontsize=7,
+        ncols=4,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        title="mean at cycle (sparsity); thin: each pair",
+        title_fontsize=7,
     )
 
 
@@ -226,7 +234,7 @@ def surface(plt: Any, result: Result, arrays: Arrays) -> Any:
             _marks(axes, row)
             axes.set_aspect("equal")
             axes.set_title(f"cycle {row['cycle']}, sparsity {sparsity(row)}", fontsize=9)
-        figure.colorbar(filled, ax=line.tolist(), label=label, shrink=0.9)
+        figure.colorbar(filled, ax=line.tolist(), label=label, shrink=0.9, format="%.3g")
     for axes in grid[-1]:
         axes.set_xlabel("distance along w₁ − w₀")
     for axes in grid[:, 0]:
@@ -239,10 +247,11 @@ def surface(plt: Any, result: Result, arrays: Arrays) -> Any:
 def _marks(axes: Any, row: Result) -> None:
     shape = {"linestyle": "none", "markeredgecolor": "black", "clip_on": False}
     axes.plot(*zip(*row["particles"], strict=True), marker="o", color="white", markersize=8, label="particles", **shape)
-    axes.plot(*row["mean"], marker="^", color="#56B4E9", markersize=9, label="mean of the three", **shape)
     if row["average"]:
         label = f"average of all {row['num_averaged']}, projected"
-        axes.plot(*row["average"], marker="*", color="#F0E442", markersize=15, label=label, **shape)
+        axes.plot(*row["average"], marker="*", color="#F0E442", markersize=18, label=label, **shape)
+    # small and on top: it often lies where the average does
+    axes.plot(*row["mean"], marker="^", color="#56B4E9", markersize=6, label="mean of the three", **shape)
 
 
 # -- particles, masks, calibration ------------------------------------------------------------------------------------------------
@@ -310,7 +319,8 @@ def masks(plt: Any, result: Result, arrays: Arrays) -> Any:
     left.set_yticks([0, 1, 3, 10, 30, 100], ["0", "1", "3", "10", "30", "100"])
     left.minorticks_off()
     every = -(-len(layers) // 30)
-    left.set_xticks(list(places)[::every], layers[::every], rotation=90, fontsize=7)
+    names = [layer.removesuffix(".weight") for layer in layers]
+    left.set_xticks(list(places)[::every], names[::every], rotation=90, fontsize=7)
     left.set_ylabel("density of the layer (%)")
     left.legend(frameon=False, fontsize=8, title="sparsity", title_fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     plain(left)
@@ -319,7 +329,7 @@ def masks(plt: Any, result: Result, arrays: Arrays) -> Any:
     if len(rows) <= 10:
         for i, line in enumerate(result["overlap"]):
             for j, cell in enumerate(line):
-                ink = "black" if cell["iou"] > 0.5 else "white"
+                ink = "black" if cell["iou"] > 0.6 else "white"
                 right.text(j, i, f"{cell['iou']:.2f}\n({cell['chance']:.2f})", ha="center", va="center", fontsize=7, color=ink)
     cycles = [str(row["cycle"]) for row in rows]
     right.set_xticks(range(len(rows)), cycles)
@@ -353,23 +363,35 @@ def overlap(plt: Any, result: Result, arrays: Arrays) -> Any:
 
 
 def calibration(plt: Any, result: Result, arrays: Arrays) -> Any:
+    """Bins of few examples are left out of the curve: what share of five is right says nothing."""
     rows = result["rows"]
-    figure, (upper, lower) = plt.subplots(2, 1, figsize=(5.6, 6.2), layout="constrained", height_ratios=(3, 1), sharex=True)
+    figure, (upper, lower) = plt.subplots(2, 1, figsize=(5.6, 6.8), layout="constrained", height_ratios=(3, 1), sharex=True)
     upper.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
     for row, colour, (_, marker) in zip(rows, shades(plt, len(rows)), STYLES * len(rows), strict=False):
-        known = [i for i, count in enumerate(row["counts"]) if count]
         label = f"{sparsity(row)}: ECE {100 * row['ece']:.2f} %, T = {row['temperature']:.2f}"
-        x, y = ([row[name][i] for i in known] for name in ("confidence", "accuracy"))
-        upper.plot(x, y, color=colour, marker=marker, markersize=4, linewidth=1, label=label)
-        lower.plot(x, [row["counts"][i] for i in known], color=colour, marker=marker, markersize=4, linewidth=1)
-    upper.set_ylabel("accuracy in the bin")
+        look = {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.2}
+        for axes, name, least in ((upper, "accuracy", FEW), (lower, "counts", 1)):
+            known = [i for i, count in enumerate(row["counts"]) if count >= least]
+            axes.plot([row["confidence"][i] for i in known], [row[name][i] for i in known], label=label, **look)
+    upper.set_ylabel(f"accuracy in bins of {FEW} examples or more")
     upper.set_ylim(-0.02, 1.02)
-    upper.legend(frameon=False, fontsize=8, title="sparsity", title_fontsize=8, loc="upper left")
+    lower.axhline(FEW, color=GREY, linestyle=":", linewidth=1)
     lower.set_yscale("log")
     lower.set_ylabel("test examples")
     lower.set_xlabel("mean confidence in the bin")
     for axes in (upper, lower):
         plain(axes)
+    handles, labels = upper.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        frameon=False,
+        fontsize=8,
+        ncols=2,
+        title="sparsity; T: fitted temperature",
+        title_fontsize=8,
+        loc="outside lower center",
+    )
     figure.suptitle(titled(result, "Calibration"), fontsize=11)
     return figure
 

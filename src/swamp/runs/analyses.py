@@ -284,7 +284,9 @@ def masks(study: Study) -> Work:
     def finish() -> tuple[dict[str, Any], Arrays]:
         found = [study.mask(row) for row in study.rows]
         table = [[msgspec.to_builtins(overlap(a, b)) for b in found] for a in found]
-        return {"rows": [{**about(row), "densities": row.densities} for row in study.rows], "overlap": table}, {}
+        # results.json sorts names; here they stand in the order of the network
+        rows = [{**about(row), "densities": {name: row.densities[name] for name in study.task.prunable}} for row in study.rows]
+        return {"rows": rows, "overlap": table}, {}
 
     return Work("masks", finish)
 
