@@ -35,15 +35,24 @@ def table(name: str, heads: Sequence[str], runs: Sequence[Sequence[Line]], about
         for line in lines:
             gathered.setdefault(line.about, []).append(line)
     columns = list(dict.fromkeys(column for lines in runs for line in lines for column in line.numbers))
+    digits = {column: _digits([line.numbers.get(column) for lines in runs for line in lines]) for column in columns}
     several = len(runs) > 1
     body = []
     for key, lines in gathered.items():
         cells = []
         for column in columns:
             values = [value for line in lines if (value := line.numbers.get(column)) is not None]
-            cells.append(spread(values, 4 if max(map(abs, values), default=0) < 10 else 1))
+            cells.append(spread(values, digits[column]))
         body.append([*key, *cells, *([str(len(lines))] if several else [])])
     return Table(name, [*heads, *columns, *(["n"] if several else [])], body, about)
+
+
+def _digits(values: Sequence[float | None]) -> int:
+    """Behind the point, for a whole column."""
+    known = [value for value in values if value is not None]
+    if all(isinstance(value, int) for value in known):
+        return 0
+    return 4 if max(map(abs, known)) < 10 else 2
 
 
 def note(found: Sequence[Result]) -> str:

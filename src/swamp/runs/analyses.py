@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,15 @@ def hessian(study: Study) -> Work:
         about_all = {"examples": study.setting.num_examples, "tolerance": settings.tolerance, "max_probes": settings.max_probes}
         return {**about_all, "rows": found}, arrays
 
-    pieces = [piece for group in (*probes.values(), *spectra.values()) for piece in group]
+    needed = (group for group in probes.values() if not _settled(study, group))
+    pieces = [piece for group in (*needed, *spectra.values()) for piece in group]
     return Work("hessian", finish, pieces, notes=notes)
+
+
+def _settled(study: Study, probes: Sequence[Piece]) -> bool:
+    """Whether the probes that are stored are enough."""
+    stored = list(takewhile(lambda values: values is not None, (study.annex.read_value(piece.key) for piece in probes)))
+    return bool(stored) and trace_of(stored, study.settings.tolerance).converged
 
 
 def _probes(study: Study, row: Result, first: int) -> Piece:
