@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import combinations, pairwise, takewhile
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,12 @@ def hessian(study: Study) -> Work:
 
 def _settled(study: Study, probes: Sequence[Piece]) -> bool:
     """Whether the probes that are stored are enough."""
-    stored = list(takewhile(lambda values: values is not None, (study.annex.read_value(piece.key) for piece in probes)))
+    stored: list[list[float]] = []
+    for piece in probes:
+        values = study.annex.read_value(piece.key)
+        if values is None:
+            break
+        stored.append(values)
     return bool(stored) and trace_of(stored, study.settings.tolerance).converged
 
 
