@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from swamp.core.mask import Mask
 from swamp.methods.method import selects
 from swamp.runs.config import HELD_OUT, Config, build_config
+from swamp.runs.networks import find_row, load_network
 from swamp.runs.recipes import DEFAULT_RECIPE
-from swamp.runs.runner import Listener, Result, Silent, iterate, open_task, read_config, read_results
-from swamp.runs.store import Store
+from swamp.runs.runner import Listener, Result, Silent, from_start, iterate, open_task, read_config, read_results
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import Task
+from swamp.trackers import parse_trackers
+from swamp.trackers.tracking import tracked
 
 
 class Pruned(NamedTuple):
@@ -57,7 +59,7 @@ class Run:
 
 
 def default_directory(config: Config) -> Path:
-    return Path("runs") / f"{config.recipe}-{config.method}-seed{config.seed}"
+    return Path("runs") / config.title
 
 
 def rows(
@@ -66,12 +68,13 @@ def rows(
     out: str | Path | None = None,
     cache: str | Path | None = None,
     listener: Listener | None = None,
+    trackers: Sequence[str] = (),
     **settings: Any,
 ) -> Iterator[Result]:
     """Run a recipe; the rows one by one, as soon as each is finished and on disk.
 
     Settings are tables or dotted names: `cycle={"epochs": 20}` or `**{"cycle.epochs": 20}`. A directory that holds the same run
-    continues it: what is stored is not computed again.
+    continues it: what is stored is not computed again. `trackers` are names, such as "tensorboard".
 
     >>> next(rows("digits", method="imp", pruning={"cylces": 3}))
     Traceback (most recent call last):
@@ -79,7 +82,9 @@ def rows(
     """
     config = build_config(recipe, settings)
     directory = Path(out) if out else default_directory(config)
-    yield from iterate(config, directory, Path(cache) if cache else None, listener or Silent())
+    names = parse_trackers(",".join(trackers)) if trackers else ()
+    with tracked(names, directory, listener or Silent()) as listening:
+        yield from iterate(config, directory, Path(cache) if cache else None, listening)
 
 
 def run(
@@ -88,11 +93,12 @@ def run(
     out: str | Path | None = None,
     cache: str | Path | None = None,
     listener: Listener | None = None,
+    trackers: Sequence[str] = (),
     **settings: Any,
 ) -> Run:
     """Run a recipe to its end. See `rows` for the arguments, and for watching it on the way."""
     directory = Path(out) if out else default_directory(build_config(recipe, settings))
-    for _ in rows(recipe, out=directory, cache=cache, listener=listener, **settings):
+    for _ in rows(recipe, out=directory, cache=cache, listener=listener, trackers=trackers, **settings):
         pass
     return Run(directory)
 
@@ -104,6 +110,7 @@ def prune(
     *,
     loss: Callable[..., Tensor] | None = None,
     metric: Callable[..., float | Mapping[str, float]] | None = None,
+    maximise: bool | None = None,
     batch_size: int | None = None,
     prunable: Sequence[str] = ("conv", "linear"),
     exclude: Sequence[str] = (),
@@ -136,18 +143,19 @@ def prune(
         test_data,
         loss=loss,
         metric=metric,
+        maximise=maximise,
         batch_size=batch_size,
         prunable=prunable,
         exclude=exclude,
         validation=validation or (HELD_OUT if selects(config.method_module) else 0),
     )
-    directory = Path(out) if out else default_directory(config)
+    directory, started = Path(out) if out else default_directory(config), from_start(config, task)
     if quiet:
-        found = list(iterate(config, directory, Path(cache) if cache else None, Silent(), task))
+        found = list(iterate(config, directory, Path(cache) if cache else None, Silent(), started))
     else:
         print_prunable(task)
         with listener() as listening:
-            found = list(iterate(config, directory, Path(cache) if cache else None, listening, task))
+            found = list(iterate(config, directory, Path(cache) if cache else None, listening, started))
     loaded = load(directory, task=task)
     return Pruned(loaded.model, loaded.mask, found, directory)
 
@@ -156,20 +164,8 @@ def load(directory: str | Path, cycle: int | None = None, particle: int | None =
     """The sparse network of a cycle (the last one by default): the average, or one of its particles. A run whose task a script made needs
     that `task` again."""
     directory = Path(directory)
-    results = {row.cycle: row for row in read_results(directory)}
-    if not results:
-        raise ValueError(f"{directory} has no finished row yet")
-    cycle = max(results) if cycle is None else cycle
-    if cycle not in results:
-        raise ValueError(f"{directory} has no cycle {cycle}; it has {', '.join(map(str, results))}")
-    row, store = results[cycle], Store(directory)
-    if particle is not None and not 0 <= particle < len(row.particles):
-        raise ValueError(f"cycle {cycle} has {len(row.particles)} particles, numbered from 0; there is no particle {particle}")
-    key = row.solution if particle is None else row.particles[particle]
-    mask = store.load_mask(row.mask)
-    if mask is None or not store.has_arrays(key):
-        kept = read_config(directory).keep
-        raise ValueError(f"the weights of cycle {cycle} are not in {directory} (keep = {kept!r})")
+    row = find_row(directory, cycle)
+    state, mask = load_network(directory, row, particle)
     model = (task or open_task(read_config(directory))).model()
-    store.load_state(key).into(model)
+    state.into(model)
     return Loaded(model.eval(), mask, row)

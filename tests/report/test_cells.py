@@ -3,8 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from swamp.report.cells import cells, columns_of, common_column, metrics_of
+from swamp.report.cells import best_first, cells, columns_of, common_column, metrics_of, more_is_better
+from swamp.report.headline import headline
 from swamp.report.tables import read_series
 from tests.report.synthetic import make_run
 
@@ -68,3 +70,21 @@ def test_the_column_that_most_have(tmp_path: Path, runs: list[Path]) -> None:
         columns = columns_of(series)
         assert common_column(cells(series, columns, "accuracy"), len(columns)) == expected
     assert metrics_of(read_series(runs)) == ["accuracy", "nll", "calibrated_nll", "ece"]
+
+
+def test_what_is_better_of_somebodys_own_metric_is_not_guessed(runs: list[Path]) -> None:
+    assert [more_is_better(name) for name in ("imagenet-v2.accuracy", "f1", "nll", "loss", "perplexity")] == [
+        True,
+        True,
+        False,
+        False,
+        None,
+    ]
+    assert best_first({"a": 1.0, "b": 2.0}, "accuracy") == ["b", "a"]
+    assert best_first({"b": 2.0, "a": 1.0}, "loss") == ["a", "b"]
+    assert best_first({"b": 2.0, "a": 1.0}, "perplexity") == ["b", "a"]
+    series = read_series(runs)
+    for s in series:
+        s.runs = [[structs.replace(row, metric="perplexity", metrics={"perplexity": row.metrics["nll"]}) for row in run] for run in s.runs]
+    assert {cell.rank for line in cells(series, columns_of(series), "perplexity") for cell in line if cell} == {0}
+    assert "perplexity" in str(headline(series))

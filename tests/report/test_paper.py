@@ -2,28 +2,53 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from swamp.report.document import write_report
-from swamp.report.paper import paper_of
-from swamp.runs.config import build_config
-from swamp.runs.recipes import recipe_texts
+from swamp.report.paper import paper_numbers, shortened
+from swamp.report.tables import Series, read_series
+from swamp.runs.config import build_config, numbers
+from swamp.runs.grid import BETWEEN, built_in_grid, expand
 from tests.report.synthetic import make_run
 
-
-def test_every_file_belongs_to_a_recipe_and_names_cycles_that_it_has() -> None:
-    found = {recipe: paper for recipe in recipe_texts() if (paper := paper_of(recipe))}
-    assert found
-    for recipe, paper in found.items():
-        cycles = build_config(recipe).pruning.cycles
-        assert all(0 <= int(c) <= cycles for methods in paper.metrics.values() for numbers in methods.values() for c in numbers)
+RECIPE = "cifar10-wrn28-2"
 
 
-def test_the_papers_numbers_stand_beside_ours(tmp_path: Path) -> None:
-    paper = paper_of("cifar10-wrn28-2")
-    assert paper
-    assert paper.text("accuracy", "swamp", 10) == "94.73 ± 0.10"  # digits as printed
-    assert paper.text("accuracy", "swamp", 9) == paper.text("nll", "swamp", 10) == paper.text("accuracy", "dst", 10) == ""
-    run = make_run(tmp_path / "run", recipe="cifar10-wrn28-2", cycles=13, cycle__epochs=2)
+@pytest.mark.parametrize("target", ["main-cifar10", "num-particles", "imagenet-v2"])
+def test_every_run_of_a_target_finds_the_numbers_of_its_cell(target: str, tmp_path: Path) -> None:
+    grid = built_in_grid("targets", target)
+    assert grid.paper
+    rows = read_series([make_run(tmp_path / "any", rows=1)])[0].runs
+    for run in expand(grid, Path("x"), seeds=[2]).runs:
+        made = Series(run.config.recipe, run.config.method, numbers(run.config), rows)
+        said = dict(zip(grid.cycles(run.config.pruning), grid.paper[BETWEEN.join(run.labels)], strict=True))
+        found = paper_numbers(made, grid.metric or "accuracy")
+        assert found.items() >= {cycle: text for cycle, text in said.items() if text != "–"}.items()
+        assert not shortened(made)
+
+
+def series(tmp_path: Path, **settings: object) -> Series:
+    return read_series([make_run(tmp_path / str(len(list(tmp_path.iterdir()))), recipe=RECIPE, cycles=13, **settings)])[0]
+
+
+def test_other_settings_have_no_numbers_and_other_lengths_have(tmp_path: Path) -> None:
+    epochs = build_config(RECIPE).cycle.epochs
+    plain = series(tmp_path)
+    assert paper_numbers(plain, "accuracy") == {3: "94.74 ± 0.04", 6: "94.88 ± 0.09", 10: "94.73 ± 0.10", 13: "94.23 ± 0.11"}
+    assert paper_numbers(plain, "calibrated_nll")[13] == "0.177 ± 0.002"
+    assert not paper_numbers(plain, "nll")
+    assert not shortened(plain)
+    assert not paper_numbers(series(tmp_path, methods__swamp__particles=3), "accuracy")
+    assert not paper_numbers(series(tmp_path, optimizer__weight_decay=0.5), "accuracy")
+    short = series(tmp_path, cycle__epochs=epochs // 10)
+    assert paper_numbers(short, "accuracy") == paper_numbers(plain, "accuracy")
+    assert shortened(short)
+
+
+def test_they_stand_beside_ours(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", recipe=RECIPE, cycles=13, cycle__epochs=2)
     write_report([run], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    for cycle in ("94.74 ± 0.04", "94.88 ± 0.09", "94.73 ± 0.10", "94.23 ± 0.11"):
-        assert page.count(f"<small>paper {cycle}</small>") == 1
+    for number in ("94.74 ± 0.04", "94.88 ± 0.09", "94.73 ± 0.10", "94.23 ± 0.11", "0.177 ± 0.002"):
+        assert page.count(f"<small>paper {number}</small>") == 1
+    assert "trainings have another length here: swamp" in page

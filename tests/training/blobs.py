@@ -39,6 +39,7 @@ class Blobs:
     resident: bool = True
     splits: tuple[str, ...] = ("train", "test", "validation")
     num_classes: int = 2
+    maximise: bool = True
     metric: str = "accuracy"
 
     def __post_init__(self) -> None:
@@ -70,6 +71,9 @@ class Blobs:
     def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]:
         order = plan.tables["order"][step * self.batch_size : (step + 1) * self.batch_size]
         return self.x[order], self.y[order]
+
+    def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        return self.x[rows], self.y[rows]
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         return F.cross_entropy(model(batch[0]), batch[1])

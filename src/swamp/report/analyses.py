@@ -1,167 +1,152 @@
-"""What `swamp analyse` left beside runs, as data for charts: DIR/analysis/NAME.json, and NAME.npz for what is large.
-
-A file that is not as it should be is passed over with a warning; what it holds is never more than numbers and labels.
-"""
+"""Tables of analyses: a line for each cycle or path; mean ± standard deviation where several runs were analysed."""
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
-import msgspec
-import numpy as np
-from msgspec import Struct
+from swamp.report.tables import Table, percent, spread
+from swamp.runs.annex import Annex
 
-from swamp.report.tables import Series
-
-Value = float | None  # None where a loss was not finite
-Place = tuple[float, float]
-MAX_CELLS = 64  # a side of a surface as it is drawn; a finer grid is thinned out
+Result = dict[str, Any]
 
 
-class Line(Struct):
-    label: str
-    kind: str
-    values: dict[str, list[Value]]
+class Line(NamedTuple):
+    """A line of a table: what it is about, and numbers by the head of their column."""
+
+    about: tuple[str, ...]
+    numbers: dict[str, float | None]
 
 
-class Connectivity(Struct):
-    """connectivity.json and stability.json."""
-
-    lambdas: list[float]
-    paths: list[Line]
-    examples: int = 0
-
-
-class Surface(Struct):
-    cycle: int
-    sparsity: float
-    particles: list[Place]
-    mean: Place
-    measures: list[str]
-    average: Place | None = None
+def analysis_tables(directories: Sequence[Path], names: Sequence[str]) -> Iterator[Table]:
+    """Of results that are there, one table an analysis over all runs."""
+    for name in names:
+        found = [result for path in directories if (result := Annex(path).read_result(name)) is not None]
+        if found and name in TABLES:
+            heads, lines_of = TABLES[name]
+            yield table(name, heads, [lines_of(result) for result in found], note(found))
 
 
-class Surfaces(Struct):
-    """surface.json; the values themselves stand in surface.npz."""
-
-    rows: list[Surface]
-
-
-class Overlap(Struct):
-    iou: float
-    beyond: float
-
-
-class MaskRow(Struct):
-    cycle: int
-    sparsity: float
-
-
-class Masks(Struct):
-    """masks.json: the masks of a run's cycles, each with each."""
-
-    rows: list[MaskRow]
-    overlap: list[list[Overlap]]
+def table(name: str, heads: Sequence[str], runs: Sequence[Sequence[Line]], about: str) -> Table:
+    """Lines that are about the same, over runs."""
+    gathered: dict[tuple[str, ...], list[Line]] = {}
+    for lines in runs:
+        for line in lines:
+            gathered.setdefault(line.about, []).append(line)
+    columns = list(dict.fromkeys(column for lines in runs for line in lines for column in line.numbers))
+    digits = {column: _digits([line.numbers.get(column) for lines in runs for line in lines]) for column in columns}
+    several = len(runs) > 1
+    body = []
+    for key, lines in gathered.items():
+        cells = []
+        for column in columns:
+            values = [value for line in lines if (value := line.numbers.get(column)) is not None]
+            cells.append(spread(values, digits[column]))
+        body.append([*key, *cells, *([str(len(lines))] if several else [])])
+    return Table(name, [*heads, *columns, *(["n"] if several else [])], body, about)
 
 
-class Pair(Struct):
-    runs: tuple[str, str]
-    cycle: int
-    sparsity: float
-    iou: float
-    beyond: float
+def _digits(values: Sequence[float | None]) -> int:
+    """Behind the point, for a whole column."""
+    known = [value for value in values if value is not None]
+    if all(isinstance(value, int) for value in known):
+        return 0
+    return 4 if max(map(abs, known)) < 10 else 2
 
 
-class Pairs(Struct):
-    """overlap.json: the masks of several runs, at equal cycles."""
-
-    pairs: list[Pair]
-
-
-class Trace(Struct):
-    mean: float
-    standard_error: float
+def note(found: Sequence[Result]) -> str:
+    examples = sorted({result["examples"] for result in found if "examples" in result})
+    return f"training losses and Hessians are of {', '.join(map(str, examples))} training examples, not augmented" if examples else ""
 
 
-class HessianRow(Struct):
-    cycle: int
-    sparsity: float
-    trace: Trace
-    top_eigenvalues: list[float] = []
+def hessian(result: Result) -> list[Line]:
+    return [
+        Line(
+            of(row),
+            {
+                "trace": row["trace"]["mean"],
+                "its standard error": row["trace"]["standard_error"],
+                "probes": row["trace"]["num_probes"],
+                "largest eigenvalue": row["top_eigenvalues"][0],
+                "least": row["least_eigenvalue"],
+            },
+        )
+        for row in result["rows"]
+    ]
 
 
-class Hessian(Struct):
-    """hessian.json."""
-
-    rows: list[HessianRow]
-    examples: int = 0
+def paths(result: Result) -> list[Line]:
+    """Barriers of errors in percentage points."""
+    return [Line((path["label"],), barriers(path)) for path in result["paths"]]
 
 
-Kind = TypeVar("Kind", bound=Struct)
+def hulls(result: Result) -> list[Line]:
+    return [Line(of(row), barriers(row)) for row in result["rows"]]
 
 
-class Analyses:
-    """All that was found beside the runs of a report; `warnings` name what could not be read."""
+def barriers(one: Result) -> dict[str, float | None]:
+    columns: dict[str, float | None] = {}
+    for name, both in one["barriers"].items():
+        scale = 100.0 if name.endswith("error") else 1.0
+        for kind, value in both.items():
+            columns[f"{name}{' %' if scale > 1 else ''}: {kind}"] = None if value is None else scale * value
+    return columns
 
-    def __init__(self, all_series: Sequence[Series], directories: Iterable[Path]) -> None:
-        self.warnings: list[str] = []
-        self.connectivity: list[dict[str, Any]] = []
-        self.surfaces: list[dict[str, Any]] = []
-        self.masks: list[dict[str, Any]] = []
-        self.hessians: list[tuple[Series, int, Hessian]] = []
-        for index, series in enumerate(all_series):
-            for directory, seed in zip(series.directories, series.seeds, strict=True):
-                self._read_run(directory / "analysis", {"series": index, "seed": seed}, series)
-        known = {path.resolve(): f"{s.label}, seed {n}" for s in all_series for path, n in zip(s.directories, s.seeds, strict=True)}
-        places = dict.fromkeys([*directories, *known])
-        self.pairs = [pair for place in places for pair in self._pairs(place / "analysis", known)]
 
-    def data(self) -> dict[str, Any]:
-        return {"connectivity": self.connectivity, "surfaces": self.surfaces, "masks": self.masks, "pairs": self.pairs}
+def particles(result: Result) -> list[Line]:
+    lines = []
+    for row in result["rows"]:
+        values = [one[row["metric"]] for one in row["particles"]]
+        numbers = {f"average's {row['metric']}": row["average"][row["metric"]], f"particles' {row['metric']}": sum(values) / len(values)}
+        if row["distances"]:
+            between = [x for i, line in enumerate(row["distances"]["between"][:-1]) for x in line[i + 1 : -1]]
+            numbers |= {"distance between particles": sum(between) / len(between), "norm of the average": row["distances"]["norm"]}
+        lines.append(Line(of(row), numbers))
+    return lines
 
-    def _read_run(self, annex: Path, run: dict[str, Any], series: Series) -> None:
-        paths: list[dict[str, Any]] = []
-        for name in ("connectivity", "stability"):
-            if found := self._read(annex / f"{name}.json", Connectivity):
-                paths += [{"lambdas": found.lambdas, **msgspec.to_builtins(path)} for path in found.paths]
-        if paths:
-            self.connectivity.append({**run, "paths": paths})
-        if surfaces := self._read(annex / "surface.json", Surfaces):
-            self.surfaces += [{**run, **grid} for row in surfaces.rows if (grid := self._surface(annex / "surface.npz", row))]
-        if masks := self._read(annex / "masks.json", Masks):
-            tables = {name: [[getattr(cell, name) for cell in line] for line in masks.overlap] for name in ("iou", "beyond")}
-            self.masks.append({**run, "rows": msgspec.to_builtins(masks.rows), **tables})
-        if hessian := self._read(annex / "hessian.json", Hessian):
-            self.hessians.append((series, run["seed"], hessian))
 
-    def _pairs(self, annex: Path, known: dict[Path, str]) -> list[dict[str, Any]]:
-        """Of runs that are in the report."""
-        found = self._read(annex / "overlap.json", Pairs)
-        pairs = [(pair, [known.get(Path(run).resolve()) for run in pair.runs]) for pair in (found.pairs if found else [])]
-        return [{**msgspec.to_builtins(pair), "runs": runs} for pair, runs in pairs if all(runs)]
+def masks(result: Result) -> list[Line]:
+    """The densest and the sparsest layer, and the overlap with the mask of the row before."""
+    lines = []
+    for index, row in enumerate(result["rows"]):
+        densities = row["densities"]
+        numbers = {"densest layer %": 100 * max(densities.values()), "sparsest layer %": 100 * min(densities.values())}
+        if index:
+            before = result["overlap"][index][index - 1]
+            numbers |= {"IoU with the mask before": before["iou"], "by chance": before["chance"]}
+        lines.append(Line(of(row), numbers))
+    return lines
 
-    def _read(self, path: Path, kind: type[Kind]) -> Kind | None:
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=kind)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            self.warnings.append(f"{path} is damaged ({error})")
-            return None
 
-    def _surface(self, path: Path, row: Surface) -> dict[str, Any] | None:
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                x, y = (arrays[f"cycle-{row.cycle}.{axis}"] for axis in "xy")
-                step = -(-max(len(x), len(y)) // MAX_CELLS)
-                values = {name: arrays[f"cycle-{row.cycle}.{name}"][::step, ::step] for name in row.measures}
-                if any(grid.shape != (len(y[::step]), len(x[::step])) for grid in values.values()):
-                    raise ValueError("a grid of another size than its axes")
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, TypeError, IndexError):
-            self.warnings.append(f"{path} is damaged or is not there")
-            return None
-        rounded = {name: [[float(f"{value:.5g}") for value in line] for line in grid.tolist()] for name, grid in values.items()}
-        return {**msgspec.to_builtins(row), "x": x[::step].tolist(), "y": y[::step].tolist(), "values": rounded}
+def calibration(result: Result) -> list[Line]:
+    def numbers(row: Result) -> dict[str, float | None]:
+        metrics = row["metrics"]
+        shown = {"ECE %": 100 * row["ece"], "NLL": metrics.get("nll"), "calib. NLL": metrics.get("calibrated_nll"), "T": row["temperature"]}
+        return {name: value for name, value in shown.items() if value is not None}
+
+    return [Line(of(row), numbers(row)) for row in result["rows"]]
+
+
+def overlap_table(result: Result) -> Table:
+    body = [
+        [*map(str, pair["runs"]), str(pair["cycle"]), *(f"{pair[name]:.4f}" for name in ("iou", "chance", "beyond"))]
+        for pair in result["pairs"]
+    ]
+    return Table("overlap of masks between runs", ["run", "and run", "cycle", "IoU", "by chance", "beyond chance"], body)
+
+
+def of(row: Result) -> tuple[str, ...]:
+    return str(row["cycle"]), percent(row["sparsity"])
+
+
+CYCLE = ("cycle", "sparsity %")
+TABLES: dict[str, tuple[Sequence[str], Callable[[Result], list[Line]]]] = {
+    "hessian": (CYCLE, hessian),
+    "connectivity": (("path",), paths),
+    "hull": (CYCLE, hulls),
+    "stability": (("path",), paths),
+    "particles": (CYCLE, particles),
+    "masks": (CYCLE, masks),
+    "calibration": (CYCLE, calibration),
+}

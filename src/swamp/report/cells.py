@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from swamp.report.figures import PERCENTAGES
 from swamp.report.tables import FORMATS, Series, format_of, percent, reached, spread
+
+Key = TypeVar("Key")
 
 
 class Column(NamedTuple):
@@ -44,14 +46,21 @@ def metrics_of(all_series: Sequence[Series]) -> list[str]:
     return [name for name in dict.fromkeys(known) if any(name in row.metrics for row in rows)]
 
 
-def more_is_better(metric: str) -> bool:
-    """Of a further test set, imagenet-v2.accuracy, as of its kind."""
-    return metric.rpartition(".")[2] in PERCENTAGES
+def more_is_better(metric: str) -> bool | None:
+    """Of a further test set, imagenet-v2.accuracy, as of its kind. None where it is a metric of somebody's own: the store does not say."""
+    kind = metric.rpartition(".")[2]
+    return None if kind not in FORMATS and kind != "loss" else kind in PERCENTAGES
+
+
+def best_first(labels_and_means: Mapping[Key, float], metric: str) -> list[Key]:
+    """In the order given where it is not known what is better."""
+    better = more_is_better(metric)
+    return list(labels_and_means) if better is None else sorted(labels_and_means, key=lambda key: labels_and_means[key], reverse=better)
 
 
 def cells(all_series: Sequence[Series], columns: Sequence[Column], metric: str) -> list[list[Cell | None]]:
     """A line a series, a cell a column. Equal means share a rank; a network of another sparsity than the column's has none."""
-    form = format_of(metric)
+    form, better = format_of(metric), more_is_better(metric)
     table: list[list[Cell | None]] = []
     for series in all_series:
         line: list[Cell | None] = []
@@ -68,10 +77,10 @@ def cells(all_series: Sequence[Series], columns: Sequence[Column], metric: str) 
         table.append(line)
     for index in range(len(columns)):
         means = [round(line[index].mean, form.digits) for line in table if line[index] and not line[index].other_sparsity]  # type: ignore[union-attr]
-        if len(means) < 2:
+        if len(means) < 2 or better is None:
             continue
         # of two, the other is no distinction
-        places = sorted(set(means), reverse=more_is_better(metric))[: 2 if len(means) > 2 else 1]
+        places = sorted(set(means), reverse=better)[: 2 if len(means) > 2 else 1]
         for line in table:
             cell = line[index]
             if cell and not cell.other_sparsity and round(cell.mean, form.digits) in places:

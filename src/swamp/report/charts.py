@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from swamp.report.cells import cells, columns_of, common_column, metrics_of, more_is_better
+from swamp.report.cells import best_first, cells, columns_of, common_column, metrics_of, more_is_better
 from swamp.report.figures import error_of
 from swamp.report.reading import Reading
 from swamp.report.tables import Series, format_of, spread
@@ -110,7 +110,7 @@ def shown_at_first(all_series: Sequence[Series]) -> set[int]:
     table = cells(all_series, columns, metric)
     at = common_column(table, len(columns))
     means = {index: cell.mean for index, line in enumerate(table) if (cell := line[at])}
-    ranked = sorted(means, key=lambda index: means[index], reverse=more_is_better(metric))
+    ranked = best_first(means, metric)
     return set([*chosen, *(index for index in ranked if index not in chosen)][:FEW])
 
 

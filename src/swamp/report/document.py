@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Template
 
 from swamp.report import sections
-from swamp.report.analyses import Analyses
+from swamp.report.annexes import Analyses
 from swamp.report.charts import chart_data
 from swamp.report.markup import Html, element, join, json_text
 from swamp.report.reading import Damage, Reading, read_runs

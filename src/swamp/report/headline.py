@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swamp.report.cells import Cell, cells, columns_of, common_column, metrics_of, more_is_better
+from swamp.report.cells import Cell, best_first, cells, columns_of, common_column, metrics_of
 from swamp.report.markup import Html, element, join
 from swamp.report.tables import Series, format_of
 
@@ -23,7 +23,7 @@ def headline(all_series: Sequence[Series]) -> Html | None:
     found = {series.label: cell for series, line in zip(all_series, table, strict=True) if (cell := line[at]) and not cell.other_sparsity}
     if not found:
         return None
-    ranked = sorted(found, key=lambda label: found[label].mean, reverse=more_is_better(metric))
+    ranked = best_first({label: cell.mean for label, cell in found.items()}, metric)
     named = [ranked[0], *(label for label in ranked[1:] if label in NAMED), *(label for label in ranked[1:] if label not in NAMED)][:MOST]
     form = format_of(metric)
     unit, what = (" %", form.label.removesuffix(" %")) if form.label.endswith(" %") else ("", form.label)

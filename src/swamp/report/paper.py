@@ -1,36 +1,68 @@
-"""The paper's own numbers, to stand beside ours: data files beside the recipes.
+"""The paper's own numbers, to stand beside ours: they are in the grids of `swamp reproduce`, `recipes/targets/*.toml`.
 
-`recipes/NAME.paper.json` belongs to the recipe NAME: {"source": "Table 1", "metrics": {METRIC: {METHOD: {CYCLE: [MEAN, DEVIATION]}}}},
-numbers as the paper prints them (accuracy in %), the deviation optional. Nothing else has to be told of a new file.
+A configuration has the numbers of a grid's cell if it has the settings of that cell. Lengths of trainings and what only moves the last bits
+may differ: a shortened run is still told what the whole one gave.
 """
 
 from __future__ import annotations
 
-from importlib import resources
-from typing import Annotated
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import msgspec
-from msgspec import Meta, Struct
+from swamp.report.tables import Series
+from swamp.runs.config import numbers
+from swamp.runs.grid import BETWEEN, built_in_grid, expand, grid_texts
 
-Number = Annotated[list[float], Meta(min_length=1, max_length=2)]  # mean, and deviation over seeds
-
-
-class Paper(Struct, frozen=True, forbid_unknown_fields=True):
-    source: str
-    metrics: dict[str, dict[str, dict[str, Number]]]
-
-    def text(self, metric: str, method: str, cycle: int) -> str:
-        """A number as the paper has it, or nothing."""
-        number = self.metrics.get(metric, {}).get(method, {}).get(str(cycle))
-        return " ± ".join(f"{value:g}" if metric not in DIGITS else f"{value:.{DIGITS[metric]}f}" for value in number) if number else ""
+MAY_DIFFER = re.compile(r"seed|precision|threads|deterministic|compile|(ticket|cycle)\.(epochs|warmup)|tasks\.\w+\.(test_sets|workers)")
 
 
-DIGITS = {"accuracy": 2, "f1": 2, "nll": 3}  # that the paper prints
+class Cell(NamedTuple):
+    recipe: str
+    settings: dict[str, Any]
+    metric: str  # empty: the one that counts
+    found: dict[int, str]  # by cycle, as printed
+    epochs: int
 
 
-def paper_of(recipe: str) -> Paper | None:
-    """What the paper found with a built-in recipe's setting."""
-    for file in resources.files("swamp.recipes").iterdir():
-        if file.name == f"{recipe}.paper.json":
-            return msgspec.json.decode(file.read_bytes(), type=Paper)
-    return None
+def paper_numbers(series: Series, metric: str) -> dict[int, str]:
+    """A metric in the paper at each cycle that it has."""
+    counts = next((row.metric for run in series.runs for row in run), None)
+    found: dict[int, str] = {}
+    for cell in cells_of(series):
+        if metric == (cell.metric or counts):
+            found = {**cell.found, **found}
+    return found
+
+
+def shortened(series: Series) -> bool:
+    """Whether trainings have another length than the paper's."""
+    return any(cell.epochs != series.settings["cycle.epochs"] for cell in cells_of(series))
+
+
+def cells_of(series: Series) -> list[Cell]:
+    mine = deciding(series.settings)
+    return [cell for cell in paper_cells(series.recipe) if cell.settings == mine]
+
+
+def deciding(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings, a tuple or a list alike, without those that may differ."""
+    return {name: str(value).replace("(", "[") for name, value in settings.items() if not MAY_DIFFER.fullmatch(name)}
+
+
+@cache
+def paper_cells(recipe: str) -> list[Cell]:
+    """All that the paper says about a recipe."""
+    found = []
+    for name, text in grid_texts("targets").items():
+        if f'"{recipe}"' not in text:
+            continue  # expanding a grid takes some time
+        grid = built_in_grid("targets", name)
+        for run in expand(grid, Path(), seeds=[0]).runs if grid.paper else ():
+            said = grid.paper.get(BETWEEN.join(run.labels))
+            if said and run.config.recipe == recipe:
+                printed = dict(zip(grid.cycles(run.config.pruning), said, strict=False))
+                known = {cycle: number for cycle, number in printed.items() if number != "–"}
+                found.append(Cell(recipe, deciding(numbers(run.config)), grid.metric, known, run.config.cycle.epochs))
+    return found

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from swamp.report.analyses import Analyses, HessianRow
+from swamp.report.annexes import Analyses, HessianRow
 from swamp.report.cells import Cell, Column, cells, columns_of, metrics_of, more_is_better
 from swamp.report.headline import headline
 from swamp.report.markup import Html, element, join
-from swamp.report.paper import Paper, paper_of
+from swamp.report.paper import paper_numbers, shortened
 from swamp.report.reading import Damage, Reading
 from swamp.report.repeat import command
 from swamp.report.tables import AT, Series, collapses, duration, format_of, percent
@@ -126,8 +126,8 @@ def results(all_series: Sequence[Series]) -> Section | None:
     parts = []
     for recipe, group in groups:
         parts += [element("h3", recipe)] if len(groups) > 1 else []
-        parts.append(element("div", *(result_table(group, name, paper_of(recipe)) for name in metrics_of(group)), data_chart="tables"))
-        parts += [element("p", note, class_="note") for note in result_notes(group, paper_of(recipe))]
+        parts.append(element("div", *(result_table(group, name) for name in metrics_of(group)), data_chart="tables"))
+        parts += [element("p", note, class_="note") for note in result_notes(group)]
     return section(
         "Table",
         "Table of results",
@@ -136,7 +136,7 @@ def results(all_series: Sequence[Series]) -> Section | None:
     )
 
 
-def result_table(group: Sequence[Series], metric: str, paper: Paper | None) -> Html:
+def result_table(group: Sequence[Series], metric: str) -> Html:
     columns = columns_of(group)
     table = cells(group, columns, metric)
     label = format_of(metric).label
@@ -146,16 +146,16 @@ def result_table(group: Sequence[Series], metric: str, paper: Paper | None) -> H
         element(
             "tr",
             element("th", series.label, None if alike else element("small", seeds(series)), scope="row"),
-            *(result_cell(cell, series, metric, paper) for cell in line),
+            *(result_cell(cell, paper_numbers(series, metric)) for cell in line),
         )
         for series, line in zip(group, table, strict=True)
     ]
-    arrow = "more is better" if more_is_better(metric) else "less is better"
+    arrow = {True: " (more is better)", False: " (less is better)", None: ""}[more_is_better(metric)]
     return element(
         "div",
         element(
             "table",
-            element("caption", f"{label} ({arrow})"),
+            element("caption", f"{label}{arrow}"),
             element("thead", element("tr", *head)),
             element("tbody", *body),
             class_="results",
@@ -177,10 +177,10 @@ def seeds(series: Series) -> str:
     return f"{'seeds' if len(series.seeds) > 1 else 'seed'} {', '.join(map(str, series.seeds))}"
 
 
-def result_cell(cell: Cell | None, series: Series, metric: str, paper: Paper | None) -> Html:
+def result_cell(cell: Cell | None, paper: Mapping[int, str]) -> Html:
     if cell is None:
         return element("td", "–")
-    theirs = paper.text(metric, series.method, cell.cycle) if paper else ""
+    theirs = paper.get(cell.cycle)
     return element(
         "td",
         cell.text,
@@ -191,18 +191,21 @@ def result_cell(cell: Cell | None, series: Series, metric: str, paper: Paper | N
     )
 
 
-def result_notes(group: Sequence[Series], paper: Paper | None) -> list[str]:
+def result_notes(group: Sequence[Series]) -> list[str]:
     columns: Sequence[Column] = columns_of(group)
     inexact = any(cell and cell.other_sparsity for line in cells(group, columns, metrics_of(group)[0]) for cell in line)
     selected = [series.label for series in group if any(row.selected_on == "validation" for run in series.runs for row in run)]
     rows = [row for series in group for run in series.runs for row in run]
     share = max((row.sparsity_of_all / row.sparsity for row in rows if row.sparsity), default=0)
+    quoted = [series for series in group if any(paper_numbers(series, metric) for metric in metrics_of(group))]
+    changed = [series.label for series in quoted if shortened(series)]
+    other = f"; trainings have another length here: {', '.join(changed)}" if changed else ""
     notes = [
         f"All with {seeds(group[0])}." if same_seeds(group) else "",
         f"{AT}; such a row has no rank." if inexact else "",
         f"Chosen by validation examples, which were not trained on: {', '.join(selected)}." if selected else "",
         f"Sparsity is that of the prunable weights; of all parameters it is {share:.4g} times as much." if share else "",
-        f"Paper: {paper.source}." if paper else "",
+        "The paper’s numbers are of its whole schedule and three seeds" + other + "." if quoted else "",
     ]
     return [note for note in [*notes, *(f"{text[0].upper()}{text[1:]}." for text in collapses(group))] if note]
 
