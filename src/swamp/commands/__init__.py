@@ -1,1 +1,1 @@
-"""Commands that are long enough for a file of their own; `cli` registers them."""
+"""Commands that are more than a few lines, a file each, and what commands have in common. Imports stand inside functions: help is fast."""

@@ -43,6 +43,8 @@ class Series:
 
     def wanted(self, row: Result) -> int:
         """How many survivors the row's cycle asks for. A method that is not exact has some other number of them."""
+        if "start" in self.settings:
+            return row.num_survivors  # counted from the mask that it started with
         pruning = Pruning(prune_fraction=self.settings["pruning.prune_fraction"])
         return count(row.num_prunable, pruning.density(row.cycle))
 
@@ -205,10 +207,11 @@ def side_by_side(all_series: Sequence[Series], counts: Columns) -> tuple[list[st
 
 def one_below_the_other(all_series: Sequence[Series], counts: Columns) -> tuple[list[str], list[list[str]], str]:
     """A line for each method: the metric that counts at each sparsity."""
-    metric = next((row.metric for series in all_series for run in series.runs for row in run), "accuracy")
-    header = [f"{format_of(metric).label} at sparsity %", *(percent(sparsity) for _, sparsity in counts)]
+    metrics = list(dict.fromkeys(row.metric for series in all_series for run in series.runs for row in run))
+    header = [f"{', '.join(format_of(metric).label for metric in metrics)} at sparsity %", *(percent(sparsity) for _, sparsity in counts)]
     body = []
     for series in all_series:
+        metric = next((row.metric for run in series.runs for row in run), "accuracy")
         found = [series.at(survivors) for survivors, _ in counts]
         cells = [_over_seeds(metric, [[row.metrics] for row in rows]) + reached(series, rows) for rows in found]
         body.append([series.label + series.seeds_shown, *cells])
@@ -248,7 +251,7 @@ def _over_seeds(metric: str, runs: list[list[dict[str, float]]]) -> str:
 
 
 def ensemble_table(rows: Sequence[EnsembleRow]) -> Table:
-    metrics = [name for name in FORMATS if name in rows[0].metrics]
+    metrics = [name for name in dict.fromkeys([*FORMATS, *rows[0].metrics]) if name in rows[0].metrics]
     body = []
     for row in rows:
         alone = [_over_seeds(name, [[member] for member in row.members]) for name in metrics[:1]]
