@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
+from swamp.commands.bench_inference import bench_inference
 from swamp.commands.export import export
 from swamp.version import __version__
 
@@ -272,6 +273,7 @@ def bench(
 
 
 app.command(export)
+app.command(bench_inference)
 
 
 # -- below the commands -----------------------------------------------------------------------------------------------------------
