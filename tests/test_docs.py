@@ -11,6 +11,7 @@ import pytest
 import swamp
 from swamp.cli import app, split_arguments
 from swamp.runs.config import build_config
+from swamp.runs.grid import expand, read_grid
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -56,6 +57,13 @@ def test_toml_snippets_are_recipes(tmp_path: Path) -> None:
         assert config.pruning.cycles == tomllib.loads(block)["pruning"]["cycles"]
 
 
+def test_the_grid_in_the_documentation_is_a_grid(tmp_path: Path) -> None:
+    (block,) = blocks("toml", (ROOT / "docs" / "ablations.md").read_text())
+    (tmp_path / "rates.toml").write_text(block)
+    sweep = expand(read_grid(tmp_path / "rates.toml"), tmp_path)
+    assert len(sweep.runs) == 3 * 5  # of six combinations one is excluded
+
+
 def test_commands_exist_and_take_the_arguments_shown() -> None:
     commands = [line.split("#")[0].split() for block in blocks("bash") for line in block.splitlines() if line.startswith("swamp ")]
     assert commands
@@ -90,3 +98,10 @@ def test_the_public_names_are_documented() -> None:
             assert getattr(swamp, name).__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = swamp.nonsense  # type: ignore[attr-defined]
+
+
+def test_the_page_of_methods_is_what_the_code_says() -> None:
+    from swamp.report.pages import methods_page
+
+    page = (ROOT / "docs" / "methods.md").read_text()
+    assert page.endswith(methods_page()), "write docs/methods.md anew: python -m swamp.report.pages docs/methods.md"

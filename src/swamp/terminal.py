@@ -79,8 +79,9 @@ class Pace:
     def count(self, event: Event) -> None:
         if event.trained and self.begin is None:
             self.begin, self.trained = time.monotonic(), -event.trained
-        self.done[event.key] = event.epoch
-        self.trained += event.trained
+        if event.epoch > self.done.get(event.key, 0):  # several runs may tell of one training that they share
+            self.done[event.key] = event.epoch
+            self.trained += event.trained
 
     @property
     def share(self) -> float:
@@ -180,17 +181,16 @@ class Live:
 
 
 class Named:
-    """The listener of one run among several that share a screen."""
+    """The listener of one run among several that share a screen. How much they will train together was said before: a training that
+    several of them need counts once."""
 
     def __init__(self, whole: Live | Plain, name: str) -> None:
         self.whole, self.name = whole, f"{name}: "
 
-    def planned(self, num_epochs: int) -> None:
-        self.whole.planned(num_epochs)
+    def planned(self, num_epochs: int) -> None: ...
 
     def epoch(self, event: Event) -> None:
-        # two runs may train the same job, such as a ticket
-        self.whole.epoch(replace(event, key=self.name + event.key, label=self.name + event.label))
+        self.whole.epoch(replace(event, label=self.name + event.label))
 
     def row(self, result: Result) -> None:
         self.whole.row(result, self.name)

@@ -1,1 +1,1 @@
-"""Commands, one a file. What takes long to import is imported when a command runs."""
+"""Commands that are more than a few lines, a file each, and what commands have in common. Imports stand inside functions: help is fast."""

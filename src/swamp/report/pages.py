@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from textwrap import dedent
 
 from swamp.methods import methods
@@ -45,3 +47,10 @@ def methods_page() -> str:
 
 def _pages() -> Iterator[str]:
     return (method_page(method) for method in methods().values())
+
+
+MARK = "<!-- from here on made by: python -m swamp.report.pages docs/methods.md -->\n\n"
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1])
+    file.write_text(file.read_text().partition(MARK)[0] + MARK + methods_page())

@@ -236,10 +236,11 @@ def side_by_side(all_series: Sequence[Series], counts: Columns) -> tuple[list[st
 
 def one_below_the_other(all_series: Sequence[Series], counts: Columns) -> tuple[list[str], list[list[str]], str]:
     """A line for each method: the metric that counts at each sparsity."""
-    metric = next((row.metric for series in all_series for run in series.runs for row in run), "accuracy")
-    header = [f"{format_of(metric).label} at sparsity %", *(percent(sparsity) for _, sparsity in counts)]
+    metrics = list(dict.fromkeys(row.metric for series in all_series for run in series.runs for row in run))
+    header = [f"{', '.join(format_of(metric).label for metric in metrics)} at sparsity %", *(percent(sparsity) for _, sparsity in counts)]
     body = []
     for series in all_series:
+        metric = next((row.metric for run in series.runs for row in run), "accuracy")
         found = [series.at(survivors) for survivors, _ in counts]
         cells = [_over_seeds(metric, [[row.metrics] for row in rows]) + reached(series, rows) for rows in found]
         body.append([series.label + series.seeds_shown, *cells])
@@ -279,7 +280,7 @@ def _over_seeds(metric: str, runs: list[list[dict[str, float]]]) -> str:
 
 
 def ensemble_table(rows: Sequence[EnsembleRow]) -> Table:
-    metrics = [name for name in FORMATS if name in rows[0].metrics]
+    metrics = [name for name in dict.fromkeys([*FORMATS, *rows[0].metrics]) if name in rows[0].metrics]
     body = []
     for row in rows:
         alone = [_over_seeds(name, [[member] for member in row.members]) for name in metrics[:1]]

@@ -49,7 +49,8 @@ class JobMaker:
         part: tuple[float, float] = (0.0, 1.0),
     ) -> Job:
         config = self.config
-        schedule = structs.replace(config.cycle, epochs=max(round(length * config.cycle.epochs), 1))
+        epochs = max(count(config.cycle.epochs, Fraction(str(length))), 1)
+        schedule = structs.replace(config.cycle, epochs=epochs, warmup=min(config.cycle.warmup, epochs))
         first, end = (math.floor(Fraction(str(share)) * schedule.epochs) for share in part)
         return Job(
             self.task.fingerprint,
@@ -102,7 +103,7 @@ class RunContext(JobMaker):
     def __init__(self, config: Config, workshop: Workshop, store: Store, engine: Engine, report: Report) -> None:
         super().__init__(config, workshop)
         self.store, self.engine, self.report = store, engine, report
-        self.trainings: list[tuple[Job, Solution]] = []  # in order, the ticket included
+        self.trainings: list[tuple[Job, Solution]] = []  # in order, each once, the ticket included
         self.ticket_key = ""
         self.remade: set[str] = set()  # dropped weights that had to be made again, to be dropped again
         self.mixed: set[str] = set()  # mixtures that were stored
@@ -134,7 +135,8 @@ class RunContext(JobMaker):
             if job.key in stored:
                 self.report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, _last_loss(stored[job.key]), trained=0))
         solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self.report))
-        self.trainings += zip(jobs, solutions, strict=True)
+        known = {job.key for job, _ in self.trainings}  # a training asked for again costs nothing again
+        self.trainings += {job.key: (job, solution) for job, solution in zip(jobs, solutions, strict=True) if job.key not in known}.values()
         return solutions
 
     def mean(self, particles: Sequence[Solution]) -> Solution:

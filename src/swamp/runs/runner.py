@@ -6,10 +6,10 @@ import json
 import pickle
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 import numpy
@@ -165,14 +165,7 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
     if selects(config.method_module) and "validation" not in task.splits:
         raise ValueError(f"method {config.method!r} selects by validation, and this task holds no training examples out: give it some")
     if header:
-        theirs, mine = numbers(complete(header["config"])), numbers(config)
-        differing = [
-            f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)"
-            for key in sorted({*theirs, *mine})
-            if theirs.get(key) != mine.get(key)
-        ]
-        if differing:
-            raise ValueError(f"{store.root} holds a run with another configuration: {', '.join(differing)}; choose another --out")
+        refuse_other(config, store.root, header)
         if header["task"] != task.fingerprint:
             raise ValueError(f"{store.root} began with another model, other data or another loss than those it is now given")
     if store.finished():
@@ -188,6 +181,16 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
         }
     )
     return config
+
+
+def refuse_other(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
+    """A directory holds one run for ever."""
+    theirs, mine = numbers(complete(header["config"])), numbers(resolve(config, header["config"]))
+    differing = [
+        f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
+    ]
+    if differing:
+        raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another --out")
 
 
 def refuse_foreign(directory: Path) -> None:
@@ -271,7 +274,7 @@ def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
     for row in config.method_module.run(ctx, config.selected("method")):
         result = _result(ctx, row)
         if rows:
-            _drop(store, config.keep, rows, last=False)
+            _drop(store, config.keep, rows, last=False, needed={row.solution.key, *(member.key for member in row.members)})
         rows.append(row)
         results.append(result)
         _write(ctx, row, results)
@@ -329,15 +332,15 @@ def _names(row: Row) -> dict[str, str]:
     return {"mask": row.mask.digest, "average": row.solution.key, **particles}
 
 
-def _drop(store: Store, keep: Keep, rows: list[Row], last: bool) -> None:
-    """Drop what `keep` does not keep of a row whose next mask is durable (or which is the last)."""
+def _drop(store: Store, keep: Keep, rows: list[Row], last: bool, needed: Collection[str] = ()) -> None:
+    """Drop what `keep` does not keep of a row whose next mask is durable (or which is the last), but not what the next row needs too."""
     row = rows[-1]
     unwanted = set()
     if keep != "all":
         unwanted |= {member.key for member in row.members} - {row.solution.key}
     if keep == "last" and not last:
         unwanted |= {row.solution.key}
-    for key in unwanted:
+    for key in unwanted.difference(needed):
         store.drop(key)
     if unwanted:
         store.link_row(row.cycle, _names(row))

@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-import torch
 from torch import Tensor, nn
 
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest
-from swamp.core.view import View
+from swamp.core.view import seen_with
+from swamp.scores.snip import gradients_of
 
 
 def synflow(model: nn.Module, outputs: Callable[[nn.Module], Tensor], mask: Mask) -> dict[str, Tensor]:
-    """|θ| ∂R/∂|θ| with R = Σ outputs, in the masked network whose parameters are all replaced by their absolute values.
+    """| |θ| ∂R/∂|θ| | with R = Σ outputs, in the masked network whose parameters are all replaced by their absolute values.
 
     `outputs(model)` runs the model on an input of ones, in float64: flows of deep networks leave the range of float32. The model is
     seen in float64 and should be in eval mode, in which fresh BatchNorm layers pass on what they get.
@@ -24,10 +24,10 @@ def synflow(model: nn.Module, outputs: Callable[[nn.Module], Tensor], mask: Mask
     for name, layer in mask.layers.items():
         parameters[name] = (parameters[name] * layer.to(parameters[name].device)).requires_grad_()
     buffers = {name: buffer.double() if buffer.is_floating_point() else buffer for name, buffer in model.named_buffers()}
-    flow = outputs(View(model, {**parameters, **buffers})).sum()
     weights = [parameters[name] for name in mask.layers]
-    gradients = torch.autograd.grad(flow, weights)
-    return {name: weight.detach() * gradient for name, weight, gradient in zip(mask.layers, weights, gradients, strict=True)}
+    gradients = gradients_of(seen_with(model, {**parameters, **buffers}, outputs).sum(), weights)
+    # layers that subtract (LayerNorm) can make flow negative
+    return {name: (weight.detach() * gradient).abs() for name, weight, gradient in zip(mask.layers, weights, gradients, strict=True)}
 
 
 def synflow_mask(
