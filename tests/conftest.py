@@ -44,5 +44,9 @@ def quick() -> Callable[..., Config]:
 def contents(directory: Path) -> dict[str, bytes]:
     """The bytes of everything in a run directory that equal runs must share."""
     ignored = {"timing.jsonl", "run.json", "config.toml", ".lock"}
-    files = [p for p in sorted(directory.rglob("*")) if p.is_file() and p.name not in ignored and "damaged" not in p.parts]
+    files = [
+        p
+        for p in sorted(directory.rglob("*"))
+        if p.is_file() and p.name not in ignored and not {"damaged", "tracking"} & set(p.relative_to(directory).parts)
+    ]
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}

@@ -52,7 +52,7 @@ def test_version_and_help_without_torch() -> None:
     assert run("--version").stdout.strip() == swamp.__version__
 
 
-@pytest.mark.parametrize("command", ["run", "resume", "show", "compare", "methods", "recipes"])
+@pytest.mark.parametrize("command", ["run", "resume", "show", "compare", "watch", "methods", "recipes"])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call(capsys, command, "--help")
     assert status == 0
@@ -158,6 +158,10 @@ def test_a_dry_run_shows_everything_and_does_nothing(capsys: pytest.CaptureFixtu
         (["run", "--tasks.image.model", "resnet"], "unknown model 'resnet'"),
         (["resume", "nowhere"], "nowhere does not exist"),
         (["show", "nowhere"], "nowhere does not exist"),
+        (["watch", "nowhere"], "nowhere does not exist"),
+        (["run", "--tracker", "wanbd"], "unknown tracker 'wanbd'; did you mean 'wandb'"),
+        (["run", "--tracker", ""], "unknown tracker ''"),
+        (["run", "--plain", "--quiet"], "give either --plain or --quiet"),
         (["compare"], "at least one run directory"),
         (["recipes", "digit"], "did you mean 'digits'"),
         (["rnu"], 'Did you mean "run"'),
@@ -175,6 +179,20 @@ def test_mistakes_get_one_sentence_and_status_2(
     assert len(err.strip().splitlines()) == 1
     assert out == ""
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_quiet_and_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    short = [*FLAGS, "--pruning.cycles=0", "--cycle.epochs=1", "--cache", str(tmp_path / "cache")]
+    assert call(capsys, "run", *short, "--quiet", "--out", tmp_path / "quiet") == (0, "", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    status, out, err = call(capsys, "run", *short, "--plain", "--out", tmp_path / "plain")
+    assert status == 0
+    assert "\x1b" not in out + err
+    assert err.startswith("cycle 0: sparsity % 0.00, accuracy % ")
+    assert len(err.splitlines()) == 1
+    assert out.startswith("swamp on digits, seed 0\ncycle  sparsity %")
+    assert contents(tmp_path / "quiet") == contents(tmp_path / "plain")
 
 
 def test_bad_pictures(finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -278,7 +296,8 @@ def test_ctrl_c_ends_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "swamp", "run", *FLAGS, "--engine=processes", "--cycle.epochs=50", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 60
-    while not (workers := children(process.pid)) or not (tmp_path / "run" / "timing.jsonl").exists():
+    timing = tmp_path / "run" / "timing.jsonl"
+    while not (workers := children(process.pid)) or not timing.exists() or '"key"' not in timing.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does

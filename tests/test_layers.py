@@ -18,6 +18,7 @@ ROOMS = [
     "analysis",
     "export",
     "runs",
+    "trackers",
     "report",
     "recipes",
     "terminal",

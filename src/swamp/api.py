@@ -16,6 +16,8 @@ from swamp.runs.recipes import DEFAULT_RECIPE
 from swamp.runs.runner import Listener, Result, Silent, from_start, iterate, open_task, read_config, read_results
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import Task
+from swamp.trackers import parse_trackers
+from swamp.trackers.tracking import tracked
 
 
 class Pruned(NamedTuple):
@@ -57,7 +59,7 @@ class Run:
 
 
 def default_directory(config: Config) -> Path:
-    return Path("runs") / f"{config.recipe}-{config.method}-seed{config.seed}"
+    return Path("runs") / config.title
 
 
 def rows(
@@ -66,12 +68,13 @@ def rows(
     out: str | Path | None = None,
     cache: str | Path | None = None,
     listener: Listener | None = None,
+    trackers: Sequence[str] = (),
     **settings: Any,
 ) -> Iterator[Result]:
     """Run a recipe; the rows one by one, as soon as each is finished and on disk.
 
     Settings are tables or dotted names: `cycle={"epochs": 20}` or `**{"cycle.epochs": 20}`. A directory that holds the same run
-    continues it: what is stored is not computed again.
+    continues it: what is stored is not computed again. `trackers` are names, such as "tensorboard".
 
     >>> next(rows("digits", method="imp", pruning={"cylces": 3}))
     Traceback (most recent call last):
@@ -79,7 +82,9 @@ def rows(
     """
     config = build_config(recipe, settings)
     directory = Path(out) if out else default_directory(config)
-    yield from iterate(config, directory, Path(cache) if cache else None, listener or Silent())
+    names = parse_trackers(",".join(trackers)) if trackers else ()
+    with tracked(names, directory, listener or Silent()) as listening:
+        yield from iterate(config, directory, Path(cache) if cache else None, listening)
 
 
 def run(
@@ -88,11 +93,12 @@ def run(
     out: str | Path | None = None,
     cache: str | Path | None = None,
     listener: Listener | None = None,
+    trackers: Sequence[str] = (),
     **settings: Any,
 ) -> Run:
     """Run a recipe to its end. See `rows` for the arguments, and for watching it on the way."""
     directory = Path(out) if out else default_directory(build_config(recipe, settings))
-    for _ in rows(recipe, out=directory, cache=cache, listener=listener, **settings):
+    for _ in rows(recipe, out=directory, cache=cache, listener=listener, trackers=trackers, **settings):
         pass
     return Run(directory)
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from swamp.commands.ablate import ablate
+from swamp.commands.analyse import analyse
 from swamp.commands.arguments import parse_counts, parse_methods, parse_seeds, recipe_and_settings, split_arguments
 from swamp.commands.bench_inference import bench_inference
 from swamp.commands.execution import execute, show_plan
 from swamp.commands.export import export
+from swamp.commands.following import FOLLOWING, Following
 from swamp.commands.reproduce import reproduce
 from swamp.commands.sweep import sweep
+from swamp.commands.watch import watch
 from swamp.version import __version__
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ def run(
     data: Path | None = None,
     scale: float | None = None,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
+    following: Following = FOLLOWING,
 ) -> None:
     """Run a recipe, or go on with a run that was stopped.
 
@@ -76,12 +80,13 @@ def run(
     """
     recipe, settings = recipe_and_settings(arguments)
     settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
+    following.check()
     jobs, group = asked_runs(recipe, settings, parse_seeds(seeds) if seeds is not None else [], out)
     if dry_run:
         for one, directory in jobs:
             show_plan(one, directory)
         return
-    execute(jobs, cache, group)
+    execute(jobs, cache, group, following=following)
 
 
 @app.command(usage="Usage: swamp resume DIR [--setting VALUE …] [OPTIONS]")
@@ -91,6 +96,7 @@ def resume(
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")],
     cache: Path | None = None,
     task: str | None = None,
+    following: Following = FOLLOWING,
 ) -> None:
     """Go on with a run that was stopped; the same as the command that began it.
 
@@ -114,7 +120,8 @@ def resume(
         raise ValueError(f"one directory at a time, not {', '.join(alone)} too; settings are written --name value")
     if task is not None:
         settings["task"] = task
-    execute([(with_settings(read_config(path), settings), path) for path in runs_in(directory)], cache, directory)
+    following.check()
+    execute([(with_settings(read_config(path), settings), path) for path in runs_in(directory)], cache, directory, following=following)
 
 
 @app.command
@@ -289,8 +296,10 @@ def bench(
         print_table(bench_table(machine, timings))
 
 
+app.command(analyse)
 app.command(export)
 app.command(bench_inference)
+app.command(watch)
 
 
 # -- below the commands -----------------------------------------------------------------------------------------------------------

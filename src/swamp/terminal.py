@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
 
@@ -22,9 +23,9 @@ from swamp.tasks.task import Task
 PLAIN_SECONDS = 10.0  # between two lines of a log
 
 
-def print_table(table: Table) -> None:
-    """Ruled on a terminal; elsewhere plain, aligned and never cut."""
-    if sys.stdout.isatty():
+def print_table(table: Table, plain: bool = False) -> None:
+    """Ruled on a terminal; elsewhere, or where that is asked for, plain, aligned and never cut."""
+    if sys.stdout.isatty() and not plain:
         _print_ruled(table)
         return
     widths = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
@@ -83,6 +84,11 @@ class Pace:
             self.done[event.key] = event.epoch
             self.trained += event.trained
 
+    def seed(self, trained: int, seconds: float) -> None:
+        """Begin with what somebody else measured; of several, who work side by side."""
+        begin = time.monotonic() - seconds
+        self.begin, self.trained = min(begin, self.begin or begin), self.trained + trained
+
     @property
     def share(self) -> float:
         return sum(self.done.values()) / self.total if self.total else 0.0
@@ -130,6 +136,14 @@ class Plain:
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+class Quiet(Plain):
+    """A listener that passes on what somebody should know, and nothing else."""
+
+    def epoch(self, event: Event) -> None: ...
+
+    def row(self, result: Result, run: str = "") -> None: ...
 
 
 class Live:
@@ -199,5 +213,61 @@ class Named:
         self.whole.say(self.name + text)
 
 
-def listener() -> Live | Plain:
-    return Live() if sys.stderr.isatty() else Plain()
+class Analysing:
+    """Who watches an analysis: what it will take, how far it is."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.total = self.finished = 0.0  # in seconds, as estimated
+        self.start = self.last = time.monotonic()
+        self.console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[note]}"))
+        self.bar = Progress(*columns, console=self.console, disable=not sys.stderr.isatty())
+        self.task = self.bar.add_task("", total=1.0, note="", visible=False)
+
+    def __enter__(self) -> Analysing:
+        self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.bar.stop()
+
+    def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]]) -> None:
+        self.seconds = seconds()
+        rows = []
+        for name, counts in left.items():
+            cost = sum(self.seconds.get(kind, 0.0) * count for kind, count in counts.items())
+            amount = ", ".join(f"{count} {kind}" for kind, count in counts.items() if kind)
+            rows.append([name, amount or "nothing new", f"{'up to' if name == 'hessian' and cost else 'about'} {duration(cost)}"])
+            self.total += cost
+        each = ", ".join(f"{1000 * value:.0f} ms for each of the {kind}" for kind, value in self.seconds.items())
+        note = f"measured just now: {each}" if each else ""
+        print_table(Table("What it will take", ["analysis", "how much", "time"], rows, note))
+        self.bar.update(self.task, visible=True)
+        self.start = time.monotonic()
+
+    def done(self, what: str, kind: str, units: int) -> None:
+        self._advance(what, self.seconds.get(kind, 0.0) * units)
+
+    def epoch(self, event: Event) -> None:
+        self._advance(f"{event.label}, epoch {event.epoch}", self.seconds.get("epochs", 0.0) * event.trained)
+
+    def _advance(self, what: str, seconds: float) -> None:
+        self.finished += seconds
+        share = min(self.finished / self.total, 1.0) if self.total else 1.0
+        spent = time.monotonic() - self.start
+        left = f"{100 * share:.0f} % done, {duration(spent * (1 - share) / share) if share else '?'} left"
+        self.bar.update(self.task, description=what, completed=share, note=left)
+        if not sys.stderr.isatty() and self.seconds and time.monotonic() - self.last >= PLAIN_SECONDS:
+            self.last = time.monotonic()
+            self.say(f"{what}: {left}")
+
+    def say(self, text: str) -> None:
+        self.console.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def listener(quiet: bool = False, plain: bool = False) -> Live | Plain:
+    """Bars where somebody watches, lines in a log."""
+    if quiet:
+        return Quiet()
+    return Live() if sys.stderr.isatty() and not plain else Plain()

@@ -4,70 +4,87 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from swamp.commands.following import FOLLOWING, Following
 
 if TYPE_CHECKING:
     from swamp.runs.config import Config
     from swamp.runs.plan import Plan
+    from swamp.runs.runner import Listener
     from swamp.tasks.task import Task
-    from swamp.terminal import Live, Named, Plain
+    from swamp.terminal import Live, Plain
 
 Job = tuple["Config", Path]
 
 
-def execute(jobs: Sequence[Job], cache: Path | None, whole: Path, show: Callable[[Path], None] | None = None) -> None:
+def execute(
+    jobs: Sequence[Job],
+    cache: Path | None,
+    whole: Path,
+    show: Callable[[Path], None] | None = None,
+    following: Following = FOLLOWING,
+) -> None:
     """Run each, and show each that was finished; `whole` is the directory that stands for all of them. One that fails leaves the others
     alone; its error is raised when they are done."""
     from swamp.runs.runner import begin, open_tasks
-    from swamp.terminal import listener
 
     tasks = open_tasks([config for config, _ in jobs])
     if len(jobs) > 1:
         # at once, so that resuming the group later finds those that were never reached
         jobs = [(begin(config, directory, task), directory) for (config, directory), task in zip(jobs, tasks, strict=True)]
     try:
-        with listener() as listening:
-            failures = run_alone(jobs[0], cache, tasks[0], listening) if len(jobs) == 1 else run_several(jobs, cache, tasks, listening)
+        with following.screen() as screen:
+            failures = (run_alone if len(jobs) == 1 else run_several)(jobs, cache, tasks, screen, following.trackers)
     except KeyboardInterrupt:
         shared = f" --cache {cache}" if cache else ""
         print(f"\nstopped; nothing is lost. Go on with: swamp resume {whole}{shared}", file=sys.stderr)
         raise SystemExit(130) from None
     for (_, directory), failure in zip(jobs, failures, strict=True):
         if not failure:
-            (show or print_run)(directory)
+            show(directory) if show else print_run(directory, following)
     for failure in failures:
         if failure:
             raise failure
 
 
-def run_alone(job: Job, cache: Path | None, task: Task, listening: Live | Plain) -> list[BaseException | None]:
+def run_alone(
+    jobs: Sequence[Job], cache: Path | None, tasks: Sequence[Task], screen: Live | Plain, trackers: Sequence[str]
+) -> list[BaseException | None]:
     from swamp.runs.runner import iterate
+    from swamp.trackers.tracking import tracked
 
-    for _ in iterate(*job, cache, listening, task):
-        pass
+    with tracked(trackers, jobs[0][1], screen) as listening:
+        for _ in iterate(*jobs[0], cache, listening, tasks[0]):
+            pass
     return [None]
 
 
-def run_several(jobs: Sequence[Job], cache: Path | None, tasks: Sequence[Task], listening: Live | Plain) -> list[BaseException | None]:
+def run_several(
+    jobs: Sequence[Job], cache: Path | None, tasks: Sequence[Task], screen: Live | Plain, trackers: Sequence[str]
+) -> list[BaseException | None]:
     """Those of one task side by side, where the engine takes several runs; else one after the other."""
     from swamp.runs.group import can_share, run_together
     from swamp.terminal import Named
+    from swamp.trackers.tracking import tracked
 
-    listening.planned(sum(plan.num_epochs for plan in new_work(jobs, tasks)))
+    screen.planned(sum(plan.num_epochs for plan in new_work(jobs, tasks)))
     failures: dict[Path, BaseException | None] = {}
     for task in {id(task): task for task in tasks}.values():
         batch = [job for job, its in zip(jobs, tasks, strict=True) if its is task]
-        listeners = [Named(listening, directory.name) for _, directory in batch]
-        if can_share([config for config, _ in batch], [task] * len(batch)):
-            found = run_together(batch, cache, listeners, task)
-        else:
-            found = [run_guarded(job, cache, task, one) for job, one in zip(batch, listeners, strict=True)]
+        with ExitStack() as stack:
+            listeners = [stack.enter_context(tracked(trackers, directory, Named(screen, directory.name))) for _, directory in batch]
+            if can_share([config for config, _ in batch], [task] * len(batch)):
+                found = run_together(batch, cache, listeners, task)
+            else:
+                found = [run_guarded(job, cache, task, one) for job, one in zip(batch, listeners, strict=True)]
         failures |= {directory: failure for (_, directory), failure in zip(batch, found, strict=True)}
     return [failures[directory] for _, directory in jobs]
 
 
-def run_guarded(job: Job, cache: Path | None, task: Task, listening: Named) -> BaseException | None:
+def run_guarded(job: Job, cache: Path | None, task: Task, listening: Listener) -> BaseException | None:
     from swamp.runs.runner import iterate
 
     try:
@@ -104,11 +121,13 @@ def new_work(jobs: Sequence[Job], tasks: Sequence[Task]) -> list[Plan]:
     return plans
 
 
-def print_run(directory: Path) -> None:
+def print_run(directory: Path, following: Following) -> None:
     from swamp.report.tables import run_table
     from swamp.terminal import print_table
 
-    print_table(run_table(directory))
+    if following.quiet:
+        return
+    print_table(run_table(directory), plain=following.plain)
     print(f"run: {directory}")
 
 

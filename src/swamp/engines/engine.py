@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -48,6 +48,7 @@ class Progress:
     epochs: int
     loss: float
     trained: int = 1  # epochs trained just now
+    record: Mapping[str, Any] = field(default_factory=dict)  # what the history has of an epoch trained just now
 
 
 Report = Callable[[Progress], None]
@@ -95,7 +96,7 @@ class Apprenticeship:
 
     def after_epoch(self, record: dict[str, Any], report: Report) -> None:
         job, training = self.job, self.training
-        report(Progress(job.key, job.label, training.epoch - job.first_epoch, job.num_epochs, record["loss"]))
+        report(Progress(job.key, job.label, training.epoch - job.first_epoch, job.num_epochs, record["loss"], record=record))
         if not training.done and time.monotonic() - self.last_save >= self.workshop.checkpoint_seconds:
             self.workshop.shelf.write_checkpoint(job.key, training.checkpoint())
             self.last_save = time.monotonic()

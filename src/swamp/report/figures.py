@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from swamp.report.tables import Series, read_series
 
@@ -19,13 +20,7 @@ def error_against_sparsity(directories: Sequence[Path], out: Path) -> None:
     are ± one standard deviation over seeds."""
     if out.suffix not in FORMATS:
         raise ValueError(f"a picture's name ends in {', '.join(FORMATS)}, not {out.name!r}")
-    try:
-        import matplotlib
-    except ImportError:
-        raise ValueError("pictures need matplotlib: pip install 'swamp[plots]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     all_series = read_series(directories)
     recipes = {series.recipe for series in all_series}
     figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
@@ -55,6 +50,18 @@ def error_against_sparsity(directories: Sequence[Path], out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=160)
     plt.close(figure)
+
+
+def pyplot() -> Any:
+    """Matplotlib's, for files alone."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ValueError("pictures need matplotlib: pip install 'swamp[plots]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    return plt
 
 
 def error_of(metric: str, metrics: Mapping[str, float]) -> float:

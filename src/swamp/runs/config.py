@@ -85,6 +85,11 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return convert(getattr(self, table).get(module.name, {}), module.Config, f"{table}.{module.name}")
 
     @property
+    def title(self) -> str:
+        """What a run of it is called where it is not told otherwise."""
+        return f"{self.recipe}-{self.method}-seed{self.seed}"
+
+    @property
     def method_module(self) -> Method:
         return find_method(self.method)[0]
 

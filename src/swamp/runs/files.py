@@ -103,6 +103,17 @@ def decode_arrays(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, meta
 
 
+def read_meta(path: Path) -> dict[str, Any]:
+    """The `meta` that `encode_arrays` was given, from the file's first bytes alone and unchecked."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        try:
+            meta: dict[str, Any] = json.loads(json.loads(file.read(length))["__metadata__"][METADATA_KEY])["meta"]
+        except (ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
+            raise Damaged(path, f"not readable: {error}") from None
+    return meta
+
+
 def _checksum(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(dict(meta)) + digest(tensors).encode()).hexdigest()
 

@@ -30,6 +30,7 @@ from swamp.runs.store import Store, open_cache
 from swamp.tasks.task import Task, dense_mask
 from swamp.version import __version__
 
+PLAN = "plan"  # in timing.jsonl: a process begins here, and the run takes so many epochs in all
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
 
 
@@ -267,7 +268,10 @@ def iterate(
 
 def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
     config, store = ctx.config, ctx.store
-    listener.planned(make_plan(config, ctx.workshop).num_epochs)
+    begin = time.monotonic()
+    num_epochs = make_plan(config, ctx.workshop).num_epochs
+    store.log_timing({"what": PLAN, "epochs": num_epochs, "seconds": round(time.monotonic() - begin, 3)})
+    listener.planned(num_epochs)
     results: list[Result] = []
     rows: list[Row] = []
     begin = time.monotonic()

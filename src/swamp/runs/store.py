@@ -8,6 +8,7 @@ DIR/timing.jsonl        how long things took; with run.json and config.toml all 
 DIR/manifest.json       checksums of all results; there when the run is finished
 DIR/cycle-03/           mask, average and particles of a row: links into objects
 DIR/objects/KEY.*       every derived value under its content key; each file checks itself
+DIR/tracking/NAME/      what the tracker of that name logged; no result, in no manifest
 DIR/work/               checkpoints and temporaries; gone when the run ends
 DIR/damaged/            files that failed their check, put aside
 """
@@ -54,7 +55,7 @@ class Store:
 
     def __init__(self, root: Path, cache: Path | None = None) -> None:
         self.root, self.cache = root, cache
-        self.objects, self.work = root / "objects", root / "work"
+        self.objects, self.work, self.tracking = root / "objects", root / "work", root / "tracking"
 
     # -- objects ------------------------------------------------------------------------------------------------------------------
 
@@ -168,7 +169,7 @@ class Store:
         return self.work / f"{key}.checkpoint"
 
     def write_checkpoint(self, key: str, checkpoint: Checkpoint) -> None:
-        meta = {"epoch": checkpoint.epoch, "num_averaged": checkpoint.num_averaged, "history": checkpoint.history}
+        meta = {name: getattr(checkpoint, name) for name in ("epoch", "num_averaged", "history", "label", "num_epochs")}
         write_durably(self._checkpoint(key), files.encode_arrays(checkpoint.tensors, meta), self.work)
 
     def read_checkpoint(self, key: str) -> Checkpoint | None:
@@ -176,7 +177,15 @@ class Store:
             tensors, meta = files.decode_arrays(self._checkpoint(key))
         except (FileNotFoundError, Damaged):
             return None  # the training starts over
-        return Checkpoint(tensors, meta["epoch"], meta["num_averaged"], meta["history"])
+        return Checkpoint(tensors, **meta)
+
+    def checkpoint_metas(self) -> dict[str, dict[str, Any]]:
+        """What the trainings that are under way noted at their last checkpoint, by key."""
+        found = {}
+        for path in self.work.glob("*.checkpoint"):
+            with contextlib.suppress(FileNotFoundError, Damaged):  # that training has ended just now, or starts over
+                found[path.stem] = files.read_meta(path)
+        return found
 
     def remove_checkpoint(self, key: str) -> None:
         self._checkpoint(key).unlink(missing_ok=True)
@@ -202,12 +211,30 @@ class Store:
             write_durably(path, data, self.work)
 
     def log_timing(self, record: dict[str, Any]) -> None:
-        line = json.dumps(record, sort_keys=True) + "\n"
+        line = json.dumps({**record, "at": round(time.time(), 3)}, sort_keys=True) + "\n"
         descriptor = os.open(self.root / "timing.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             os.write(descriptor, line.encode())  # one write: lines of several workers do not mix
         finally:
             os.close(descriptor)
+
+    def timings(self) -> list[dict[str, Any]]:
+        """What was logged, as far as it is whole lines."""
+        path = self.root / "timing.jsonl"
+        found = []
+        for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+        return [record for record in found if isinstance(record, dict)]
+
+    def last_moved(self) -> float:
+        """When something was last written, by the clock of the file system."""
+        places = [self.root / "run.json", self.root / "timing.jsonl", self.root / "results.json", self.objects, self.work]
+        times = []
+        for place in places:
+            with contextlib.suppress(FileNotFoundError):
+                times.append(place.stat().st_mtime)
+        return max(times, default=0.0)
 
     # -- the whole directory ------------------------------------------------------------------------------------------------------
 

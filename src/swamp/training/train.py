@@ -32,6 +32,8 @@ class Checkpoint:
     epoch: int
     num_averaged: int
     history: list[dict[str, Any]]
+    label: str = ""  # this and the next for whoever watches
+    num_epochs: int = 0
 
 
 class Training:
@@ -144,9 +146,8 @@ class Training:
             tensors |= {f"mask/{name}": factor for name, factor in self.learner.factors.items()}
         for slot, values in self.learner.slots.items():
             tensors |= {f"optimizer/{slot}/{name}": value for name, value in values.items()}
-        return Checkpoint(
-            {name: t.to("cpu", copy=True).contiguous() for name, t in tensors.items()}, self.epoch, self.mean.count, list(self.history)
-        )
+        copies = {name: t.to("cpu", copy=True).contiguous() for name, t in tensors.items()}
+        return Checkpoint(copies, self.epoch, self.mean.count, list(self.history), self.job.label, self.job.num_epochs)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         groups: dict[str, dict[str, Tensor]] = {"parameter": {}, "buffer": {}, "mean": {}, "own": {}, "mask": {}, "optimizer": {}}

@@ -1,0 +1,85 @@
+"""swamp watch: follow a run from its directory alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from swamp.runs.watching import Watch
+    from swamp.terminal import Live, Plain
+
+LOOK_SECONDS = 2.0
+
+
+def watch(
+    directory: Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")],
+    /,
+    *,
+    patience: float = 300.0,
+    plain: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Follow a run that another process or another machine is doing, until it is finished.
+
+    Only the directory is read, so it may be watched by as many as like to, from wherever it can be seen. A training shows when it saves its
+    state, every 15 seconds or as checkpoint_seconds says.
+
+    Parameters
+    ----------
+    patience
+        Say so when nothing has moved for this many seconds.
+    plain
+        Lines without bars or colours, as in a log, on a terminal too.
+    """
+    import time
+
+    from swamp.report.tables import run_table
+    from swamp.runs.store import runs_in
+    from swamp.runs.watching import Watch
+    from swamp.terminal import Named, listener, print_table
+
+    watches: dict[Path, Watch] = {}
+    still: set[Path] = set()
+    with listener(plain=plain) as screen:
+        while True:
+            alone = (paths := runs_in(directory)) == [directory]
+            for path in paths:
+                if path not in watches:
+                    watches[path] = Watch(path, screen if alone else Named(screen, path.name))
+                    begin(watches[path], path, screen)
+                elif not watches[path].finished:
+                    watches[path].look()
+            if all(one.finished for one in watches.values()):
+                break
+            for path, one in watches.items():
+                waited = 0.0 if one.finished else one.still_for()
+                if waited < patience:
+                    still.discard(path)
+                elif path not in still:
+                    still.add(path)
+                    screen.say(stillness(path, waited))
+            time.sleep(LOOK_SECONDS)
+    for path in watches:
+        print_table(run_table(path), plain=plain)
+        print(f"run: {path}")
+
+
+def begin(watch: Watch, path: Path, screen: Live | Plain) -> None:
+    """The first look, and where things stand."""
+    from swamp.runs.runner import read_config
+
+    watch.look()
+    trained, seconds = watch.pace()
+    if trained and seconds and not watch.finished:
+        screen.pace.seed(trained, seconds)
+    config, of = read_config(path), f" of {watch.planned}" if watch.planned else ""
+    state = "finished" if watch.finished else f"{len(watch.cycles)} rows and {watch.num_epochs}{of} epochs so far"
+    screen.say(f"{path}: {config.method} on {config.recipe}, seed {config.seed}: {state}")
+
+
+def stillness(path: Path, seconds: float) -> str:
+    from swamp.report.tables import duration
+
+    return f"{path}: nothing has moved for {duration(seconds)}; if its process has ended, go on with: swamp resume {path}"

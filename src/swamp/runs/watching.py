@@ -1,0 +1,84 @@
+"""Following a run that another process, or another machine, is doing: what its directory shows, told to a listener. Nothing is written."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+from swamp.engines.engine import Progress
+from swamp.runs.files import Damaged
+from swamp.runs.runner import PLAN, Listener, read_results
+from swamp.runs.store import Store
+
+
+class Watch:
+    """A run directory, looked at again and again. A listener hears what is new since the last look; at the first look that is all there
+    is, as found and not as trained just now."""
+
+    def __init__(self, directory: Path, listener: Listener) -> None:
+        self.store, self.listener = Store(directory), listener
+        self.planned = 0
+        self.finished = False
+        self.epochs: dict[str, int] = {}  # done, by training
+        self.cycles: set[int] = set()  # rows that were told
+        self._read: set[str] = set()  # objects that were looked at; they never change
+        self._first = True
+
+    @property
+    def num_epochs(self) -> int:
+        return sum(self.epochs.values())
+
+    def look(self) -> None:
+        finished = self.store.finished()  # asked first, so that nothing is missed when it is so
+        timings = self.store.timings()
+        self._plan(timings)
+        self._trainings({record["key"]: record["what"] for record in timings if "key" in record})
+        for row in read_results(self.store.root):
+            if row.cycle not in self.cycles:
+                self.cycles.add(row.cycle)
+                self.listener.row(row)
+        self._first, self.finished = False, finished
+
+    def _plan(self, timings: list[dict[str, Any]]) -> None:
+        total = next((record["epochs"] for record in reversed(timings) if record["what"] == PLAN), self.planned)
+        if total != self.planned:
+            self.listener.planned(total - self.planned)
+            self.planned = total
+
+    def _trainings(self, labels: dict[str, str]) -> None:
+        running = self.store.checkpoint_metas()
+        for path in sorted(self.store.objects.glob("*.json")):
+            if path.stem in self._read:
+                continue
+            with contextlib.suppress(Damaged, FileNotFoundError):
+                value = self.store.read_value(path.stem)
+                self._read.add(path.stem)
+                history = value.get("history") if isinstance(value, dict) else None
+                if history:
+                    self._tell(path.stem, labels.get(path.stem, "a training"), history, len(history))
+        for key, meta in running.items():
+            if key not in self._read:
+                self._tell(key, meta.get("label", "a training"), meta["history"], meta.get("num_epochs", self.planned))
+
+    def _tell(self, key: str, label: str, history: list[dict[str, Any]], num_epochs: int) -> None:
+        done, before = len(history), self.epochs.get(key, 0)
+        if done == before:
+            return
+        # fewer than before: it started over from an older checkpoint
+        trained = 0 if self._first else max(done - before, 0)
+        self.epochs[key] = done
+        self.listener.epoch(Progress(key, label, done, num_epochs, float(history[-1]["loss"]), trained, history[-1]))
+
+    def pace(self) -> tuple[int, float]:
+        """Epochs trained by the process that is at work, and the seconds that they took, by its own clock."""
+        timings = [record for record in self.store.timings() if "at" in record]
+        begin = next((index for index, record in reversed(list(enumerate(timings))) if record["what"] == PLAN), None)
+        if begin is None:
+            return 0, 0.0
+        return sum(record["epochs"] for record in timings[begin:] if "key" in record), timings[-1]["at"] - timings[begin]["at"]
+
+    def still_for(self) -> float:
+        """Seconds since anything moved."""
+        return max(time.time() - self.store.last_moved(), 0.0)

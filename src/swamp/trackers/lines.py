@@ -1,0 +1,22 @@
+"""Files that only grow, a line at a time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class Lines:
+    """A text file to which whole lines are added. What a kill left of a line is cut off when the file is opened again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        data = path.read_bytes() if path.exists() else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole != data:
+            os.truncate(path, len(whole))
+        self.before = whole.decode().splitlines()
+
+    def add(self, line: str) -> None:
+        with open(self.path, "ab", buffering=0) as file:
+            file.write(f"{line}\n".encode())

@@ -1,0 +1,127 @@
+"""A listener that hands a run to trackers: each point once, and never so that the run suffers.
+
+Each tracker has a folder, DIR/tracking/NAME, and in it `logged`, a line for every point that it has been given. So a resumed run is logged
+from where its log ends, be that in the middle of a training; and a tracker that joins late is given all that the run has found before.
+A kill between a point and its line gives the tracker that one point twice, at the same step and with the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from swamp.engines.engine import Progress
+from swamp.runs.runner import Listener, Result, read_config
+from swamp.runs.store import Store
+from swamp.trackers import trackers
+from swamp.trackers.lines import Lines
+from swamp.trackers.tracker import Point, TrackedRun, Tracker, epoch_point, row_points
+
+
+class Guarded:
+    """A tracker that is given each point once. When it raises, that is said, and it is left alone from then on."""
+
+    def __init__(self, name: str, store: Store, say: Callable[[str], None]) -> None:
+        self.name, self.store, self.say = name, store, say
+        self.tracker: Tracker | None = None
+        self.logged: set[str] = set()
+
+    def open(self) -> None:
+        place = self.store.tracking / self.name
+        with self.guarded():
+            place.mkdir(parents=True, exist_ok=True)
+            self.ledger = Lines(place / "logged")
+            self.logged = set(self.ledger.before)
+            self.tracker = trackers()[self.name].track(TrackedRun(read_config(self.store.root), place, self.say))
+
+    def log(self, points: Iterable[Point]) -> None:
+        for point in points:
+            if self.tracker is None or point.mark in self.logged:
+                continue
+            with self.guarded():
+                self.tracker.log(point)
+                self.ledger.add(point.mark)
+                self.logged.add(point.mark)
+
+    def close(self) -> None:
+        with self.guarded():
+            if self.tracker is not None:
+                self.tracker.close(self.store.finished())
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # whatever somebody else's package may raise
+            self.tracker = None
+            self.say(f"tracker {self.name} failed ({type(error).__name__}: {error}); the run goes on without it")
+
+
+class Tracking:
+    """The listener. It writes nothing before the run has begun to."""
+
+    def __init__(self, names: Sequence[str], directory: Path, say: Callable[[str], None]) -> None:
+        self.store = Store(directory)
+        self.guarded = [Guarded(name, self.store, say) for name in names]
+
+    def planned(self, num_epochs: int) -> None:
+        for tracker in self.guarded:
+            tracker.open()
+
+    def epoch(self, progress: Progress) -> None:
+        if not progress.record:
+            return  # nothing was trained just now; the row that it belongs to brings its history
+        point = epoch_point(progress.label, progress.record)
+        before = point._replace(step=point.step - 1).mark
+        for tracker in self.guarded:
+            # whoever lacks the epochs before is given all of them in order, with the row
+            if progress.epoch == 1 or before in tracker.logged:
+                tracker.log([point])
+
+    def row(self, result: Result) -> None:
+        with open(self.store.root / "metrics.jsonl") as file:
+            epochs = [epoch_point(record["training"], record) for record in map(json.loads, file)]
+        for tracker in self.guarded:
+            tracker.log(epochs)
+            tracker.log(row_points(result))
+
+    def say(self, text: str) -> None: ...
+
+    def close(self) -> None:
+        for tracker in self.guarded:
+            tracker.close()
+
+
+class Both:
+    """Two listeners as one."""
+
+    def __init__(self, first: Listener, second: Listener) -> None:
+        self.listeners = (first, second)
+
+    def planned(self, num_epochs: int) -> None:
+        for listener in self.listeners:
+            listener.planned(num_epochs)
+
+    def epoch(self, progress: Progress) -> None:
+        for listener in self.listeners:
+            listener.epoch(progress)
+
+    def row(self, result: Result) -> None:
+        for listener in self.listeners:
+            listener.row(result)
+
+    def say(self, text: str) -> None:
+        for listener in self.listeners:
+            listener.say(text)
+
+
+@contextmanager
+def tracked(names: Sequence[str], directory: Path, listener: Listener) -> Iterator[Listener]:
+    """The listener of a run, and with it the trackers of these names."""
+    tracking = Tracking(names, directory, listener.say)
+    try:
+        yield Both(listener, tracking) if names else listener
+    finally:
+        tracking.close()

@@ -1,0 +1,83 @@
+"""swamp watch, beside a run that another process is doing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swamp.commands import watch as module
+from swamp.runs.runner import iterate
+from tests.runs.test_watching import Heard
+from tests.test_cli import FLAGS, call
+
+
+def test_it_follows_another_process_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    out = tmp_path / "group"
+    command = [
+        sys.executable,
+        "-m",
+        "swamp",
+        "run",
+        *FLAGS,
+        "--pruning.cycles=1",
+        "--seeds=0,1",
+        "--checkpoint_seconds=0",
+        "--out",
+        str(out),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not (out / "seed-1" / "run.json").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        status, shown, said = call(capsys, "watch", out)
+        theirs, own = process.communicate()
+    assert status == 0
+    rows = [line for line in own.splitlines() if line.startswith("cycle ") and "sparsity" in line]
+    assert len(rows) == 4
+    seen = [line.partition(": ")[2] for line in said.splitlines() if ": cycle " in line and "sparsity" in line]
+    assert sorted(seen) == sorted(rows)
+    assert f"{out / 'seed-0'}: swamp on digits, seed 0: 0 rows and " in said
+    assert [line for line in shown.splitlines() if line.strip()[:1].isdigit()] == [
+        line for line in theirs.splitlines() if line.strip()[:1].isdigit()
+    ]
+
+
+def test_a_dead_run_is_told_from_a_slow_one(
+    tmp_path: Path, quick: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        list(iterate(quick(pruning__cycles=0), out, listener=Heard(stop_after=2)))
+    looks = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    status, shown, said = call(capsys, "watch", out, "--patience", "0")
+    assert status == 130
+    assert shown == ""
+    first, second = said.splitlines()  # the second is not said again at every look
+    assert first == f"{out}: swamp on digits, seed 0: 0 rows and 1 of 5 epochs so far"
+    assert second.startswith(f"{out}: nothing has moved for ")
+    assert second.endswith(f"swamp resume {out}")
+    looks.clear()
+    assert "nothing has moved" not in call(capsys, "watch", out)[2]
+
+
+def test_a_finished_run_is_shown_at_once(tmp_path: Path, quick: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    list(iterate(quick(pruning__cycles=0, method="imp"), tmp_path / "run"))
+    status, shown, said = call(capsys, "watch", tmp_path / "run")
+    assert status == 0
+    assert ": finished" in said
+    assert "imp on digits, seed 0" in shown
