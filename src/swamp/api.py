@@ -78,7 +78,7 @@ def rows(
 
     >>> next(rows("digits", method="imp", pruning={"cylces": 3}))
     Traceback (most recent call last):
-    ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: cycles, prune_fraction, rewind, targets
+    ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: cycles, pattern, prune_fraction, rewind, targets
     """
     config = build_config(recipe, settings)
     directory = Path(out) if out else default_directory(config)

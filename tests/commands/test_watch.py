@@ -40,7 +40,7 @@ def test_it_follows_another_process_to_its_end(tmp_path: Path, capsys: pytest.Ca
         status, shown, said = call(capsys, "watch", out)
         theirs, own = process.communicate()
     assert status == 0
-    rows = [line for line in own.splitlines() if line.startswith("cycle ") and "sparsity" in line]
+    rows = [line.partition(": ")[2] for line in own.splitlines() if ": cycle " in line and "sparsity" in line]
     assert len(rows) == 4
     seen = [line.partition(": ")[2] for line in said.splitlines() if ": cycle " in line and "sparsity" in line]
     assert sorted(seen) == sorted(rows)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import pytest
+
+from swamp.report.figures import _curve
 from swamp.report.tables import Series, Table, collapses, markdown, one_below_the_other, reached, side_by_side
 from swamp.runs.runner import Result
 
@@ -51,6 +55,14 @@ def test_what_a_method_reached_instead_is_said() -> None:
     _, body, note = side_by_side(found, COLUMNS)
     assert body[0][1] == "90.00 ± 0.00 @ 50.00"
     assert "reached" in note
+
+
+def test_a_method_that_misses_its_sparsity_is_drawn_where_it_is() -> None:
+    remaining, error, deviation, members = _curve(series("dst", [row(1, 60, value=0.9)], [row(1, 42, value=0.7)]))
+    assert remaining == pytest.approx([51])
+    assert error == pytest.approx([20])
+    assert deviation == pytest.approx([math.sqrt(200)])
+    assert members == []
 
 
 def test_collapse_is_reported() -> None:

@@ -70,12 +70,13 @@ def error_of(metric: str, metrics: Mapping[str, float]) -> float:
 
 def _curve(series: Series) -> tuple[list[float], list[float], list[float], list[tuple[float, float]]]:
     """Remaining weights in %, mean error, its deviation over seeds; and every particle as (remaining, error)."""
-    counts = sorted({row.num_survivors for run in series.runs for row in run}, reverse=True)
+    counts = sorted({series.wanted(row) for run in series.runs for row in run}, reverse=True)
     remaining, mean, deviation, members = [], [], [], []
     for survivors in counts:
         rows = series.at(survivors)
         errors = [error_of(row.metric, row.metrics) for row in rows]
-        remaining.append(100 * (1 - rows[0].sparsity))
+        # a method that is not exact stands where its seeds are on the whole
+        remaining.append(100 * (1 - statistics.fmean(row.sparsity for row in rows)))
         mean.append(statistics.fmean(errors))
         deviation.append(statistics.stdev(errors) if len(errors) > 1 else 0.0)
         members += [(remaining[-1], error_of(row.metric, member)) for row in rows for member in row.members]
