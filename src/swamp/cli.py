@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
+from swamp.commands.compare import compare
 from swamp.commands.following import FOLLOWING, Following
 from swamp.commands.watch import watch
 from swamp.version import __version__
@@ -139,31 +140,6 @@ def show(directory: Directory, /) -> None:
 
 
 @app.command
-def compare(*directories: Directory, plot: Path | None = None) -> None:
-    """Compare runs in one table: accuracy and NLL of each method at each sparsity, over all seeds.
-
-    Parameters
-    ----------
-    directories
-        Run directories or groups of them.
-    plot
-        Draw test error against sparsity into this file (.png, .svg or .pdf).
-    """
-    from swamp.report.figures import error_against_sparsity
-    from swamp.report.tables import comparison
-    from swamp.runs.store import runs_in
-    from swamp.terminal import print_table
-
-    if not directories:
-        raise ValueError("compare needs at least one run directory")
-    paths = [path for directory in directories for path in runs_in(directory)]
-    print_table(comparison(paths))
-    if plot:
-        error_against_sparsity(paths, plot)
-        print(f"picture: {plot}")
-
-
-@app.command
 def ensemble(*directories: Directory, json: Annotated[bool, Parameter(negative=())] = False, task: str | None = None) -> None:
     """Average the predictions of several runs' networks at each sparsity (of IMP runs: IMP-n).
 
@@ -277,6 +253,7 @@ def bench(
         print_table(bench_table(machine, timings))
 
 
+app.command(compare)
 app.command(watch)
 
 

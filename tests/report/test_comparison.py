@@ -1,0 +1,85 @@
+"""Comparisons: who is ranked against whom, and what other programs are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from swamp.report.comparison import comparison, records
+from swamp.report.tables import Table
+from tests.report.runs_on_paper import made_up
+
+
+def accuracies(*values: float, nll: float = 0.5) -> list[dict[str, object]]:
+    return [{"metrics": {"accuracy": value, "nll": nll + index}} for index, value in enumerate(values)]
+
+
+def ranked(table: Table) -> dict[str, int]:
+    return {table.rows[i][j]: rank for (i, j), rank in table.ranks.items()}
+
+
+def test_best_and_second_best_by_what_is_shown(tmp_path: Path) -> None:
+    """The second sparsity: two that look equal share the first place. NLL: less is better."""
+    paths = [
+        made_up(tmp_path / "a", accuracies(0.90, 0.80002, nll=0.1), method="imp"),
+        made_up(tmp_path / "b", accuracies(0.92, 0.80001, nll=0.3), method="swamp"),
+        made_up(tmp_path / "c", accuracies(0.91, 0.70, nll=0.2), method="snip"),
+    ]
+    table = comparison(paths)
+    assert [table.header[j] for j in range(len(table.header))][1::2] == ["imp accuracy %", "swamp accuracy %", "snip accuracy %"]
+    assert table.ranks == {
+        (0, 3): 1,  # swamp 92
+        (0, 5): 2,  # snip 91
+        (0, 2): 1,  # imp's NLL 0.1
+        (0, 6): 2,
+        (1, 1): 1,  # both 80.00
+        (1, 3): 1,
+        (1, 5): 2,
+        (1, 2): 1,
+        (1, 6): 2,
+    }
+
+
+def test_of_two_only_the_better_is_marked_and_alone_nobody(tmp_path: Path) -> None:
+    first = made_up(tmp_path / "a", accuracies(0.9), method="imp")
+    second = made_up(tmp_path / "b", accuracies(0.8), method="swamp")
+    assert comparison([first]).ranks == {}
+    assert ranked(comparison([first, second])) == {"90.00": 1, "0.5000": 1}
+
+
+def test_another_sparsity_than_the_one_asked_for_is_not_ranked(tmp_path: Path) -> None:
+    rows = accuracies(0.90, 0.99)
+    rows[1]["num_survivors"] = 800
+    paths = [made_up(tmp_path / "d", rows, method="dst")]
+    paths += [made_up(tmp_path / m, accuracies(0.8, value), method=m) for m, value in (("imp", 0.7), ("snip", 0.6), ("swamp", 0.5))]
+    table = comparison(paths)  # four: one below the other
+    assert table.rows[0][2] == "99.00 @ 20.00"
+    assert (0, 2) not in table.ranks
+    assert (table.ranks[1, 2], table.ranks[2, 2]) == (1, 2)
+    assert (3, 2) not in table.ranks
+    assert "@: at this sparsity instead" in table.note
+
+
+def test_records_are_the_numbers_of_the_runs(tmp_path: Path) -> None:
+    members = [{"accuracy": 0.7, "nll": 1.0}, {"accuracy": 0.9, "nll": 2.0}]
+    for seed, value in enumerate((0.5, 0.75)):
+        made_up(tmp_path / f"s{seed}", [{"metrics": {"accuracy": value, "nll": 0.1}, "members": members}], seed=seed)
+    made_up(tmp_path / "imp", [{"metrics": {"accuracy": 0.125, "nll": 0.2}}], method="imp", seed=1)
+    found = {(r["method"], r["metric"], r["of"]): r for r in records([tmp_path / "s0", tmp_path / "s1", tmp_path / "imp"])}
+    assert set(found) == {("swamp", m, of) for m in ("accuracy", "nll") for of in ("network", "particles")} | {
+        ("imp", m, "network") for m in ("accuracy", "nll")
+    }
+    swamp = found["swamp", "accuracy", "network"]
+    assert (swamp["values"], swamp["seeds"], swamp["mean"], swamp["rank"]) == ([0.5, 0.75], [0, 1], 0.625, 1)
+    assert swamp["deviation"] == pytest.approx(0.25 / 2**0.5)
+    assert found["swamp", "accuracy", "particles"]["values"] == [0.8, 0.8]
+    imp = found["imp", "accuracy", "network"]
+    assert (imp["values"], imp["deviation"], imp["rank"]) == ([0.125], None, None)
+
+
+def test_unfinished_runs_are_named(tmp_path: Path) -> None:
+    assert f"not finished: {tmp_path / 'a'}" in comparison([made_up(tmp_path / "a", accuracies(0.9), finished=False)]).note
+    empty = made_up(tmp_path / "b", [], finished=False)  # before its first row
+    assert comparison([empty]).rows == []
+    assert list(records([empty])) == []
