@@ -11,6 +11,7 @@ import pytest
 import swamp
 from swamp.cli import app, split_arguments
 from swamp.runs.config import build_config
+from swamp.runs.grid import expand, read_grid
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -54,6 +55,13 @@ def test_toml_snippets_are_recipes(tmp_path: Path) -> None:
         (tmp_path / "mine.toml").write_text(block)
         config = build_config(str(tmp_path / "mine.toml"))
         assert config.pruning.cycles == tomllib.loads(block)["pruning"]["cycles"]
+
+
+def test_the_grid_in_the_documentation_is_a_grid(tmp_path: Path) -> None:
+    (block,) = blocks("toml", (ROOT / "docs" / "ablations.md").read_text())
+    (tmp_path / "rates.toml").write_text(block)
+    sweep = expand(read_grid(tmp_path / "rates.toml"), tmp_path)
+    assert len(sweep.runs) == 3 * 5  # of six combinations one is excluded
 
 
 def test_commands_exist_and_take_the_arguments_shown() -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from swamp.core.pruning import Pruning
     from swamp.core.schedules import SWA, Schedule
     from swamp.core.state import State
+    from swamp.export.sparse import load_sparse
     from swamp.runs.config import Config, build_config
     from swamp.runs.runner import Result
     from swamp.tasks.custom import CustomTask
@@ -35,6 +36,7 @@ _PLACES = {
     "swamp.core.pruning": ("Pruning",),
     "swamp.core.schedules": ("SWA", "Schedule"),
     "swamp.core.state": ("State",),
+    "swamp.export.sparse": ("load_sparse",),
     "swamp.runs.config": ("Config", "build_config"),
     "swamp.runs.runner": ("Result",),
     "swamp.tasks.custom": ("CustomTask",),
@@ -59,6 +61,7 @@ __all__ = [
     "__version__",
     "build_config",
     "load",
+    "load_sparse",
     "prune",
     "rows",
     "run",

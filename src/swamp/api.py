@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from swamp.core.mask import Mask
 from swamp.methods.method import selects
 from swamp.runs.config import HELD_OUT, Config, build_config
+from swamp.runs.networks import find_row, load_network
 from swamp.runs.recipes import DEFAULT_RECIPE
-from swamp.runs.runner import Listener, Result, Silent, iterate, open_task, read_config, read_results
-from swamp.runs.store import Store
+from swamp.runs.runner import Listener, Result, Silent, from_start, iterate, open_task, read_config, read_results
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import Task
 from swamp.trackers import parse_trackers
@@ -110,6 +110,7 @@ def prune(
     *,
     loss: Callable[..., Tensor] | None = None,
     metric: Callable[..., float | Mapping[str, float]] | None = None,
+    maximise: bool | None = None,
     batch_size: int | None = None,
     prunable: Sequence[str] = ("conv", "linear"),
     exclude: Sequence[str] = (),
@@ -142,18 +143,19 @@ def prune(
         test_data,
         loss=loss,
         metric=metric,
+        maximise=maximise,
         batch_size=batch_size,
         prunable=prunable,
         exclude=exclude,
         validation=validation or (HELD_OUT if selects(config.method_module) else 0),
     )
-    directory = Path(out) if out else default_directory(config)
+    directory, started = Path(out) if out else default_directory(config), from_start(config, task)
     if quiet:
-        found = list(iterate(config, directory, Path(cache) if cache else None, Silent(), task))
+        found = list(iterate(config, directory, Path(cache) if cache else None, Silent(), started))
     else:
         print_prunable(task)
         with listener() as listening:
-            found = list(iterate(config, directory, Path(cache) if cache else None, listening, task))
+            found = list(iterate(config, directory, Path(cache) if cache else None, listening, started))
     loaded = load(directory, task=task)
     return Pruned(loaded.model, loaded.mask, found, directory)
 
@@ -162,20 +164,8 @@ def load(directory: str | Path, cycle: int | None = None, particle: int | None =
     """The sparse network of a cycle (the last one by default): the average, or one of its particles. A run whose task a script made needs
     that `task` again."""
     directory = Path(directory)
-    results = {row.cycle: row for row in read_results(directory)}
-    if not results:
-        raise ValueError(f"{directory} has no finished row yet")
-    cycle = max(results) if cycle is None else cycle
-    if cycle not in results:
-        raise ValueError(f"{directory} has no cycle {cycle}; it has {', '.join(map(str, results))}")
-    row, store = results[cycle], Store(directory)
-    if particle is not None and not 0 <= particle < len(row.particles):
-        raise ValueError(f"cycle {cycle} has {len(row.particles)} particles, numbered from 0; there is no particle {particle}")
-    key = row.solution if particle is None else row.particles[particle]
-    mask = store.load_mask(row.mask)
-    if mask is None or not store.has_arrays(key):
-        kept = read_config(directory).keep
-        raise ValueError(f"the weights of cycle {cycle} are not in {directory} (keep = {kept!r})")
+    row = find_row(directory, cycle)
+    state, mask = load_network(directory, row, particle)
     model = (task or open_task(read_config(directory))).model()
-    store.load_state(key).into(model)
+    state.into(model)
     return Loaded(model.eval(), mask, row)

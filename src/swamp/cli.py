@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
+from swamp.commands.ablate import ablate
+from swamp.commands.arguments import parse_counts, parse_methods, parse_seeds, recipe_and_settings, split_arguments
 from swamp.commands.compare import compare
+from swamp.commands.execution import execute, show_plan
+from swamp.commands.export import export
 from swamp.commands.following import FOLLOWING, Following
+from swamp.commands.reproduce import reproduce
+from swamp.commands.sweep import sweep
 from swamp.commands.watch import watch
 from swamp.version import __version__
 
 if TYPE_CHECKING:
     from swamp.runs.config import Config
-    from swamp.tasks.task import Task
 
 app = App(
     name="swamp",
@@ -25,6 +29,10 @@ app = App(
     help="Find highly sparse neural networks.\n\n"
     "A run trains, averages, prunes and rewinds as a recipe says, and writes all it finds to a directory. Begin with: swamp run",
 )
+
+app.command(sweep, usage="Usage: swamp sweep GRID.toml [RECIPE] [--setting VALUE …] [OPTIONS]")
+app.command(reproduce, usage="Usage: swamp reproduce [TARGET] [--setting VALUE …] [OPTIONS]")
+app.command(ablate, usage="Usage: swamp ablate [NAME] [RECIPE] [--setting VALUE …] [OPTIONS]")
 
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]
 
@@ -77,7 +85,7 @@ def run(
         for one, directory in jobs:
             show_plan(one, directory)
         return
-    execute(jobs, cache, group, following)
+    execute(jobs, cache, group, following=following)
 
 
 @app.command(usage="Usage: swamp resume DIR [--setting VALUE …] [OPTIONS]")
@@ -112,7 +120,7 @@ def resume(
     if task is not None:
         settings["task"] = task
     following.check()
-    execute([(with_settings(read_config(path), settings), path) for path in runs_in(directory)], cache, directory, following)
+    execute([(with_settings(read_config(path), settings), path) for path in runs_in(directory)], cache, directory, following=following)
 
 
 @app.command
@@ -140,7 +148,9 @@ def show(directory: Directory, /) -> None:
 
 
 @app.command
-def ensemble(*directories: Directory, json: Annotated[bool, Parameter(negative=())] = False, task: str | None = None) -> None:
+def ensemble(
+    *directories: Directory, json: Annotated[bool, Parameter(negative=())] = False, task: str | None = None, device: str = "auto"
+) -> None:
     """Average the predictions of several runs' networks at each sparsity (of IMP runs: IMP-n).
 
     The runs need different seeds, so that their networks were found independently, and their weights (keep = all or averages).
@@ -153,6 +163,8 @@ def ensemble(*directories: Directory, json: Annotated[bool, Parameter(negative=(
         Print JSON.
     task
         module:function that makes the task of runs that a Python script began.
+    device
+        Where the networks are run: cpu, cuda, …
     """
     import msgspec
 
@@ -163,7 +175,7 @@ def ensemble(*directories: Directory, json: Annotated[bool, Parameter(negative=(
     from swamp.terminal import print_table
 
     paths = [path for directory in directories for path in runs_in(directory)]
-    rows = list(average(paths, custom.build(custom.Config(factory=task)) if task else None))
+    rows = list(average(paths, custom.build(custom.Config(factory=task)) if task else None, device))
     if json:
         print(msgspec.json.format(msgspec.json.encode(rows)).decode())
     else:
@@ -255,40 +267,10 @@ def bench(
 
 app.command(compare)
 app.command(watch)
+app.command(export)
 
 
 # -- below the commands -----------------------------------------------------------------------------------------------------------
-
-
-def split_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """What stands alone, and settings from --name value and --name=value."""
-    from swamp.runs.config import parse_setting
-
-    alone, settings = [], {}
-    rest = iter(arguments)
-    for argument in rest:
-        if not argument.startswith("--"):
-            alone.append(argument)
-            continue
-        name, equals, text = argument.removeprefix("--").partition("=")
-        if not equals:
-            value = next(rest, None)
-            if value is None:
-                parse_setting(name, "")  # an unknown name is the likelier mistake
-                raise ValueError(f"--{name} needs a value")
-            text = value
-        key, parsed = parse_setting(name, text)
-        settings[key] = parsed
-    return alone, settings
-
-
-def recipe_and_settings(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    from swamp.runs.recipes import DEFAULT_RECIPE
-
-    alone, settings = split_arguments(arguments)
-    if len(alone) > 1:
-        raise ValueError(f"one recipe at a time, not {', '.join(alone)}; settings are written --name value")
-    return alone[0] if alone else DEFAULT_RECIPE, settings
 
 
 def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], out: Path | None) -> tuple[list[tuple[Config, Path]], Path]:
@@ -307,124 +289,6 @@ def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], o
     group = out or Path("runs") / "-".join([configs[0].recipe, *dict.fromkeys(config.method for config in configs)])
     named = [([config.method] if len(methods) > 1 else []) + ([f"seed-{config.seed}"] if seeds else []) for config in configs]
     return [(config, group / "-".join(name)) for config, name in zip(configs, named, strict=True)], group
-
-
-def parse_seeds(text: str) -> list[int]:
-    """
-    >>> parse_seeds("0,2,1")
-    [0, 2, 1]
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts) or len(set(map(int, parts))) < len(parts):
-        raise ValueError(f"--seeds {text}: expected different whole numbers with commas between, such as 0,1,2")
-    return [int(part) for part in parts]
-
-
-def parse_methods(text: str) -> list[str]:
-    """
-    >>> parse_methods("imp,swamp")
-    ['imp', 'swamp']
-    """
-    names = [name.strip() for name in text.split(",")]
-    if len(set(names)) < len(names):
-        raise ValueError(f"--method {text}: expected different methods")
-    return names
-
-
-def parse_counts(option: str, text: str) -> list[int]:
-    """
-    >>> parse_counts("--particles", "1,4")
-    [1, 4]
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError(f"{option} {text}: expected positive whole numbers with commas between, such as 1,4")
-    return [int(part) for part in parts]
-
-
-def execute(jobs: Sequence[tuple[Config, Path]], cache: Path | None, whole: Path, following: Following) -> None:
-    """Run each; `whole` is the directory that stands for all of them."""
-    from swamp.runs.group import can_share
-    from swamp.runs.runner import begin, open_tasks
-
-    tasks = open_tasks([config for config, _ in jobs])
-    settled = [config for config, _ in jobs]
-    if len(jobs) > 1:
-        # at once, so that resuming the group later finds those that were never reached
-        settled = [begin(config, directory, task) for (config, directory), task in zip(jobs, tasks, strict=True)]
-    try:
-        if len(jobs) > 1 and can_share(settled, tasks):
-            run_side_by_side(
-                [(config, directory) for config, (_, directory) in zip(settled, jobs, strict=True)], cache, tasks[0], following
-            )
-        else:
-            run_in_turn(jobs, cache, tasks, following)
-    except KeyboardInterrupt:
-        shared = f" --cache {cache}" if cache else ""
-        print(f"\nstopped; nothing is lost. Go on with: swamp resume {whole}{shared}", file=sys.stderr)
-        raise SystemExit(130) from None
-
-
-def run_in_turn(jobs: Sequence[tuple[Config, Path]], cache: Path | None, tasks: Sequence[Task], following: Following) -> None:
-    from swamp.runs.runner import iterate
-    from swamp.trackers.tracking import tracked
-
-    for (config, directory), task in zip(jobs, tasks, strict=True):
-        with following.screen() as screen, tracked(following.trackers, directory, screen) as listening:
-            for _ in iterate(config, directory, cache, listening, task):
-                pass
-        print_run(directory, following)
-
-
-def run_side_by_side(jobs: Sequence[tuple[Config, Path]], cache: Path | None, task: Task, following: Following) -> None:
-    """One that fails leaves the others alone; its error is raised when they are done."""
-    from swamp.runs.group import run_together
-    from swamp.terminal import Named
-    from swamp.trackers.tracking import tracked
-
-    with following.screen() as screen, ExitStack() as stack:
-        listeners = [stack.enter_context(tracked(following.trackers, out, Named(screen, out.name))) for _, out in jobs]
-        failures = run_together(jobs, cache, listeners, task)
-    for (_, directory), failure in zip(jobs, failures, strict=True):
-        if not failure:
-            print_run(directory, following)
-    for failure in failures:
-        if failure:
-            raise failure
-
-
-def print_run(directory: Path, following: Following) -> None:
-    from swamp.report.tables import run_table
-    from swamp.terminal import print_table
-
-    if following.quiet:
-        return
-    print_table(run_table(directory), plain=following.plain)
-    print(f"run: {directory}")
-
-
-def show_plan(config: Config, directory: Path) -> None:
-    """What a run would do."""
-    from swamp.report.tables import plan_tables
-    from swamp.runs.bench import pace
-    from swamp.runs.config import resolve
-    from swamp.runs.plan import estimate, make_plan
-    from swamp.runs.runner import check_survivors, open_task, open_workshop, refuse_foreign
-    from swamp.runs.store import Store
-    from swamp.terminal import print_table
-
-    refuse_foreign(directory)
-    config = resolve(config)
-    task = open_task(config)
-    check_survivors(config, task)
-    workshop = open_workshop(config, task, Store(directory))
-    plan = make_plan(config, workshop)
-    with pace(config, task) as (num_parallel, step_seconds):
-        cost = estimate(config, task, plan, num_parallel, step_seconds)
-    for table in plan_tables(config, task, plan, cost, num_parallel):
-        print_table(table)
-        print()
-    print(f"run: {directory} (not begun: this was a dry run)")
 
 
 def fail(message: str, status: int) -> NoReturn:

@@ -96,8 +96,9 @@ class Pace:
     def count(self, event: Event) -> None:
         if event.trained and self.begin is None:
             self.begin, self.trained = time.monotonic(), -event.trained
-        self.done[event.key] = event.epoch
-        self.trained += event.trained
+        if event.epoch > self.done.get(event.key, 0):  # several runs may tell of one training that they share
+            self.done[event.key] = event.epoch
+            self.trained += event.trained
 
     def seed(self, trained: int, seconds: float) -> None:
         """Begin with what somebody else measured; of several, who work side by side."""
@@ -210,23 +211,32 @@ class Live:
 
 
 class Named:
-    """The listener of one run among several that share a screen."""
+    """The listener of one run among several that share a screen. How much they will train together was said before: a training that
+    several of them need counts once."""
 
     def __init__(self, whole: Live | Plain, name: str) -> None:
         self.whole, self.name = whole, f"{name}: "
 
-    def planned(self, num_epochs: int) -> None:
-        self.whole.planned(num_epochs)
+    def planned(self, num_epochs: int) -> None: ...
 
     def epoch(self, event: Event) -> None:
-        # two runs may train the same job, such as a ticket
-        self.whole.epoch(replace(event, key=self.name + event.key, label=self.name + event.label))
+        self.whole.epoch(replace(event, label=self.name + event.label))
 
     def row(self, result: Result) -> None:
         self.whole.row(result, self.name)
 
     def say(self, text: str) -> None:
         self.whole.say(self.name + text)
+
+
+class Apart(Named):
+    """The listener of one run among several that share a screen and know nothing of each other."""
+
+    def planned(self, num_epochs: int) -> None:
+        self.whole.planned(num_epochs)
+
+    def epoch(self, event: Event) -> None:
+        super().epoch(replace(event, key=self.name + event.key))
 
 
 def listener(quiet: bool = False, plain: bool = False) -> Live | Plain:

@@ -20,6 +20,7 @@ from swamp.engines.sequential import Config as SequentialConfig
 from swamp.engines.sequential import Sequential
 from swamp.methods import find_method, lottery_pools
 from swamp.methods.dst import next_alpha
+from swamp.methods.imp import cycles as imp_rows
 from swamp.runs.config import Config, resolve
 from swamp.runs.context import RunContext
 from swamp.runs.runner import iterate, open_task, open_workshop
@@ -28,7 +29,7 @@ from swamp.scores import erk_counts
 from swamp.tasks.image import ImageTask
 from swamp.tasks.sampling import balanced_sample, random_sample
 from swamp.tasks.task import num_examples
-from swamp.training.train import Diverged
+from swamp.training.train import Diverged, Training
 from tests.conftest import contents
 
 Make = Callable[..., Config]
@@ -120,6 +121,11 @@ def test_rigl_swamp_hands_on_weights_and_momentum_at_three_quarters(quick: Make,
     middle = store.load_state(firsts[0].key)
     assert {name for name in middle.memory if name.startswith("momentum/")} == {f"momentum/{name}" for name in middle.parameters}
     assert store.solution(firsts[0].key).mask == rows[0].mask  # type: ignore[union-attr]
+    # a particle starts with the momentum that the first part ended with
+    training = Training(task, seconds[0], middle, CPU)
+    name = next(iter(task.prunable))
+    assert torch.equal(training.learner.slots["momentum"][name], middle.memory[f"momentum/{name}"])
+    assert training.learner.slots["momentum"][name].any()
     assert len(rows[0].members) == 2
     assert rows[0].cost == pytest.approx(3 * rows[0].macs)  # the first part and two particles
 
@@ -214,6 +220,25 @@ def test_a_mixture_is_what_it_says(quick: Make, tmp_path: Path) -> None:
     assert sizes[alive].min() >= sizes[~alive].max()
     trial = ctx.mix([(0.25, second), (0.75, first)], keep, trial=True)
     assert trial.load().digest() == state.digest()
+
+
+@pytest.mark.parametrize("maximise", [True, False])
+def test_lottery_pools_know_what_is_better(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maximise: bool) -> None:
+    config = quick(**{"method": "lottery-pools", "methods.lottery-pools.shares": (0.5,), "pruning.cycles": 1})
+    ctx = context(config, tmp_path / "run")
+    monkeypatch.setattr(type(ctx.task), "maximise", maximise)
+    # a mixture is worth 0.9 and a solution of IMP 0.5, whatever that means
+    stored = {solution.key for solution in (row.solution for row in imp_rows(ctx))}
+    monkeypatch.setattr(ctx, "evaluate", lambda solution, split: {"accuracy": 0.5 if solution.key in stored else 0.9})
+    rows = list(config.method_module.run(ctx, config.selected("method")))
+    assert [row.solution.key in stored for row in rows] == [not maximise] * 2
+
+
+def test_dst_keeps_a_network_that_serves_two_rows(quick: Make, tmp_path: Path) -> None:
+    config = quick(method="dst", keep="last", methods__dst__trials=1, methods__dst__tolerance=100.0)
+    rows = list(iterate(config, tmp_path / "run"))
+    assert len({row.solution for row in rows}) == 1
+    assert Store(tmp_path / "run").has_arrays(rows[-1].solution)
 
 
 # -- samples ----------------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swamp.report.comparison import comparison, records
-from swamp.report.tables import Table
+from swamp.report.tables import Table, collapses, read_series
 from tests.report.runs_on_paper import made_up
 
 
@@ -83,3 +83,26 @@ def test_unfinished_runs_are_named(tmp_path: Path) -> None:
     empty = made_up(tmp_path / "b", [], finished=False)  # before its first row
     assert comparison([empty]).rows == []
     assert list(records([empty])) == []
+
+
+def test_many_methods_have_each_its_own_metric_and_are_ranked_within_it(tmp_path: Path) -> None:
+    paths = [made_up(tmp_path / m, accuracies(value), method=m) for m, value in (("imp", 0.9), ("snip", 0.8), ("swamp", 0.7))]
+    paths += [made_up(tmp_path / "text", [{"metric": "f1", "metrics": {"f1": 0.6, "nll": 0.1}}], method="grasp")]
+    table = comparison(paths)
+    assert table.header == ["accuracy %, F1 % at sparsity %", "0.00"]
+    assert table.rows == [["imp", "90.00"], ["snip", "80.00"], ["swamp", "70.00"], ["grasp", "60.00"]]
+    assert table.ranks == {(0, 1): 1, (1, 1): 2}
+
+
+def test_a_metric_of_ones_own_is_not_ranked(tmp_path: Path) -> None:
+    """Whether more of it is better, nobody has said."""
+    rows = [[{"metric": "wer", "metrics": {"wer": value, "nll": value}}] for value in (0.1, 0.2)]
+    paths = [made_up(tmp_path / m, given, method=m) for m, given in zip(("imp", "swamp"), rows, strict=True)]
+    assert comparison(paths).ranks == {(0, 2): 1}  # the NLL of the first
+    assert {(r["metric"], r["rank"]) for r in records(paths)} == {("wer", None), ("nll", 1), ("nll", None)}
+
+
+def test_collapse_is_reported(tmp_path: Path) -> None:
+    path = made_up(tmp_path / "a", [{"metrics": {"accuracy": 0.1}, "empty_layers": ["conv1"], "num_survivors": 250}], method="snip")
+    assert collapses(read_series([path])) == ["empty layers of snip at 75.00 %: conv1"]
+    assert "empty layers of snip at 75.00 %: conv1" in comparison([path]).note

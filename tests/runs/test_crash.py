@@ -89,13 +89,14 @@ def kill_at_every(config: Config, tmp_path: Path, stride: int) -> int:
     return kills
 
 
-def test_killed_at_some_writing_steps(quick: Make, tmp_path: Path) -> None:
-    config = quick(pruning__cycles=1, checkpoint_seconds=0.0, keep="averages")
+@pytest.mark.parametrize(("method", "keep"), [("swamp", "averages"), ("rigl-swamp", "last")])
+def test_killed_at_some_writing_steps(quick: Make, tmp_path: Path, method: str, keep: str) -> None:
+    config = quick(method=method, pruning__cycles=1, checkpoint_seconds=0.0, keep=keep)
     assert kill_at_every(config, tmp_path, stride=29) >= 8
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "keep"), [("swamp", "last"), ("imp", "averages")])
+@pytest.mark.parametrize(("method", "keep"), [("swamp", "last"), ("imp", "averages"), ("lottery-pools", "averages"), ("dst", "last")])
 def test_killed_at_every_third_writing_step(quick: Make, tmp_path: Path, method: str, keep: str) -> None:
     config = quick(method=method, pruning__cycles=2, checkpoint_seconds=0.0, keep=keep, cycle__epochs=2)
     kills = kill_at_every(config, tmp_path, stride=3)

@@ -66,6 +66,9 @@ def test_what_cannot_be_averaged_is_said(quick: Make, runs: list[Path], tmp_path
     list(iterate(quick(method="imp", seed=7, pruning__cycles=0, tasks__image__batch_size=100), tmp_path / "other"))
     with pytest.raises(ValueError, match="another model or other data"):
         list(ensemble([runs[0], tmp_path / "other"]))
-    list(iterate(quick(method="imp", seed=8, pruning__cycles=1, keep="last"), tmp_path / "last"))
+    list(iterate(quick(method="imp", seed=9, pruning__cycles=1, cycle__epochs=3), tmp_path / "longer"))
+    with pytest.raises(ValueError, match=r"made with other settings than .*: cycle\.epochs"):
+        list(ensemble([runs[0], tmp_path / "longer"]))
+    list(iterate(quick(method="imp", seed=8, pruning__cycles=1, keep="last", cycle__epochs=4), tmp_path / "last"))
     with pytest.raises(ValueError, match=r"weights of cycle 0 are not in .* keep = 'averages'"):
         list(ensemble([runs[0], tmp_path / "last"]))

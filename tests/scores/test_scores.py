@@ -189,3 +189,54 @@ def test_scores_leave_the_model_as_it_is() -> None:
         assert torch.equal(tensor, before[name]), name
         assert torch.equal(tensor.float().signbit(), before[name].float().signbit()), name
     assert all(p.grad is None for p in model.parameters())
+
+
+class Parts(nn.Module):
+    """A model whose loss calls its parts one by one, that has a layer nobody uses, and attributes called like those of wrappers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.idle = nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(4, 2)
+        self.model = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.body(x)))
+
+
+def test_calls_of_submodules_are_seen_too_and_what_is_unused_is_worth_nothing() -> None:
+    torch.manual_seed(0)
+    model = Parts().double()
+    names = ["body.weight", "head.weight", "idle.weight"]
+
+    def by_parts(m: nn.Module) -> Tensor:
+        return F.cross_entropy(m.head(torch.tanh(m.body(X))), Y)  # type: ignore[operator]
+
+    for score in (lambda loss: snip(model, loss, names), lambda loss: grasp(model, [loss], names)):
+        whole_model, parts = score(loss_of(slice(None))), score(by_parts)
+        for name in names:
+            assert torch.equal(whole_model[name], parts[name])
+            assert bool(parts[name].any()) == (name != "idle.weight")
+
+
+def test_synflow_is_never_negative_where_layers_subtract() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.LayerNorm(8), nn.Linear(8, 3, bias=False))
+    scores = synflow(model, on_ones(6), whole(model))
+    assert all(bool((score >= 0).all()) for score in scores.values())
+    assert scores["0.weight"].any()
+
+
+def test_grasp_takes_fused_attention() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).chunk(3, -1)
+            return self.out(F.scaled_dot_product_attention(q, k, v).mean(1))
+
+    torch.manual_seed(0)
+    x = torch.randn(4, 5, 8)
+    scores = grasp(Attention(), [lambda m: F.cross_entropy(m(x), torch.tensor([0, 1, 0, 1]))], ["qkv.weight", "out.weight"])
+    assert all(bool(score.any()) for score in scores.values())

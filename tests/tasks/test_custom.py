@@ -288,3 +288,28 @@ def test_distributions_can_register_names(monkeypatch: pytest.MonkeyPatch) -> No
     import swamp.methods
 
     assert {"imp", "swamp", "theirs"} <= set(discovery.modules_with(swamp.methods, "run"))
+
+
+def test_a_batch_of_one_example_is_found_before_training() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    data = torch.randn(33, 4), torch.arange(33) % 2
+    with pytest.raises(ValueError, match="33 examples in batches of 32 has a batch of one example"):
+        CustomTask(model, data, data, batch_size=32)
+    CustomTask(model, data, data, batch_size=31)
+
+
+def test_less_loss_is_better_and_more_of_a_metric_is() -> None:
+    data = torch.randn(20, 4), torch.randn(20, 1)
+    assert not CustomTask(nn.Linear(4, 1), data, data).maximise
+    assert CustomTask(nn.Linear(4, 1), data, data, metric=lambda outputs, targets: 1.0).maximise
+    assert not CustomTask(nn.Linear(4, 1), data, data, metric=lambda outputs, targets: 1.0, maximise=False).maximise
+
+
+def test_validation_examples_are_held_out() -> None:
+    data = torch.arange(20.0).reshape(20, 1), torch.arange(20) % 2
+    task = CustomTask(nn.Linear(1, 2), data, data, validation=0.25)
+    assert (task.num_examples, task.examples["validation"].count) == (15, 5)
+    held_out = {float(x) for batch in task.examples["validation"].in_order() for x in batch[0]}
+    trained = {float(x) for batch in task.examples["train"].in_order() for x in batch[0]}
+    assert held_out | trained == set(range(20))
+    assert not held_out & trained

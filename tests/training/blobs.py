@@ -39,6 +39,7 @@ class Blobs:
     resident: bool = True
     splits: tuple[str, ...] = ("train", "test", "validation")
     num_classes: int = 2
+    maximise: bool = True
     metric: str = "accuracy"
 
     def __post_init__(self) -> None:

@@ -1,1 +1,1 @@
-"""Commands that stand in files of their own. What they need is imported when they are called: `swamp --help` is to be quick."""
+"""Commands that are more than a few lines, a file each, and what commands have in common. Imports stand inside functions: help is fast."""

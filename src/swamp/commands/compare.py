@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +18,8 @@ def compare(
     out: Path | None = None,
     plot: Path | None = None,
 ) -> None:
-    """Compare runs in one table: accuracy and NLL of each method at each sparsity, over all seeds, best and second best marked.
+    """Compare runs in one table: accuracy and NLL of each method at each sparsity, over all seeds, best and second best marked. Where
+    runs share seeds, a second table has their differences, paired by seed, with a confidence interval.
 
     Parameters
     ----------
@@ -30,6 +32,7 @@ def compare(
         Draw test error against sparsity into this file (.png, .svg or .pdf).
     """
     from swamp.report.comparison import comparison, records
+    from swamp.report.differences import differences
     from swamp.report.figures import error_against_sparsity
     from swamp.report.formats import as_csv, as_json, latex, markdown
     from swamp.runs.store import runs_in
@@ -43,14 +46,15 @@ def compare(
         found = list(records(paths))
         text = as_csv(found) if form == "csv" else as_json(found)
     else:
-        table = comparison(paths)
-        text = {"text": plain_text, "markdown": markdown, "latex": latex}[form](table)
+        tables = [table for table in (comparison(paths), differences(paths)) if table]
+        text = "\n".join(map({"text": plain_text, "markdown": markdown, "latex": latex}[form], tables))
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text)
         print(f"table: {out}")
-    elif form == "text":
-        print_table(table)
+    elif form == "text" and sys.stdout.isatty():
+        for table in tables:
+            print_table(table)
     else:
         print(text, end="")
     if plot:

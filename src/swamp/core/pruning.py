@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from torch import Tensor
 
 from swamp.core.mask import Mask
+from swamp.core.patterns import Pattern, highest_atoms
 from swamp.core.state import State
 
 
@@ -32,7 +33,12 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Cycles whose sparsities methods that prune only once take; empty: those nearest to 50, 75, 90 and 95 %."),
     ] = ()
 
+    pattern: Annotated[
+        str, Meta(description="What lives and dies together: unstructured, N:M such as 2:4, block:RxC, or channel (core/patterns.py).")
+    ] = "unstructured"
+
     def __post_init__(self) -> None:
+        Pattern.parse(self.pattern)
         if beyond := [cycle for cycle in self.targets if cycle > self.cycles]:
             raise ValueError(f"pruning.targets names cycle {beyond[0]}, but pruning.cycles = {self.cycles}")
         if list(self.targets) != sorted(set(self.targets)):
@@ -68,17 +74,23 @@ def count(num_weights: int, density: Fraction) -> int:
     return math.floor(num_weights * density + Fraction(1, 2))
 
 
-def keep_highest(scores: Mapping[str, Tensor], mask: Mask, num_keep: int) -> Mask:
+def keep_highest(scores: Mapping[str, Tensor], mask: Mask, num_keep: int, pattern: str = "unstructured") -> Mask:
     """The mask of the `num_keep` highest scores over all layers together.
 
-    What is pruned already ranks last; among equal scores the lower index in parameter order stays.
+    What is pruned already ranks last; among equal scores the lower index in parameter order stays. A pattern may leave fewer weights, by
+    less than one group of it.
     """
+    grouping = Pattern.parse(pattern)
+    if not grouping.is_free:
+        num_keep = min(num_keep, mask.num_survivors)  # a pruning before may have left fewer than it was asked for
     if not 0 <= num_keep <= mask.num_survivors:
         raise ValueError(f"cannot keep {num_keep} of {mask.num_survivors} surviving weights")
     flat = torch.cat([scores[name].detach().cpu().reshape(-1) for name in mask.layers])
     alive = torch.cat([layer.reshape(-1) for layer in mask.layers.values()])
     if flat[alive].isnan().any():
         raise ValueError("a score of a surviving weight is NaN, so the weights cannot be ranked")
+    if not grouping.is_free:
+        return Mask(highest_atoms({name: scores[name].detach().cpu() for name in mask.layers}, mask.layers, num_keep, grouping))
     pieces = highest(flat, alive, num_keep).split([layer.numel() for layer in mask.layers.values()])
     return Mask({name: piece.reshape(layer.shape) for (name, layer), piece in zip(mask.layers.items(), pieces, strict=True)})
 

@@ -1,29 +1,25 @@
-"""View: a model seen with other tensors in the place of some of its own."""
+"""A model seen with other tensors in the place of some of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 from torch.func import functional_call
 
 
-class View(nn.Module):
-    """Called like the model, which stays as it is; `tensors` are parameters and buffers by name."""
+class _Call(nn.Module):
+    """A function of a model as a module's forward pass: so torch swaps the model's tensors for all of it, calls of submodules included."""
 
-    def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, model: nn.Module, function: Callable[[nn.Module], Tensor]) -> None:
         super().__init__()
-        self.model, self.given = model, tensors
+        self.model, self.function = model, function
 
-    def tensors(self) -> Mapping[str, Tensor]:
-        return self.given
+    def forward(self) -> Tensor:
+        return self.function(self.model)
 
-    def forward(self, *arguments: Any, **named: Any) -> Any:
-        return functional_call(self.model, dict(self.tensors()), arguments, named)
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:  # a loss of the user's own may look at the model
-            return getattr(super().__getattr__("model"), name)
+def seen_with(model: nn.Module, tensors: Mapping[str, Tensor], function: Callable[[nn.Module], Tensor]) -> Tensor:
+    """function(model), while the model has these parameters and buffers, by name; afterwards it is as it was."""
+    found: Tensor = functional_call(_Call(model, function), {f"model.{name}": tensor for name, tensor in tensors.items()}, ())
+    return found

@@ -30,10 +30,11 @@ summary = "Learn a threshold for each output unit beside the weights; what lies 
 cost = "2 dense trainings a trial"
 exact = False
 nested = False
+patterns = False
 needs: Keep = "last"
 notes = (
-    "One α for all targets of a run is searched by halving in log α, looking at sparsities only; each trial is a whole training and "
-    "counts in the cost. The loss in the training curves includes the penalty."
+    "Each trial of the search is a whole training and counts in the cost, unless it diverged. The loss in the training curves includes the "
+    "penalty. A threshold belongs to a weight's first index: the output unit, but of a transposed convolution the input."
 )
 presets: tuple[Preset, ...] = ()
 LOW, HIGH = 1e-7, 1e-5  # the original's range of α

@@ -19,7 +19,7 @@ from swamp.core.pruning import keep_highest
 from swamp.methods.method import Context, Keep, Preset, Row
 from swamp.methods.targets import Lengthy, train_targets
 from swamp.scores import grasp
-from swamp.tasks.sampling import Tempered, balanced_sample
+from swamp.tasks.sampling import balanced_sample, tempered
 from swamp.tasks.task import dense_mask
 from swamp.training.step import split_batch
 
@@ -31,8 +31,9 @@ exact = True
 nested = True  # one ranking serves all sparsities
 needs: Keep = "last"
 notes = (
-    "Gradients are summed over halves of the sample, as in the original's code. H and g are taken over the prunable weights alone. A "
-    "task without classes is refused: the sample is balanced over classes."
+    "Gradients are summed over halves of the sample. H and g are taken over the prunable weights alone. A task without classes gets a "
+    "random sample of ten times `per_class`. The temperature applies where the task's loss takes the model's logits, not where a model "
+    "computes its loss itself."
 )
 presets: tuple[Preset, ...] = ()
 
@@ -49,7 +50,8 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
     noise = ctx.noise.fold("score")
 
     def loss(batch: object, view: nn.Module) -> Tensor:
-        return ctx.task.loss(Tempered(view, config.temperature), batch)
+        with tempered(view, config.temperature):
+            return ctx.task.loss(view, batch)
 
     def choice(model: nn.Module, mask: Mask, num_keep: int) -> Mask:
         device = next(model.parameters()).device
@@ -57,7 +59,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         halves = [half for sample in samples for batch in sample for half in split_batch(batch, 2)]
         losses: list[Callable[[nn.Module], Tensor]] = [partial(loss, half) for half in halves]
         scores = grasp(model.train(), losses, list(mask.layers))
-        return keep_highest({name: -score for name, score in scores.items()}, mask, num_keep)
+        return keep_highest({name: -score for name, score in scores.items()}, mask, num_keep, ctx.pruning.pattern)
 
     def mask_at(cycle: int) -> Mask:
         return ctx.choose(name, config, ctx.init(), dense_mask(ctx.task), ctx.pruning.density(cycle), noise, choice)

@@ -11,8 +11,9 @@ The original IMP (Frankle and Carbin 2019) rewinds to w_0; learning-rate rewindi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from swamp.core.rules import Rule
 from swamp.methods.method import Context, Keep, Preset, Row
@@ -36,20 +37,24 @@ presets = (
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing beyond the protocol of [pruning]."""
+    """The protocol is that of [pruning]."""
+
+    length: Annotated[
+        float, Meta(gt=0, description="How long each cycle trains, in [cycle].epochs; 4 costs as much as four particles.")
+    ] = 1.0
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:
-    return cycles(ctx)
+    return cycles(ctx, length=config.length)
 
 
-def cycles(ctx: Context, rule: Rule | None = None) -> Iterator[Row]:
+def cycles(ctx: Context, rule: Rule | None = None, length: float = 1.0) -> Iterator[Row]:
     """The rows of IMP, trained by any rule."""
     start = ctx.ticket()
     mask = dense_mask(ctx.task)
     for cycle in range(ctx.pruning.cycles + 1):
         noise = ctx.noise.fold("cycle", cycle, "particle", 0)
-        (solution,) = ctx.train([ctx.job(start, mask, noise, rule=rule)])
+        (solution,) = ctx.train([ctx.job(start, mask, noise, rule=rule, length=length)])
         yield Row(cycle, mask, solution)
         if cycle < ctx.pruning.cycles:
             mask = ctx.prune(solution, mask, keep=ctx.pruning.density(cycle + 1))

@@ -116,6 +116,11 @@ def selects(method: Method) -> bool:
     return bool(getattr(method, "selects", False))
 
 
+def knows_patterns(method: Method) -> bool:
+    """Whether its masks follow `pruning.pattern`: all that come from a ranking do, and modules with `patterns = False` do not."""
+    return bool(getattr(method, "patterns", True))
+
+
 def at_cycle(schedule: T | Mapping[str, T], cycle: int) -> T:
     """A setting at a cycle: one value for all, or values from given cycles on.
 

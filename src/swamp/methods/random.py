@@ -16,6 +16,7 @@ summary = "Before training, keep weights by chance, equally densely in every lay
 cost = "2 sparse trainings a row"
 exact = True
 nested = False
+patterns = False
 needs: Keep = "last"
 notes = "Counts of each layer are exact and add up to the exact total."
 presets = (

@@ -22,6 +22,7 @@ summary = "Train a sparse network whose weights move, now and then, to where the
 cost = "2 sparse trainings a row"
 exact = True
 nested = False
+patterns = False
 needs: Keep = "last"
 notes = (
     "Every prunable layer takes part, the first one too. Ties fall to the lower index. What is dropped may come back at once, and then "

@@ -23,6 +23,7 @@ summary = "RigL for three quarters of a training, then the average of N particle
 cost = "1.5 + N/2 sparse trainings a row"
 exact = True
 nested = False
+patterns = False
 needs: Keep = "last"
 notes = (
     "The SWA phase begins at `swa.start` of the training, where RigL's last move has passed. `swa.learning_rate` and `swa.entry` are "
@@ -43,8 +44,9 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
     init, cycles, share = ctx.init(), ctx.pruning.target_cycles, ctx.swa.start
     rule = RigL(interval=config.interval, fraction=config.fraction, until=share)
     noises = [ctx.noise.fold("target", cycle) for cycle in cycles]
+    # with SWA, whose window begins where this part ends: the learning rate may have to arrive there (swa.entry)
     firsts = ctx.train(
-        ctx.job(init, random_target(ctx, "erk", cycle), noise, rule=rule, length=config.length, part=(0.0, share))
+        ctx.job(init, random_target(ctx, "erk", cycle), noise, rule=rule, swa=True, length=config.length, part=(0.0, share))
         for cycle, noise in zip(cycles, noises, strict=True)
     )
     for cycle, noise, first in zip(cycles, noises, firsts, strict=True):

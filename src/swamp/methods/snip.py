@@ -39,7 +39,9 @@ class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The sample that is scored on."""
 
     examples: Annotated[int, Meta(ge=1, description="Size of the mini-batch.")] = 128
-    balanced: Annotated[bool, Meta(description="Take equally many of each class, about as many in all.")] = False
+    balanced: Annotated[
+        bool, Meta(description="Take equally many of each class, about as many in all, where the number of classes is known.")
+    ] = False
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:
@@ -47,12 +49,12 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
 
     def choice(model: nn.Module, mask: Mask, num_keep: int) -> Mask:
         device = next(model.parameters()).device
-        if config.balanced:
-            batches = balanced_sample(ctx.task, noise, max(config.examples // (ctx.task.num_classes or 1), 1), device)
+        if config.balanced and ctx.task.num_classes:
+            batches = balanced_sample(ctx.task, noise, max(config.examples // ctx.task.num_classes, 1), device)
         else:
             batches = random_sample(ctx.task, noise, config.examples, device)
         scores = snip(model.train(), lambda view: mean_loss(ctx.task, view, batches), list(mask.layers))
-        return keep_highest(scores, mask, num_keep)
+        return keep_highest(scores, mask, num_keep, ctx.pruning.pattern)
 
     def mask_at(cycle: int) -> Mask:
         return ctx.choose(name, config, ctx.init(), dense_mask(ctx.task), ctx.pruning.density(cycle), noise, choice)

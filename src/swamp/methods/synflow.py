@@ -47,7 +47,9 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
     def choice(model: nn.Module, mask: Mask, num_keep: int) -> Mask:
         # an example for its shape alone: all that is in it is replaced by ones
         (example,) = random_sample(ctx.task, noise, 1, next(model.parameters()).device)
-        return synflow_mask(model.eval(), lambda view: outputs_on_ones(ctx.task, view, example), mask, num_keep, config.iterations)
+        return synflow_mask(
+            model.eval(), lambda view: outputs_on_ones(ctx.task, view, example), mask, num_keep, config.iterations, ctx.pruning.pattern
+        )
 
     def mask_at(cycle: int) -> Mask:
         return ctx.choose(name, config, ctx.init(), dense_mask(ctx.task), ctx.pruning.density(cycle), noise, choice)

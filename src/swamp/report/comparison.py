@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from swamp.report.cells import Cell, Column, cells, columns_of, metrics_of
-from swamp.report.tables import AT, FEW, Series, Table, collapses, format_of, main_metrics, over_seeds, reached, read_series
+from swamp.report.tables import AT, FEW, FORMATS, Series, Table, collapses, format_of, main_metrics, over_seeds, reached, read_series
 from swamp.runs.runner import Result
 from swamp.runs.store import Store
 
@@ -41,7 +41,7 @@ def side_by_side(all_series: Sequence[Series], columns: Sequence[Column]) -> Par
         found = [series.at(column.num_wanted) for column in columns]
         metrics = next((main_metrics(row) for rows in found for row in rows), [])
         for number, metric in enumerate(metrics):
-            line = cells(all_series, columns, metric)[index]
+            line = ranked_cells(all_series, columns, metric)[index]
             ranks |= {(place, len(header)): cell.rank for place, cell in enumerate(line) if cell and cell.rank}
             header.append(_heading(series.label, series, metric, number))
             upright.append([_text(cell) for cell in line])
@@ -59,13 +59,25 @@ def _heading(owner: str, series: Series, metric: str, number: int) -> str:
 
 
 def one_below_the_other(all_series: Sequence[Series], columns: Sequence[Column]) -> Part:
-    """A line for each method: the metric that counts at each sparsity."""
-    metric = next((row.metric for series in all_series for run in series.runs for row in run), "accuracy")
-    table = cells(all_series, columns, metric)
-    header = [f"{format_of(metric).label} at sparsity %", *(column.label for column in columns)]
-    body = [[series.label + series.seeds_shown, *map(_text, line)] for series, line in zip(all_series, table, strict=True)]
-    ranks = {(i, j): cell.rank for i, line in enumerate(table) for j, cell in enumerate(line, 1) if cell and cell.rank}
+    """A line for each method: the metric that counts at each sparsity. It may not be the same for all; those of one metric are ranked."""
+    counting = [next((row.metric for run in series.runs for row in run), "accuracy") for series in all_series]
+    lines: dict[int, list[Cell | None]] = {}
+    for metric in dict.fromkeys(counting):
+        places = [index for index, its in enumerate(counting) if its == metric]
+        lines |= dict(zip(places, ranked_cells([all_series[index] for index in places], columns, metric), strict=True))
+    labels = dict.fromkeys(format_of(metric).label for metric in counting)
+    header = [f"{', '.join(labels)} at sparsity %", *(column.label for column in columns)]
+    body = [[series.label + series.seeds_shown, *map(_text, lines[index])] for index, series in enumerate(all_series)]
+    ranks = {(i, j): cell.rank for i, line in lines.items() for j, cell in enumerate(line, 1) if cell and cell.rank}
     return header, body, ranks
+
+
+def ranked_cells(all_series: Sequence[Series], columns: Sequence[Column], metric: str) -> list[list[Cell | None]]:
+    """Whether more is better is known of the metrics that have a format; of anybody's own a run does not say."""
+    table = cells(all_series, columns, metric)
+    if metric.rpartition(".")[2] in FORMATS:
+        return table
+    return [[cell and cell._replace(rank=0) for cell in line] for line in table]
 
 
 def _text(cell: Cell | None) -> str:
@@ -84,7 +96,7 @@ def records(directories: Sequence[Path]) -> Iterator[dict[str, Any]]:
         "particles": lambda row: row.members,
     }
     for metric in metrics_of(all_series):
-        ranked = cells(all_series, columns, metric)
+        ranked = ranked_cells(all_series, columns, metric)
         for series, line in zip(all_series, ranked, strict=True):
             for column, cell in zip(columns, line, strict=True):
                 for owner, networks in owners.items():

@@ -36,7 +36,6 @@ class Series:
     settings: dict[str, Any]  # what decided the numbers, but for the seed
     runs: list[list[Result]] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
-    directories: list[Path] = field(default_factory=list)
     label: str = ""
 
     @property
@@ -45,6 +44,8 @@ class Series:
 
     def wanted(self, row: Result) -> int:
         """How many survivors the row's cycle asks for. A method that is not exact has some other number of them."""
+        if "start" in self.settings:
+            return row.num_survivors  # counted from the mask that it started with
         pruning = Pruning(prune_fraction=self.settings["pruning.prune_fraction"])
         return count(row.num_prunable, pruning.density(row.cycle))
 
@@ -67,7 +68,6 @@ def read_series(directories: Iterable[Path]) -> list[Series]:
             raise ValueError(f"{directory}: seed {config.seed} of this configuration is given twice")
         series.runs.append(read_results(directory))
         series.seeds.append(config.seed)
-        series.directories.append(directory)
     for series in found:
         alike = [s for s in found if (s.recipe, s.method) == (series.recipe, series.method)]
         differing = sorted(key for key in {k for s in alike for k in s.settings} if len({str(s.settings.get(key)) for s in alike}) > 1)
@@ -192,7 +192,7 @@ def over_seeds(metric: str, runs: list[list[dict[str, float]]]) -> str:
 
 
 def ensemble_table(rows: Sequence[EnsembleRow]) -> Table:
-    metrics = [name for name in FORMATS if name in rows[0].metrics]
+    metrics = [name for name in dict.fromkeys([*FORMATS, *rows[0].metrics]) if name in rows[0].metrics]
     body = []
     for row in rows:
         alone = [over_seeds(name, [[member] for member in row.members]) for name in metrics[:1]]

@@ -54,6 +54,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     compile: Annotated[
         bool, Meta(description="On a CPU, compile the step: some minutes at first, then convolutions are faster; other last bits.")
     ] = False
+    start: Annotated[
+        str,
+        Meta(description="File whose weights take the place of the random init; the mask of a sparse file is where cycle 0 begins."),
+    ] = ""
     keep: Annotated[Keep, Meta(description="Weights that stay on disk: of all particles, of the averages, or of the last row.")] = "all"
     checkpoint_seconds: Annotated[
         float, Meta(ge=0, description="A training saves its state at an epoch's end, when so many seconds have passed.")
@@ -212,7 +216,11 @@ def numbers(config: Config) -> Table:
     plain: Table = msgspec.to_builtins(config)
     plain["method"] = config.method_module.name
     kept = {key: value for key, value in plain.items() if key not in OPERATIONAL}
+    if not config.start:
+        del kept["start"]  # hashes are what they were before this was a choice
     ignored = {f"tasks.{config.task}.{name}" for name in getattr(module_of("task", config.task), "operational", ())}
+    if config.pruning.pattern == "unstructured":
+        ignored.add("pruning.pattern")  # as for start
     return {name: value for name, value in _flat(kept, "") if name not in ignored}
 
 

@@ -49,7 +49,8 @@ class JobMaker:
         part: tuple[float, float] = (0.0, 1.0),
     ) -> Job:
         config = self.config
-        schedule = structs.replace(config.cycle, epochs=max(round(length * config.cycle.epochs), 1))
+        epochs = max(count(config.cycle.epochs, Fraction(str(length))), 1)
+        schedule = structs.replace(config.cycle, epochs=epochs, warmup=min(config.cycle.warmup, epochs))
         first, end = (math.floor(Fraction(str(share)) * schedule.epochs) for share in part)
         return Job(
             self.task.fingerprint,
@@ -70,6 +71,15 @@ class JobMaker:
         return Job(
             self.task.fingerprint, init.key, dense_mask(self.task), noise, config.ticket, None, config.optimizer, self.workshop.numerics
         )
+
+    @property
+    def pattern_input(self) -> dict[str, str]:
+        """What the pattern adds to a mask's key: nothing where there is none, so that keys are what they were before this was a choice."""
+        return {} if self.pruning.pattern == "unstructured" else {"pattern": self.pruning.pattern}
+
+    def num_keep(self, keep: Fraction) -> int:
+        """How many weights a density means: of those that the first mask has."""
+        return count(dense_mask(self.task).num_survivors, keep)
 
     @property
     def has_ticket(self) -> bool:
@@ -93,7 +103,7 @@ class RunContext(JobMaker):
     def __init__(self, config: Config, workshop: Workshop, store: Store, engine: Engine, report: Report) -> None:
         super().__init__(config, workshop)
         self.store, self.engine, self.report = store, engine, report
-        self.trainings: list[tuple[Job, Solution]] = []  # in order, the ticket included
+        self.trainings: list[tuple[Job, Solution]] = []  # in order, each once, the ticket included
         self.ticket_key = ""
         self.remade: set[str] = set()  # dropped weights that had to be made again, to be dropped again
         self.mixed: set[str] = set()  # mixtures that were stored
@@ -125,7 +135,8 @@ class RunContext(JobMaker):
             if job.key in stored:
                 self.report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, _last_loss(stored[job.key]), trained=0))
         solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self.report))
-        self.trainings += zip(jobs, solutions, strict=True)
+        known = {job.key for job, _ in self.trainings}  # a training asked for again costs nothing again
+        self.trainings += {job.key: (job, solution) for job, solution in zip(jobs, solutions, strict=True) if job.key not in known}.values()
         return solutions
 
     def mean(self, particles: Sequence[Solution]) -> Solution:
@@ -150,20 +161,25 @@ class RunContext(JobMaker):
         return self._solution(key, make)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep)}
-        return self._made_mask("prune", inputs, lambda: keep_highest(magnitude(solution.load(), mask), mask, count(mask.num_weights, keep)))
+        inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep), **self.pattern_input}
+
+        def make() -> Mask:
+            return keep_highest(magnitude(solution.load(), mask), mask, self.num_keep(keep), self.pruning.pattern)
+
+        return self._made_mask("prune", inputs, make)
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
         inputs = {"by": [by, settings], "solution": solution.key, "mask": mask.digest, "keep": str(keep), "noise": str(noise)}
+        inputs |= self.pattern_input
 
         def make() -> Mask:
             model = self.task.model().to(self.workshop.device)
             solution.load().into(model)
             with applied(self.workshop.numerics):
                 seed_model_draws(self.workshop.device, noise.fold("model").integer())
-                return choice(model, mask, count(mask.num_weights, keep))
+                return choice(model, mask, self.num_keep(keep))
 
         return self._made_mask("choose", {**inputs, "task": self.task.fingerprint, "numerics": self.workshop.numerics}, make)
 
@@ -200,6 +216,7 @@ class RunContext(JobMaker):
             keep=str(keep),
             noise=str(noise),
             numerics=self.workshop.numerics,
+            **self.pattern_input,
         )
         self._starts[key] = self._starts[parts[0][1].key]
 
@@ -208,7 +225,7 @@ class RunContext(JobMaker):
             names = states[0][1].parameters
             total = {name: torch.stack([share * state.parameters[name] for share, state in states]).sum(0) for name in names}
             state = State(total, self._load(self._starts[key]).buffers)
-            mask = keep_highest(magnitude(state, dense), dense, count(dense.num_weights, keep))
+            mask = keep_highest(magnitude(state, dense), dense, self.num_keep(keep), self.pruning.pattern)
             with applied(self.workshop.numerics):
                 parameters = mask.apply(state).parameters
                 return averaged_state(self.task, parameters, state.buffers, noise, self.workshop.numerics, self.workshop.device), mask

@@ -10,10 +10,9 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from swamp.runs.config import resolve
+from swamp.runs.config import Config, numbers, resolve, with_settings
 from swamp.runs.runner import Result, open_task, read_config, read_results
 from swamp.runs.store import Store
-from swamp.tasks.metrics import classification_metrics
 from swamp.tasks.task import Task
 from swamp.training.numerics import applied, autocast
 
@@ -28,15 +27,19 @@ class EnsembleRow(Struct, frozen=True, kw_only=True):
     macs: float  # of all networks together
 
 
-def ensemble(directories: Sequence[Path], task: Task | None = None) -> Iterator[EnsembleRow]:
+def ensemble(directories: Sequence[Path], task: Task | None = None, device: str = "auto") -> Iterator[EnsembleRow]:
     """p̄ = Σ softmax(f_i) / n at each cycle that all runs have. The runs must have different seeds, and so init, ticket and masks."""
     if len(directories) < 2:
         raise ValueError(f"an ensemble has at least 2 runs; {len(directories)} given")
-    configs = [resolve(read_config(path)) for path in directories]
+    configs = [resolve(with_settings(read_config(path), {"device": device, "engine": "auto"})) for path in directories]
     tasks = {path: (Store(path).header() or {})["task"] for path in directories}
     for path in directories[1:]:
         if tasks[path] != tasks[directories[0]]:
             raise ValueError(f"{path} has another model or other data than {directories[0]}")
+        theirs, first = (settings_but_seed(config) for config in (configs[directories.index(path)], configs[0]))
+        differing = sorted(name for name in {*theirs, *first} if theirs.get(name) != first.get(name))
+        if differing:
+            raise ValueError(f"{path} was made with other settings than {directories[0]}: {', '.join(differing)}")
     seeds = [config.seed for config in configs]
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds {', '.join(map(str, seeds))}: an ensemble needs networks found independently, each with a seed of its own")
@@ -45,6 +48,8 @@ def ensemble(directories: Sequence[Path], task: Task | None = None) -> Iterator[
     if not cycles:
         raise ValueError("the runs have no cycle in common yet")
     task, config = task or open_task(configs[0]), configs[0]
+    if task.fingerprint != tasks[directories[0]]:
+        raise ValueError(f"{directories[0]} was made with another task than the one given")
     with applied(config.numerics):
         for cycle in cycles:
             chosen = [found[cycle] for found in rows]
@@ -58,10 +63,14 @@ def ensemble(directories: Sequence[Path], task: Task | None = None) -> Iterator[
             yield EnsembleRow(
                 cycle=cycle,
                 sparsity=sum(row.sparsity for row in chosen) / len(chosen),
-                metrics=classification_metrics(mean, predictions[0][1]),
+                metrics=task.measure(mean.float(), predictions[0][1]),
                 members=[row.metrics for row in chosen],
                 macs=sum(row.macs for row in chosen),
             )
+
+
+def settings_but_seed(config: Config) -> dict[str, object]:
+    return {name: value for name, value in numbers(config).items() if name != "seed"}
 
 
 def predicted(task: Task, path: Path, row: Result, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.core.pruning import count, keep_highest
 from swamp.core.rules import Gradual
 from swamp.core.state import State
 from swamp.engines.engine import Workshop
@@ -32,7 +32,8 @@ def _no_weights() -> State:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do. Masks are imagined with equal density in every layer: which layers thin out is not known before."""
+    """What a run will do. Masks are imagined with equal density in every layer: which layers thin out is not known before. Jobs that
+    several runs share have one key in all their plans too."""
 
     ticket: Job | None
     rows: list[tuple[Row, list[Job]]]
@@ -73,28 +74,33 @@ class PlanContext(JobMaker):
 
     def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]:
         jobs = tuple(jobs)
-        self.jobs += jobs
+        known = {job.key for job in self.jobs}
+        self.jobs += {job.key: job for job in jobs if job.key not in known}.values()
         for job in jobs:
             self._masks[job.key] = self._after(job)
         return tuple(Solution(job.key, (), _no_weights) for job in jobs)
 
     def mean(self, particles: Sequence[Solution]) -> Solution:
+        if len(particles) == 1:
+            return particles[0]
         return Solution(key_of("mean", particles=[p.key for p in particles]), (), _no_weights)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        return self._evenly(mask, count(mask.num_weights, keep))
+        return self._imagined(mask, self.num_keep(keep), solution.key)
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
-        return self.prune(solution, mask, keep)
+        source = key_of("choose", by=[by, settings], solution=solution.key, noise=str(noise))
+        return self._imagined(mask, self.num_keep(keep), source)
 
     def mask(self, solution: Solution) -> Mask:
         return self._masks[solution.key]
 
     def mix(self, parts: Sequence[tuple[float, Solution]], keep: Fraction, *, trial: bool = False) -> Solution:
         key = key_of("mix", parts=[[share, solution.key] for share, solution in parts])
-        self._masks[key] = self.prune(parts[0][1], dense_mask(self.task), keep)
+        if not trial:
+            self._masks[key] = self.prune(parts[0][1], dense_mask(self.task), keep)
         return Solution(key, (), _no_weights)
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
@@ -102,16 +108,18 @@ class PlanContext(JobMaker):
 
     def _after(self, job: Job) -> Mask:
         """The mask that a training ends with. What dynamic sparse training makes of it nobody knows; dense is the most it can cost."""
-        return self._evenly(job.mask, job.rule.num_keep) if isinstance(job.rule, Gradual) else job.mask
+        return self._imagined(job.mask, job.rule.num_keep, job.key) if isinstance(job.rule, Gradual) else job.mask
 
-    def _evenly(self, mask: Mask, num_keep: int) -> Mask:
-        # multiples of the golden ratio, modulo 1, are spread evenly over any stretch of indices
-        scores, first = {}, 0
-        for name, layer in mask.layers.items():
-            index = torch.arange(first, first + layer.numel(), dtype=torch.float64)
-            scores[name] = (index * GOLDEN_RATIO).remainder(1.0).reshape(layer.shape)
-            first += layer.numel()
-        return keep_highest(scores, mask, num_keep)
+    def _imagined(self, mask: Mask, num_keep: int, source: str) -> Mask:
+        """So many survivors, spread evenly. Where they stand follows from what the mask is made from: jobs of several plans have equal keys
+        where the real jobs will."""
+        num = mask.num_weights
+        stride = next(n for n in itertools.count(round(GOLDEN_RATIO * num)) if math.gcd(n, num) == 1)
+        begin = int(key_of("imagined", source=source)[:12], 16) % num
+        # each place from 0 to num − 1 is taken once, and multiples of the golden ratio are spread evenly over any stretch of indices
+        alive = (torch.arange(num) * stride + begin) % num < num_keep
+        pieces = alive.split([layer.numel() for layer in mask.layers.values()])
+        return Mask({name: piece.reshape(layer.shape) for (name, layer), piece in zip(mask.layers.items(), pieces, strict=True)})
 
 
 def make_plan(config: Config, workshop: Workshop) -> Plan:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import pickle
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 import numpy
@@ -19,14 +18,16 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from swamp.core.cost import masked_macs
 from swamp.core.keys import canonical, key_of
+from swamp.core.patterns import Pattern
 from swamp.core.pruning import count
 from swamp.engines.engine import Engine, Progress, TimedEngine, Workshop
-from swamp.methods.method import Keep, Row, selects
+from swamp.methods.method import Keep, Row, knows_patterns, selects
 from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
 from swamp.runs.plan import make_plan
+from swamp.runs.started import Started
 from swamp.runs.store import Store, open_cache
-from swamp.tasks.task import Task
+from swamp.tasks.task import Task, dense_mask
 from swamp.version import __version__
 
 PLAN = "plan"  # in timing.jsonl: a process begins here, and the run takes so many epochs in all
@@ -87,13 +88,18 @@ def open_task(config: Config) -> Task:
     """The task, known to be there and to have something to prune."""
     task: Task = task_modules()[config.task].build(config.selected("task"))
     assert task.prunable
-    return task
+    return from_start(config, task)
+
+
+def from_start(config: Config, task: Task) -> Task:
+    """The task with the checkpoint that the run starts from, if it does."""
+    return cast(Task, Started(task, Path(config.start))) if config.start else task
 
 
 def open_tasks(configs: Sequence[Config]) -> list[Task]:
     """A task for each; those of equal settings are one, whose data are in memory once."""
     opened: dict[bytes, Task] = {}
-    names = [canonical([config.task, config.tasks]) for config in configs]
+    names = [canonical([config.task, config.tasks, config.start]) for config in configs]
     for config, name in zip(configs, names, strict=True):
         if name not in opened:
             opened[name] = open_task(config)
@@ -102,10 +108,35 @@ def open_tasks(configs: Sequence[Config]) -> list[Task]:
 
 def check_survivors(config: Config, task: Task) -> None:
     """Pruning must leave something."""
-    num_weights = sum(math.prod(shape) for shape in task.prunable.values())
+    check_pattern(config, task)
+    first = dense_mask(task)
+    num_weights = first.num_survivors
+    if num_weights < first.num_weights and not config.method_module.nested:
+        raise ValueError(
+            f"method {config.method!r} does not keep to the mask that start = {config.start!r} begins with; start from a dense file instead"
+        )
     if not count(num_weights, config.pruning.density(config.pruning.cycles)):
         empty = next(cycle for cycle in range(config.pruning.cycles + 1) if not count(num_weights, config.pruning.density(cycle)))
         raise ValueError(f"none of {num_weights} weights would survive at cycle {empty}: lower pruning.cycles or pruning.prune_fraction")
+
+
+def check_pattern(config: Config, task: Task) -> None:
+    """A pattern must suit the method, and its floor the protocol."""
+    pruning, pattern = config.pruning, Pattern.parse(config.pruning.pattern)
+    if pattern.is_free:
+        return
+    if not knows_patterns(config.method_module):
+        raise ValueError(f"method {config.method!r} makes its masks without a ranking, so they have no pruning.pattern")
+    flat = [name for name, shape in task.prunable.items() if len(shape) < 2]
+    if flat:
+        raise ValueError(f"pruning.pattern = {pruning.pattern!r} is for weights with inputs and outputs, and {flat[0]} is a vector")
+    least, first = pattern.least(task.prunable), dense_mask(task).num_survivors
+    below = next((cycle for cycle in range(pruning.cycles + 1) if count(first, pruning.density(cycle)) < least), None)
+    if below is not None:
+        raise ValueError(
+            f"pruning.pattern = {pruning.pattern!r} leaves at least {least} of {dense_mask(task).num_weights} weights, and cycle {below} "
+            f"asks for {count(first, pruning.density(below))}: lower pruning.cycles or pruning.prune_fraction"
+        )
 
 
 def can_be_sent(task: Task) -> bool:
@@ -135,14 +166,7 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
     if selects(config.method_module) and "validation" not in task.splits:
         raise ValueError(f"method {config.method!r} selects by validation, and this task holds no training examples out: give it some")
     if header:
-        theirs, mine = numbers(complete(header["config"])), numbers(config)
-        differing = [
-            f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)"
-            for key in sorted({*theirs, *mine})
-            if theirs.get(key) != mine.get(key)
-        ]
-        if differing:
-            raise ValueError(f"{store.root} holds a run with another configuration: {', '.join(differing)}; choose another --out")
+        refuse_other(config, store.root, header)
         if header["task"] != task.fingerprint:
             raise ValueError(f"{store.root} began with another model, other data or another loss than those it is now given")
     if store.finished():
@@ -158,6 +182,16 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
         }
     )
     return config
+
+
+def refuse_other(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
+    """A directory holds one run for ever."""
+    theirs, mine = numbers(complete(header["config"])), numbers(resolve(config, header["config"]))
+    differing = [
+        f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
+    ]
+    if differing:
+        raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another --out")
 
 
 def refuse_foreign(directory: Path) -> None:
@@ -244,7 +278,7 @@ def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
     for row in config.method_module.run(ctx, config.selected("method")):
         result = _result(ctx, row)
         if rows:
-            _drop(store, config.keep, rows, last=False)
+            _drop(store, config.keep, rows, last=False, needed={row.solution.key, *(member.key for member in row.members)})
         rows.append(row)
         results.append(result)
         _write(ctx, row, results)
@@ -302,15 +336,15 @@ def _names(row: Row) -> dict[str, str]:
     return {"mask": row.mask.digest, "average": row.solution.key, **particles}
 
 
-def _drop(store: Store, keep: Keep, rows: list[Row], last: bool) -> None:
-    """Drop what `keep` does not keep of a row whose next mask is durable (or which is the last)."""
+def _drop(store: Store, keep: Keep, rows: list[Row], last: bool, needed: Collection[str] = ()) -> None:
+    """Drop what `keep` does not keep of a row whose next mask is durable (or which is the last), but not what the next row needs too."""
     row = rows[-1]
     unwanted = set()
     if keep != "all":
         unwanted |= {member.key for member in row.members} - {row.solution.key}
     if keep == "last" and not last:
         unwanted |= {row.solution.key}
-    for key in unwanted:
+    for key in unwanted.difference(needed):
         store.drop(key)
     if unwanted:
         store.link_row(row.cycle, _names(row))

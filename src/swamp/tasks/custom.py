@@ -66,6 +66,7 @@ class CustomTask:
     integer targets and mean squared error for others.
     `metric`: the same two forms; it returns a number or a dict of numbers, whose first is the one that counts. By default accuracy and
     its kin for integer targets, else the loss.
+    `maximise`: whether more of the metric is better; by default yes, unless the metric is the loss.
     `prunable`, `exclude`: module kinds (conv, linear) and patterns of parameter names.
     `validation`: how many training examples, or which share of them, are held out for methods that select by validation.
     """
@@ -80,6 +81,7 @@ class CustomTask:
         *,
         loss: Callable[..., Tensor] | None = None,
         metric: Callable[..., Metrics] | None = None,
+        maximise: bool | None = None,
         batch_size: int | None = None,
         prunable: Sequence[str] = ("conv", "linear"),
         exclude: Sequence[str] = (),
@@ -94,7 +96,7 @@ class CustomTask:
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size = {batch_size}: expected at least 1")
         self.batch_size = batch_size or self.examples["train"].batch_size
-        self.given_loss, self.given_metric = loss, metric
+        self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self.include, self.exclude = tuple(prunable), tuple(exclude)
         self._check()
 
@@ -176,6 +178,10 @@ class CustomTask:
         """The metric that counts."""
         return next(iter(self._metrics_of_a_batch))
 
+    @property
+    def maximise(self) -> bool:
+        return self.metric != "loss" if self.given_maximise is None else self.given_maximise
+
     @cached_property
     def _metrics_of_a_batch(self) -> dict[str, float]:
         examples = self.examples["test"]
@@ -212,6 +218,11 @@ class CustomTask:
         outputs, targets = joined(model, [moved(batch, device) for batch in self.examples[split].in_order()])
         return None if targets.is_floating_point() else (outputs.float(), targets)
 
+    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        if self.given_metric is not None and first_parameter(self.given_metric) != "model":
+            return as_metrics(self.given_metric(logits, labels), "metric")
+        return classification_metrics(logits, labels)
+
     def _measure(self, model: nn.Module, batches: list[Batch]) -> dict[str, float]:
         if self.given_metric is not None and first_parameter(self.given_metric) != "model":
             return as_metrics(self.given_metric(*joined(model, batches)), "metric")
@@ -242,10 +253,23 @@ class CustomTask:
         if not math.isfinite(loss.item()):
             raise ValueError(f"the loss of the untrained model is {loss.item()}")
         self._check_labels(model, batch)
+        self._check_single()
         try:
             _ = self._metrics_of_a_batch
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"the metric cannot take a batch of the test data: {str(error).splitlines()[0]}") from error
+
+    def _check_single(self) -> None:
+        """BatchNorm over one example has no variance."""
+        if self.num_examples % self.batch_size != 1 and self.batch_size != 1:
+            return
+        try:
+            self.loss(self.model().train(), self.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0)))
+        except ValueError as error:
+            raise ValueError(
+                f"an epoch of {self.num_examples} examples in batches of {self.batch_size} has a batch of one example, on which the model "
+                f"cannot be trained ({str(error).splitlines()[0]}); choose another batch_size"
+            ) from error
 
     def _check_labels(self, model: nn.Module, batch: Batch) -> None:
         """Where cross-entropy is ours, all labels that are at hand must be classes of the model."""

@@ -60,6 +60,7 @@ class ImageTask:
     """See `Task`. Splits are train, test, validation (where some of it is held out) and, for imagenet, the names of further test sets."""
 
     metric = "accuracy"
+    maximise = True
 
     def __init__(self, config: Config) -> None:
         if config.dataset not in DATASETS:
@@ -159,9 +160,12 @@ class ImageTask:
         classes = self.source.classes(split)
         return (logits if classes is None else logits[:, classes]).float(), labels
 
+    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        return classification_metrics(logits, labels)
+
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         """Metrics on a split; those on the test set bring along those on `test_sets`, as imagenet-v2.accuracy and so on."""
-        metrics = classification_metrics(*self.predict(model, split))
+        metrics = self.measure(*self.predict(model, split))
         if split == "test":
             for further in self.config.test_sets:
                 metrics |= {f"{further}.{key}": value for key, value in self.evaluate(model, further).items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from swamp.core.noise import Noise
-from swamp.core.view import View
 from swamp.tasks.task import Batch, Task, num_examples
 
 
@@ -70,46 +70,37 @@ def mean_loss(task: Task, model: nn.Module, batches: list[Batch]) -> Tensor:
     return torch.stack([task.loss(model, batch) * (size / sum(sizes)) for batch, size in zip(batches, sizes, strict=True)]).sum()
 
 
-class Tempered(View):
-    """A classifier whose logits are divided by a temperature."""
-
-    def __init__(self, model: nn.Module, temperature: float) -> None:
-        super().__init__(model, {})
-        self.temperature = temperature
-
-    def forward(self, *arguments: Any, **named: Any) -> Any:
-        return with_logits(self.model(*arguments, **named), lambda logits: logits / self.temperature)
-
-
-class OnOnes(View):
-    """A model that sees ones in the place of its inputs, and remembers what it makes of them."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model, {})
-        self.outputs: Tensor | None = None
-
-    def forward(self, *arguments: Any, **named: Any) -> Any:
-        def ones(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
-            return torch.ones_like(leaf, dtype=torch.float64 if leaf.is_floating_point() else leaf.dtype)
-
-        arguments, named = pytree.tree_map(ones, (arguments, named))
-        made = self.model(*arguments, **named)
-        with_logits(made, self._remember)
-        return made
-
-    def _remember(self, logits: Tensor) -> Tensor:
-        self.outputs = logits
-        return logits
+@contextmanager
+def tempered(model: nn.Module, temperature: float) -> Iterator[None]:
+    """Inside, what the model returns as logits is divided by a temperature. A loss that the model computes itself does not see it."""
+    hook = model.register_forward_hook(lambda module, inputs, outputs: with_logits(outputs, lambda logits: logits / temperature))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def outputs_on_ones(task: Task, model: nn.Module, example: Batch) -> Tensor:
     """What the model makes of ones in the shape of an example, in float64. The task's loss runs it: only the task knows how."""
-    view = OnOnes(model)
-    task.loss(view, example)
-    assert view.outputs is not None
-    return view.outputs
+    found: list[Tensor] = []
+
+    def ones(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return torch.ones_like(leaf, dtype=torch.float64 if leaf.is_floating_point() else leaf.dtype)
+
+    hooks = [
+        model.register_forward_pre_hook(lambda module, inputs, named: pytree.tree_map(ones, (inputs, named)), with_kwargs=True),
+        model.register_forward_hook(lambda module, inputs, outputs: with_logits(outputs, lambda logits: found.append(logits) or logits)),  # type: ignore[func-returns-value]
+    ]
+    try:
+        task.loss(model, example)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not found:
+        raise ValueError("this task's loss never calls the model as a whole, only its parts, so no outputs can be looked at")
+    return found[0]
 
 
 def with_logits(outputs: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -53,6 +53,9 @@ class Task(Protocol):
     @property
     def metric(self) -> str: ...  # the name of the metric that counts, one of those that `evaluate` gives
 
+    @property
+    def maximise(self) -> bool: ...  # whether more of it is better
+
     def model(self) -> nn.Module: ...  # the architecture, with whatever weights
 
     def init(self, noise: Noise) -> State: ...
@@ -74,6 +77,8 @@ class Task(Protocol):
     def labels(self, batch: Batch) -> Tensor | None: ...  # the classes of a batch's examples, where there are classes
 
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None: ...  # logits and labels, of a classifier
+
+    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]: ...  # what `evaluate` makes of them
 
 
 def num_examples(batch: Batch) -> int:
@@ -118,5 +123,5 @@ def prunable_weights(model: nn.Module, include: Iterable[str], exclude: Iterable
 
 
 def dense_mask(task: Task) -> Mask:
-    """m₀ = 1."""
-    return Mask.ones(task.prunable)
+    """m₀ = 1; where a run starts from a sparse network, that network's mask."""
+    return getattr(task, "first_mask", None) or Mask.ones(task.prunable)

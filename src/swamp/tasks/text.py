@@ -85,6 +85,8 @@ class Encoded:
 class TextTask:
     """See `Task`. Splits are train, test, validation (where some of it is held out) and the names of further test sets."""
 
+    maximise = True
+
     def __init__(self, config: Config) -> None:
         if config.dataset not in TEXT_SETS:
             raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, TEXT_SETS)}")
@@ -252,12 +254,13 @@ class TextTask:
         outputs = [logits_of(model, found.batch(part.to(device), int(width_of(found.lengths[part]).max()))) for part in parts]
         return torch.cat(outputs).float().cpu()[order.argsort()], found.labels.cpu()
 
+    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        metrics = classification_metrics(logits, labels)
+        return {**metrics, "f1": f1(logits, labels)} if self.metric == "f1" else metrics
+
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         """Metrics on a split; those on the test set bring along those on `test_sets`, as mrpc-test.f1 and so on."""
-        logits, labels = self.predict(model, split)
-        metrics = classification_metrics(logits, labels)
-        if self.metric == "f1":
-            metrics["f1"] = f1(logits, labels)
+        metrics = self.measure(*self.predict(model, split))
         if split == "test":
             for further in self.config.test_sets:
                 metrics |= {f"{further}.{key}": value for key, value in self.evaluate(model, further).items()}

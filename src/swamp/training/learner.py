@@ -126,9 +126,9 @@ class Learner:
 
 
 def beyond(network: nn.Module, model: nn.Module) -> dict[str, Tensor]:
-    """The parameters that a rule's network has and the model has not, in the network's order."""
+    """The parameters that a rule's network has and the model has not, in the network's order, under names that no model has."""
     known = {id(parameter) for parameter in model.parameters()}
-    return {name: parameter.detach() for name, parameter in network.named_parameters() if id(parameter) not in known}
+    return {f"rule/{name}": parameter.detach() for name, parameter in network.named_parameters() if id(parameter) not in known}
 
 
 def fusable(model: nn.Module) -> list[Any]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from swamp.core.mask import Mask
-from swamp.core.view import View
+from swamp.core.view import seen_with
 from swamp.tasks.task import Batch
 from swamp.training.rules.plain import Plain
 from swamp.training.step import Parts, gradient
@@ -47,17 +47,18 @@ def thresholded(weight: Tensor, threshold: Tensor) -> Tensor:
     return weight * alive
 
 
-class Thresholded(View):
-    """A model that sees its prunable weights through thresholds."""
+class Thresholded(nn.Module):
+    """A model with a threshold for each first index of its prunable weights."""
 
     def __init__(self, model: nn.Module, prunable: Mapping[str, tuple[int, ...]]) -> None:
-        super().__init__(model, {})
-        self.names = list(prunable)
+        super().__init__()
+        self.model, self.names = model, list(prunable)
         device = next(model.parameters()).device
         shapes = [(shape[0], *(1 for _ in shape[1:])) for shape in prunable.values()]
         self.thresholds = nn.ParameterList([nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes])
 
-    def tensors(self) -> Mapping[str, Tensor]:
+    def seen(self) -> dict[str, Tensor]:
+        """The weights as the forward pass sees them."""
         weights = dict(self.model.named_parameters())
         return {name: thresholded(weights[name], t) for name, t in zip(self.names, self.thresholds, strict=True)}
 
@@ -78,7 +79,7 @@ class DST(Plain):
 
         def loss(network: Any, batch: Batch) -> Tensor:
             penalty = sum(torch.exp(-threshold).sum() for threshold in network.thresholds)
-            return learner.task.loss(network, batch) + self.rule.alpha * penalty
+            return seen_with(network.model, network.seen(), lambda model: learner.task.loss(model, batch)) + self.rule.alpha * penalty
 
         return gradient(loss, network, batch, learner.optimizer.accumulate, learner.numerics)
 

@@ -24,7 +24,8 @@ class Gradual(Plain):
     def act(self, learner: Learner, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
         mask = self.mask(learner)
         num_keep = self.rule.survivors(step, num_steps, mask.num_weights)
-        smaller = keep_highest({name: learner.weights[name].abs() for name in mask.layers}, mask, min(num_keep, mask.num_survivors))
+        scores = {name: learner.weights[name].abs() for name in mask.layers}
+        smaller = keep_highest(scores, mask, min(num_keep, mask.num_survivors), self.rule.pattern or "unstructured")
         for name, layer in smaller.layers.items():
             learner.factors[name].copy_(layer)
         learner.apply_mask()

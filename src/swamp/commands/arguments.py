@@ -1,0 +1,77 @@
+"""What stands on the command line, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """What stands alone, and settings from --name value and --name=value."""
+    from swamp.runs.config import parse_setting
+
+    alone, settings = [], {}
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("--"):
+            alone.append(argument)
+            continue
+        name, equals, text = argument.removeprefix("--").partition("=")
+        if not equals:
+            value = next(rest, None)
+            if value is None:
+                parse_setting(name, "")  # an unknown name is the likelier mistake
+                raise ValueError(f"--{name} needs a value")
+            text = value
+        key, parsed = parse_setting(name, text)
+        settings[key] = parsed
+    return alone, settings
+
+
+def recipe_and_settings(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The recipe, the default one if none is named, and settings."""
+    from swamp.runs.recipes import DEFAULT_RECIPE
+
+    recipe, settings = named_recipe(arguments)
+    return recipe or DEFAULT_RECIPE, settings
+
+
+def named_recipe(arguments: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
+    """The recipe, if one is named, and settings."""
+    alone, settings = split_arguments(arguments)
+    if len(alone) > 1:
+        raise ValueError(f"one recipe at a time, not {', '.join(alone)}; settings are written --name value")
+    return alone[0] if alone else None, settings
+
+
+def parse_seeds(text: str) -> list[int]:
+    """
+    >>> parse_seeds("0,2,1")
+    [0, 2, 1]
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts) or len(set(map(int, parts))) < len(parts):
+        raise ValueError(f"--seeds {text}: expected different whole numbers with commas between, such as 0,1,2")
+    return [int(part) for part in parts]
+
+
+def parse_methods(text: str) -> list[str]:
+    """
+    >>> parse_methods("imp,swamp")
+    ['imp', 'swamp']
+    """
+    names = [name.strip() for name in text.split(",")]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--method {text}: expected different methods")
+    return names
+
+
+def parse_counts(option: str, text: str) -> list[int]:
+    """
+    >>> parse_counts("--particles", "1,4")
+    [1, 4]
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"{option} {text}: expected positive whole numbers with commas between, such as 1,4")
+    return [int(part) for part in parts]

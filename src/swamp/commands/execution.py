@@ -1,0 +1,154 @@
+"""Runs, carried out: one or several, in one view."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from swamp.commands.following import FOLLOWING, Following
+
+if TYPE_CHECKING:
+    from swamp.runs.config import Config
+    from swamp.runs.plan import Plan
+    from swamp.runs.runner import Listener
+    from swamp.tasks.task import Task
+    from swamp.terminal import Live, Plain
+
+Job = tuple["Config", Path]
+
+
+def execute(
+    jobs: Sequence[Job],
+    cache: Path | None,
+    whole: Path,
+    show: Callable[[Path], None] | None = None,
+    following: Following = FOLLOWING,
+) -> None:
+    """Run each, and show each that was finished; `whole` is the directory that stands for all of them. One that fails leaves the others
+    alone; its error is raised when they are done."""
+    from swamp.runs.runner import begin, open_tasks
+
+    tasks = open_tasks([config for config, _ in jobs])
+    if len(jobs) > 1:
+        # at once, so that resuming the group later finds those that were never reached
+        jobs = [(begin(config, directory, task), directory) for (config, directory), task in zip(jobs, tasks, strict=True)]
+    try:
+        with following.screen() as screen:
+            if len(jobs) == 1:
+                run(jobs[0], cache, tasks[0], screen, following)
+                failures: list[BaseException | None] = [None]
+            else:
+                failures = run_several(jobs, cache, tasks, screen, following)
+    except KeyboardInterrupt:
+        shared = f" --cache {cache}" if cache else ""
+        print(f"\nstopped; nothing is lost. Go on with: swamp resume {whole}{shared}", file=sys.stderr)
+        raise SystemExit(130) from None
+    for (_, directory), failure in zip(jobs, failures, strict=True):
+        if not failure:
+            show(directory) if show else print_run(directory, following)
+    for failure in failures:
+        if failure:
+            raise failure
+
+
+def run(job: Job, cache: Path | None, task: Task, listener: Listener, following: Following) -> None:
+    from swamp.runs.runner import iterate
+    from swamp.trackers.tracking import tracked
+
+    with tracked(following.trackers, job[1], listener) as listening:
+        for _ in iterate(*job, cache, listening, task):
+            pass
+
+
+def run_several(
+    jobs: Sequence[Job], cache: Path | None, tasks: Sequence[Task], screen: Live | Plain, following: Following
+) -> list[BaseException | None]:
+    """Those of one task side by side, where the engine takes several runs; else one after the other."""
+    from swamp.runs.group import can_share, run_together
+    from swamp.terminal import Named
+    from swamp.trackers.tracking import tracked
+
+    screen.planned(sum(plan.num_epochs for plan in new_work(jobs, tasks)))
+    failures: dict[Path, BaseException | None] = {}
+    for task in {id(task): task for task in tasks}.values():
+        batch = [job for job, its in zip(jobs, tasks, strict=True) if its is task]
+        listeners = [Named(screen, directory.name) for _, directory in batch]
+        if can_share([config for config, _ in batch], [task] * len(batch)):
+            with ExitStack() as stack:
+                each = [tracked(following.trackers, out, one) for (_, out), one in zip(batch, listeners, strict=True)]
+                found = run_together(batch, cache, [stack.enter_context(one) for one in each], task)
+        else:
+            found = [run_guarded(job, cache, task, one, following) for job, one in zip(batch, listeners, strict=True)]
+        failures |= {directory: failure for (_, directory), failure in zip(batch, found, strict=True)}
+    return [failures[directory] for _, directory in jobs]
+
+
+def run_guarded(job: Job, cache: Path | None, task: Task, listener: Listener, following: Following) -> BaseException | None:
+    try:
+        run(job, cache, task, listener, following)
+    except Exception as error:
+        listener.say(f"failed: {error}")
+        return error
+    return None
+
+
+def new_work(jobs: Sequence[Job], tasks: Sequence[Task]) -> list[Plan]:
+    """The plan of each run, less what the runs before it have trained already; nothing of those that are finished."""
+    from dataclasses import replace
+
+    from swamp.runs.config import resolve
+    from swamp.runs.plan import Plan, make_plan
+    from swamp.runs.runner import open_workshop
+    from swamp.runs.store import Store
+
+    seen: set[str] = set()
+    plans = []
+    for (config, directory), task in zip(jobs, tasks, strict=True):
+        store = Store(directory)
+        if store.finished():
+            plans.append(Plan(None, [], [], []))
+            continue
+        config = resolve(config)
+        plan = make_plan(config, open_workshop(config, task, store))
+        rows = [(row, [job for job in trained if job.key not in seen]) for row, trained in plan.rows]
+        ticket = plan.ticket if plan.ticket and plan.ticket.key not in seen else None
+        seen |= {job.key for job in plan.jobs}
+        plans.append(replace(plan, ticket=ticket, rows=rows))
+    return plans
+
+
+def print_run(directory: Path, following: Following = FOLLOWING) -> None:
+    from swamp.report.tables import run_table
+    from swamp.terminal import print_table
+
+    if following.quiet:
+        return
+    print_table(run_table(directory), plain=following.plain)
+    print(f"run: {directory}")
+
+
+def show_plan(config: Config, directory: Path) -> None:
+    """What a run would do."""
+    from swamp.report.tables import plan_tables
+    from swamp.runs.bench import pace
+    from swamp.runs.config import resolve
+    from swamp.runs.plan import estimate, make_plan
+    from swamp.runs.runner import check_survivors, open_task, open_workshop, refuse_foreign
+    from swamp.runs.store import Store
+    from swamp.terminal import print_table
+
+    refuse_foreign(directory)
+    config = resolve(config)
+    task = open_task(config)
+    check_survivors(config, task)
+    workshop = open_workshop(config, task, Store(directory))
+    plan = make_plan(config, workshop)
+    with pace(config, task) as (num_parallel, step_seconds):
+        cost = estimate(config, task, plan, num_parallel, step_seconds)
+    for table in plan_tables(config, task, plan, cost, num_parallel):
+        print_table(table)
+        print()
+    print(f"run: {directory} (not begun: this was a dry run)")

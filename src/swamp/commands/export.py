@@ -1,0 +1,76 @@
+"""swamp export: a network of a run as a file."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+
+def export(
+    directory: Annotated[Path, Parameter(name="DIR", help="A run directory.")],
+    /,
+    *,
+    format: Literal["sparse", "safetensors", "onnx", "torch"],
+    out: Path,
+    cycle: int | None = None,
+    sparsity: float | None = None,
+    values: Literal["float32", "float16", "bfloat16"] = "float32",
+    task: str | None = None,
+    overwrite: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Write a network of a run to a file, with a card beside it (FILE.md). By default the last row's.
+
+    Parameters
+    ----------
+    format
+        sparse: compact, for swamp.load_sparse and a reader that needs numpy only. safetensors, torch: dense tensors with zeros, for
+        load_state_dict. onnx: a graph for onnxruntime and others, checked against torch on the test set. Of a channel-pruned network
+        all but sparse hold a narrower, dense one.
+    out
+        The file.
+    cycle
+        The row of this cycle.
+    sparsity
+        The row nearest to this sparsity, in percent.
+    values
+        Type of the stored weights of pruned layers. 16 bits halve them, and what that does to the metric is printed.
+    task
+        module:function that makes the task of a run that a Python script began.
+    overwrite
+        Replace files that are there.
+    """
+    import hashlib
+
+    from swamp.export.files import dense_bytes, refuse_existing
+    from swamp.export.files import export as make
+    from swamp.report.card import model_card
+    from swamp.runs.files import write_durably
+    from swamp.runs.networks import about, find_row, load_network
+    from swamp.runs.runner import open_task, read_config
+    from swamp.runs.store import Store
+    from swamp.tasks import custom
+    from swamp.training.numerics import applied
+
+    card = out.with_name(out.name + ".md")
+    refuse_existing([out, card], overwrite)
+    config, row = read_config(directory), find_row(directory, cycle, sparsity)
+    state, mask = load_network(directory, row)
+    opened = custom.build(custom.Config(factory=task)) if task else open_task(config)
+    if task and opened.fingerprint != (Store(directory).header() or {})["task"]:
+        raise ValueError(f"--task {task} is not the task of {directory}: another model, other data or another loss")
+    with applied(config.numerics):
+        content, notes = make(state, mask, opened, format, values, about(directory, row), config.pruning.pattern == "channel")
+    options = {"cycle": row.cycle, "format": format, "out": out, "values": values}
+    command = shlex.join(
+        ["swamp", "export", str(directory), *(part for name, value in options.items() for part in (f"--{name}", str(value)))]
+    )
+    digest = hashlib.sha256(content).hexdigest()
+    write_durably(out, content, out.absolute().parent)
+    write_durably(card, model_card(directory, row, out, len(content), digest, command, notes).encode(), out.absolute().parent)
+    print(f"cycle {row.cycle}, {100 * row.sparsity:.2f} % sparse, stored {row.metric} {row.metrics[row.metric]:.4f}")
+    for note in notes:
+        print(note)
+    print(f"{out}: {len(content):,} bytes, {dense_bytes(state) / len(content):.1f} times smaller than its dense tensors; card: {card}")

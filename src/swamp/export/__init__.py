@@ -1,0 +1,1 @@
+"""Networks that leave a run: sparse files, plain ones, ONNX, each with a card."""

@@ -1,0 +1,58 @@
+"""Checkpoints that come back: files of `swamp export`, or anybody's safetensors and state_dict files with the model's own names."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.export.sparse import read_sparse
+
+
+def read_checkpoint(path: Path, model: nn.Module) -> tuple[State, Mask | None]:
+    """The weights of a file, which must be those of the model, and the mask of a sparse one. In other files a zero is a weight like any
+    other. Nothing in a file is executed."""
+    like = State.of(model)
+    try:
+        if zipfile.is_zipfile(path):
+            return _fitted(path, torch.load(path, map_location="cpu", weights_only=True), model, like), None
+        if _is_sparse(path):
+            state, mask, _ = read_sparse(path, like)
+            return state, mask
+        return _fitted(path, safetensors.torch.load_file(path), model, like), None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (safetensors.SafetensorError, pickle.UnpicklingError, RuntimeError) as error:
+        raise ValueError(f"{path} is no checkpoint that can be read: {str(error).splitlines()[0]}") from None
+
+
+def _is_sparse(path: Path) -> bool:
+    with safetensors.safe_open(path, "pt") as file:
+        try:
+            return "pruned" in json.loads((file.metadata() or {}).get("swamp", "{}")).get("meta", {})
+        except (ValueError, AttributeError, TypeError):
+            return False
+
+
+def _fitted(path: Path, found: object, model: nn.Module, like: State) -> State:
+    """Every parameter from the file; of buffers those that are in it."""
+    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+        raise ValueError(f"{path} holds no state_dict: names with a tensor each")
+    if missing := [name for name in like.parameters if name not in found]:
+        raise ValueError(f"{path} lacks {', '.join(missing[:3])} of the model")
+    if foreign := [name for name in found if name not in model.state_dict()]:
+        raise ValueError(f"{path} holds {', '.join(map(str, foreign[:3]))}, which the model has not")
+    wanted = {**like.parameters, **like.buffers}
+    for name, tensor in wanted.items():
+        if name in found and found[name].shape != tensor.shape:
+            raise ValueError(f"{name} has shape {list(found[name].shape)} in {path}, {list(tensor.shape)} in the model")
+    tensors = {name: found.get(name, tensor).to(tensor.dtype) for name, tensor in wanted.items()}
+    return State.copy({name: tensors[name] for name in like.parameters}, {name: tensors[name] for name in like.buffers})

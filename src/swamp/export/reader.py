@@ -1,0 +1,261 @@
+"""Read a sparse network. Needs numpy and nothing else: this file can be copied out and used alone.
+
+    tensors, masks, about = read("model.swamp")
+
+A file of format 1 is a safetensors file: eight bytes with the header's length N (little-endian), N bytes of JSON, then the data. Its
+tensors are not the network's but three or more streams, each the concatenation of what belongs to the network's tensors, in the order
+of `meta`:
+
+    values      F32, F16 or BF16: the surviving weights of all pruned tensors, row by row
+    positions   U8: where they stand, a stretch of bytes for each pruned tensor
+    dense.TYPE  the tensors that were not pruned, all of one type
+
+The only metadata entry is `swamp`, a JSON text {"checksum", "meta"}. meta = {"format": 1, "about": anything,
+"pruned": [[name, shape, code, number of survivors, bytes of positions], …], "dense": [[name, type, shape], …]}.
+
+    code bits   one bit a weight, the first in the highest bit of the first byte; bits beyond the last weight are 0
+    code gaps   a byte b < 255: b weights are pruned, the next one survives; 255: 255 weights are pruned. The stream ends less than
+                255 weights before the tensor's end, so a byte stands for 256 weights at most and no small file asks for much memory.
+
+The checksum is a sha256 over each stream, by name: the JSON text of [name, type, shape], then the bytes; and at last the JSON text of meta.
+JSON texts have sorted keys and no spaces. Nothing in a file is ever executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+FORMAT = 1
+ESCAPE = 255
+MAX_HEADER = 8 << 20  # bytes; a hundred thousand tensors need less
+MAX_DECODED = 16 << 30  # bytes, unless the caller says otherwise
+SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "I64": 8, "F64": 8}
+NUMPY = {"BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "F16": "<f2", "I32": "<i4", "F32": "<f4", "I64": "<i8", "F64": "<f8"}
+VALUES = ("F32", "F16", "BF16")
+
+
+class Malformed(ValueError):
+    """A file that is not what it should be."""
+
+
+class Sparse(NamedTuple):
+    """What a file holds. 16-bit floats are widened to float32."""
+
+    tensors: dict[str, np.ndarray]  # by name, zeros where weights were pruned
+    masks: dict[str, np.ndarray]  # of the pruned ones: which weights survive
+    about: dict[str, Any]
+
+
+class Stream(NamedTuple):
+    kind: str
+    shape: list[int]
+    data: memoryview
+
+
+def read(path: str | os.PathLike[str], max_decoded: int = MAX_DECODED) -> Sparse:
+    """The network in a file, or `Malformed`. Tensors that would take more than `max_decoded` bytes are refused before they are made."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        prefix = file.read(8)
+        length = int.from_bytes(prefix, "little")
+        if len(prefix) < 8 or length > min(size - 8, MAX_HEADER):
+            raise Malformed(f"{path} is no sparse network: its header is cut off or too long")
+        content = prefix + file.read()
+    try:
+        return decode(content, max_decoded)
+    except Malformed as error:
+        raise Malformed(f"{path} is no sound sparse network: {error}") from None
+
+
+def decode(content: bytes, max_decoded: int = MAX_DECODED) -> Sparse:
+    """The same of a file's bytes."""
+    streams, metadata = split(content)
+    _check(list(metadata) == ["swamp"], "its metadata are not those of a sparse network")
+    stored = _parse(metadata["swamp"])
+    _check(isinstance(stored, dict) and stored.keys() == {"checksum", "meta"}, "its metadata have other entries than checksum and meta")
+    meta = stored["meta"]
+    _check(isinstance(meta, dict) and meta.keys() == {"format", "about", "pruned", "dense"}, "its meta has other entries than it should")
+    _check(
+        meta["format"] == FORMAT and type(meta["format"]) is int,
+        f"its format is {str(meta['format'])[:20]}, and this reader knows {FORMAT}",
+    )
+    _check(checksum(streams, meta) == stored["checksum"], "its checksum is wrong")
+    _check(isinstance(meta["about"], dict), "`about` is no table")
+    pruned, dense = _pruned(meta["pruned"]), _dense(meta["dense"])
+    names = [entry[0] for entry in pruned] + [entry[0] for entry in dense]
+    _check(len(set(names)) == len(names), "a tensor is named twice")
+    decoded = sum(5 * math.prod(shape) for _, shape, _, _, _ in pruned) + sum(SIZES[kind] * math.prod(shape) for _, kind, shape in dense)
+    _check(decoded <= max_decoded, f"its tensors would take {decoded} bytes, more than the {max_decoded} that are allowed")
+    kinds = {f"dense.{kind}" for _, kind, _ in dense}
+    _check(streams.keys() == kinds | {"values", "positions"}, "its streams are not those that its tensors need")
+    _check(streams["values"].kind in VALUES and streams["positions"].kind == "U8", "values or positions have a wrong type")
+    masks, values = _places(streams["positions"].data, pruned), _floats(streams["values"])
+    _check(len(values) == sum(entry[3] for entry in pruned), "it holds more or fewer values than survivors")
+    tensors, first = {}, 0
+    for name, _, _, survivors, _ in pruned:
+        tensors[name] = np.zeros(masks[name].shape, np.float32)
+        tensors[name][masks[name]] = values[first : first + survivors]
+        first += survivors
+    return Sparse(tensors | _plain(streams, dense), masks, meta["about"])
+
+
+def split(content: bytes) -> tuple[dict[str, Stream], dict[str, str]]:
+    """Streams and metadata of a safetensors file, whose every byte belongs to exactly one of them."""
+    length = int.from_bytes(content[:8], "little")
+    _check(len(content) >= 8 and length <= min(len(content) - 8, MAX_HEADER), "its header is cut off or too long")
+    header = _parse(content[8 : 8 + length])
+    _check(isinstance(header, dict), "its header is no table")
+    metadata = header.pop("__metadata__", {})
+    _check(isinstance(metadata, dict) and all(isinstance(text, str) for text in metadata.values()), "its metadata are no table of texts")
+    data = memoryview(content)[8 + length :]
+    found, places = {}, []
+    for name, entry in header.items():
+        _check(isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}, "a stream is not described as it should be")
+        kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        _check(isinstance(kind, str) and kind in SIZES and _is_shape(shape), "a stream has an unknown type or no proper shape")
+        _check(_is_shape(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1] <= len(data), "a stream lies outside of the file")
+        _check(offsets[1] - offsets[0] == SIZES[kind] * math.prod(shape), "a stream's length is not what its shape says")
+        places.append(offsets)
+        found[name] = Stream(kind, shape, data[offsets[0] : offsets[1]])
+    places.sort()
+    ends = [0, *(end for _, end in places)]
+    _check([begin for begin, _ in places] == ends[:-1] and ends[-1] == len(data), "its streams overlap or leave gaps")
+    return found, metadata
+
+
+def checksum(streams: Mapping[str, Stream], meta: Any) -> str:
+    total = hashlib.sha256()
+    for name in sorted(streams):
+        stream = streams[name]
+        total.update(text_of([name, stream.kind, stream.shape]))
+        total.update(stream.data)
+    total.update(text_of(meta))
+    return total.hexdigest()
+
+
+def text_of(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _check(good: bool, otherwise: str) -> None:
+    if not good:
+        raise Malformed(otherwise)
+
+
+def _parse(text: str | bytes) -> Any:
+    """JSON without duplicate names, NaN or infinities."""
+
+    def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        _check(len(found) == len(pairs), "its header names something twice")
+        return found
+
+    def refuse(constant: str) -> Any:
+        raise Malformed(f"its header holds {constant}")
+
+    def number(digits: str) -> int:
+        _check(len(digits) < 20, "its header holds a number that is too large")
+        return int(digits)
+
+    def real(digits: str) -> float:
+        value = float(digits)
+        _check(math.isfinite(value), "its header holds a number that is too large")
+        return value
+
+    try:
+        # not every text is UTF-8, and surrogates can be written but not hashed
+        plain = (text.decode() if isinstance(text, bytes) else text).encode().decode()
+        return json.loads(plain, object_pairs_hook=table, parse_constant=refuse, parse_int=number, parse_float=real)
+    except Malformed:
+        raise
+    except (ValueError, RecursionError):
+        raise Malformed("its header is no JSON text") from None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_shape(shape: Any) -> bool:
+    return isinstance(shape, list) and len(shape) <= 32 and all(_is_count(side) for side in shape)
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _pruned(entries: Any) -> list[tuple[str, list[int], str, int, int]]:
+    _check(isinstance(entries, list), "its list of pruned tensors is none")
+    for entry in entries:
+        good = isinstance(entry, list) and len(entry) == 5 and _is_name(entry[0]) and _is_shape(entry[1]) and entry[2] in ("bits", "gaps")
+        _check(good and _is_count(entry[3]) and _is_count(entry[4]), "a pruned tensor is not described as it should be")
+        length, code, size = math.prod(entry[1]), entry[2], entry[4]
+        fits = size == -(-length // 8) if code == "bits" else size <= length <= 256 * size + ESCAPE - 1
+        _check(fits and entry[3] <= length, f"{entry[0]!r} of shape {entry[1]} cannot have {entry[3]} survivors in {size} bytes")
+    return [tuple(entry) for entry in entries]
+
+
+def _dense(entries: Any) -> list[tuple[str, str, list[int]]]:
+    _check(isinstance(entries, list), "its list of dense tensors is none")
+    for entry in entries:
+        good = isinstance(entry, list) and len(entry) == 3 and _is_name(entry[0]) and isinstance(entry[1], str) and _is_shape(entry[2])
+        _check(good and entry[1] in SIZES, "a dense tensor is not described as it should be")
+    return [tuple(entry) for entry in entries]
+
+
+def _places(stream: memoryview, pruned: list[tuple[str, list[int], str, int, int]]) -> dict[str, np.ndarray]:
+    """Which weights of each tensor survive."""
+    _check(len(stream) == sum(entry[4] for entry in pruned), "it holds more or fewer positions than its tensors need")
+    masks, first = {}, 0
+    for name, shape, code, survivors, size in pruned:
+        part = np.frombuffer(stream[first : first + size], np.uint8)
+        flat = (_from_bits if code == "bits" else _from_gaps)(part, math.prod(shape), name)
+        _check(int(flat.sum()) == survivors, f"{name!r} has another number of survivors than it says")
+        masks[name] = flat.reshape(shape)
+        first += size
+    return masks
+
+
+def _from_bits(packed: np.ndarray, length: int, name: str) -> np.ndarray:
+    bits = np.unpackbits(packed)
+    _check(not bits[length:].any(), f"{name!r} has survivors beyond its end")
+    return bits[:length].view(bool)
+
+
+def _from_gaps(gaps: np.ndarray, length: int, name: str) -> np.ndarray:
+    alive = gaps != ESCAPE
+    ends = np.cumsum(gaps + alive.astype(np.int64))  # how far each byte reaches
+    reached = int(ends[-1]) if len(ends) else 0
+    _check(reached <= length < reached + ESCAPE, f"the positions of {name!r} do not end where it ends")
+    flat = np.zeros(length, bool)
+    flat[ends[alive] - 1] = True
+    return flat
+
+
+def _floats(stream: Stream) -> np.ndarray:
+    if stream.kind == "BF16":  # the upper half of a float32
+        return (np.frombuffer(stream.data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    return np.frombuffer(stream.data, NUMPY[stream.kind]).astype(np.float32)
+
+
+def _plain(streams: Mapping[str, Stream], dense: list[tuple[str, str, list[int]]]) -> dict[str, np.ndarray]:
+    """The tensors that were not pruned."""
+    tensors, first = {}, dict.fromkeys(streams, 0)
+    for name, kind, shape in dense:
+        stream, size = f"dense.{kind}", SIZES[kind] * math.prod(shape)
+        data = streams[stream].data[first[stream] : first[stream] + size]
+        _check(len(data) == size, f"{name!r} is cut off")
+        if kind == "BOOL":
+            _check(not (np.frombuffer(data, np.uint8) > 1).any(), f"{name!r} holds booleans other than 0 and 1")
+        floats = kind in ("F16", "BF16")
+        tensors[name] = (_floats(Stream(kind, shape, data)) if floats else np.frombuffer(data, NUMPY[kind]).copy()).reshape(shape)
+        first[stream] += size
+    _check(all(first[name] == len(streams[name].data) for name in streams if name.startswith("dense.")), "it holds data of no tensor")
+    return tensors

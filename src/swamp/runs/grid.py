@@ -1,0 +1,274 @@
+"""Grids: one TOML file, many runs. Sweeps, ablations and reproductions are all expanded here."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta, Struct
+
+from swamp.core.discovery import nearest
+from swamp.core.pruning import Pruning
+from swamp.runs.config import Config, all_settings, build_config
+from swamp.runs.recipes import DEFAULT_RECIPE, Table, merge, nested, recipe_texts
+from swamp.runs.settings import convert, toml_text
+
+Labels = tuple[str, ...]  # one for each axis: a cell of the grid
+BETWEEN = " / "  # labels of a cell, where they stand as one name
+Seed = Annotated[int, Meta(ge=0)]
+
+
+class Grid(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A grid as its file has it: every combination of the axes' points, each with every seed."""
+
+    title: str = ""
+    note: str = ""  # stands below the table
+    recipe: str = DEFAULT_RECIPE
+    runs: str = ""  # name of the runs' directory, where several grids show one set of runs
+    seeds: Annotated[tuple[Seed, ...], Meta(min_length=1)] = (0, 1, 2)
+    settings: Table = {}  # of all runs
+    # a setting and its values, or any name and points that have names: {"IMP" = {method = "imp"}, "SWAMP" = {method = "swamp"}}
+    axes: dict[str, list[Any] | dict[str, Table]] = {}
+    exclude: tuple[dict[str, str | list[str]], ...] = ()  # points that do not go together
+    at: Literal["targets", "last", "all"] | tuple[Seed, ...] = "targets"  # the cycles that the table shows
+    metric: str = ""  # that it shows; the one that counts, if none is named
+    against: dict[str, str] = {}  # the points whose cells the others are compared with
+    paper: dict[str, tuple[str, ...]] = {}  # by cell, a number for each cycle shown
+    paper_cost: dict[str, tuple[float, ...]] = {}  # the same of costs, in GMACs
+
+    def cycles(self, pruning: Pruning) -> tuple[int, ...]:
+        """The cycles that the table shows of a run.
+
+        >>> Grid(at=(3, 6)).cycles(Pruning(cycles=5)), Grid(at="last").cycles(Pruning(cycles=5))
+        ((3,), (5,))
+        """
+        if self.at == "targets":
+            return pruning.target_cycles
+        if self.at == "last":
+            return (pruning.cycles,)
+        every = range(pruning.cycles + 1)
+        return tuple(every) if self.at == "all" else tuple(cycle for cycle in self.at if cycle in every)
+
+
+class GridRun(NamedTuple):
+    labels: Labels
+    config: Config
+    directory: Path
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A grid that was expanded."""
+
+    grid: Grid
+    axes: tuple[str, ...]
+    seeds: tuple[int, ...]
+    runs: tuple[GridRun, ...]
+
+    @property
+    def cells(self) -> list[Labels]:
+        return list(dict.fromkeys(run.labels for run in self.runs))
+
+    def compared_with(self, labels: Labels) -> Labels | None:
+        """The cell that this one is compared with, unless it is that cell itself."""
+        other = tuple(self.grid.against.get(axis, label) for axis, label in zip(self.axes, labels, strict=True))
+        return other if other != labels and other in self.cells else None
+
+
+# -- files ------------------------------------------------------------------------------------------------------------------------
+
+
+def grid_texts(folder: str) -> dict[str, str]:
+    """The built-in grids: folder `ablations` or `targets`."""
+    files = resources.files("swamp.recipes") / folder
+    return {p.name.removesuffix(".toml"): p.read_text() for p in sorted(files.iterdir(), key=str) if p.name.endswith(".toml")}
+
+
+def built_in_grid(folder: str, name: str) -> Grid:
+    texts = grid_texts(folder)
+    if name not in texts:
+        raise ValueError(f"unknown {folder.removesuffix('s')} {name!r}; {nearest(name, texts)}")
+    return _grid(_based(_parsed(texts[name], name), Path()), name)
+
+
+def read_grid(path: Path) -> Grid:
+    """A grid from a file. Recipes and a base that it names by relative paths are meant from where it stands."""
+    if not path.is_file():
+        raise ValueError(f"grid {str(path)!r}: no such file (`swamp ablate` lists the built-in ones)")
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"grid {str(path)!r} cannot be read: {error}") from None
+    return _grid(_based(_parsed(text, str(path)), path.parent), str(path))
+
+
+def _parsed(text: str, name: str) -> Table:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"grid {name!r} is not valid TOML: {error}") from None
+
+
+def _based(table: Table, folder: Path) -> Table:
+    """On top of its base, an ablation: its own axes come first."""
+    table = _located(table, folder)
+    base = table.pop("base", None)
+    if base is None:
+        return table
+    texts = grid_texts("ablations")
+    if base not in texts:
+        raise ValueError(f"base = {base!r} is no ablation; {nearest(str(base), texts)}")
+    below = _parsed(texts[base], base)
+    axes = {**table.get("axes", {}), **below.get("axes", {})}
+    return {**below, **table, "axes": axes, "settings": merge(nested(below.get("settings", {})), nested(table.get("settings", {})))}
+
+
+def _located(value: Any, folder: Path) -> Any:
+    """With relative paths of recipes as seen from here."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _placed(item, folder) if key == "recipe" else _located(item, folder) for key, item in value.items()}
+
+
+def _placed(recipe: Any, folder: Path) -> Any:
+    if isinstance(recipe, list):
+        return [_placed(one, folder) for one in recipe]
+    if isinstance(recipe, str) and recipe not in recipe_texts() and (folder / recipe).is_file():
+        return str(folder / recipe)
+    return _located(recipe, folder)
+
+
+def _grid(table: Table, name: str) -> Grid:
+    try:
+        grid: Grid = convert(table, Grid)
+        _check(grid)
+    except ValueError as error:
+        raise ValueError(f"grid {name!r}: {error}") from None
+    return grid
+
+
+def _check(grid: Grid) -> None:
+    labels = {axis: [label for label, _ in points(axis, of)] for axis, of in grid.axes.items()}
+    for axis, known in labels.items():
+        if not known or len(set(known)) < len(known):
+            raise ValueError(f"axes.{axis}: expected at least one point, and different ones")
+    named: list[tuple[str, Mapping[str, str | list[str]]]] = [("against", grid.against), *(("exclude", table) for table in grid.exclude)]
+    for where, chosen in named:
+        for axis, wanted in chosen.items():
+            if axis not in labels:
+                raise ValueError(f"{where} names the axis {axis!r}; {nearest(axis, labels)}")
+            for label in [wanted] if isinstance(wanted, str) else wanted:
+                if label not in labels[axis]:
+                    raise ValueError(f"{where} names {label!r} of the axis {axis!r}; {nearest(label, labels[axis])}")
+    cells = {BETWEEN.join(cell) for cell in itertools.product(*labels.values())}
+    tables: list[tuple[str, Mapping[str, Sequence[Any]]]] = [("paper", grid.paper), ("paper_cost", grid.paper_cost)]
+    for which, rows in tables:
+        for cell, numbers in rows.items():
+            if cell not in cells:
+                raise ValueError(f"{which} names the cell {cell!r}; {nearest(cell, cells)}")
+            expected = 1 if grid.at == "last" else len(grid.at) if isinstance(grid.at, tuple) else None
+            if len(numbers) != expected:
+                raise ValueError(f"{which} of {cell!r} has {len(numbers)} numbers, and `at` names {expected or 'no'} cycles")
+
+
+# -- expansion --------------------------------------------------------------------------------------------------------------------
+
+
+def points(axis: str, of: Sequence[Any] | Mapping[str, Table]) -> list[tuple[str, Table]]:
+    """The points of an axis: their labels, and the settings they stand for.
+
+    >>> points("cycle.epochs", [10, 20])
+    [('10', {'cycle': {'epochs': 10}}), ('20', {'cycle': {'epochs': 20}})]
+    """
+    if isinstance(of, Mapping):
+        return [(label, nested(settings)) for label, settings in of.items()]
+    return [(value if isinstance(value, str) else toml_text(value), nested({axis: value})) for value in of]
+
+
+def expand(
+    grid: Grid, out: Path, settings: Mapping[str, Any] | None = None, recipe: str | None = None, seeds: Sequence[int] | None = None
+) -> Sweep:
+    """The runs of a grid, each with its directory below `out`. `settings` are laid over those of the grid and below those of its axes."""
+    asked = nested(settings or {})
+    axes = {axis: points(axis, of) for axis, of in grid.axes.items()}
+    _refuse_conflicts(grid, axes, asked, recipe)
+    seeds = tuple(seeds if seeds is not None else grid.seeds)
+    cells = [cell for cell in itertools.product(*axes.values()) if not _excluded(grid, dict(zip(axes, (p[0] for p in cell), strict=True)))]
+    if not cells:
+        raise ValueError("the grid excludes all of its runs")
+    named = _names(axes)
+    runs = []
+    for cell, seed in itertools.product(cells, seeds):
+        table = merge(nested(grid.settings), asked)
+        for _, point in cell:
+            table = merge(table, point)
+        config = build_config(table.pop("recipe", None) or recipe or grid.recipe, merge(table, {"seed": seed}))
+        if not grid.cycles(config.pruning):
+            raise ValueError(f"the grid shows cycles {', '.join(map(str, grid.at))}, but pruning.cycles = {config.pruning.cycles}")
+        labels = tuple(label for label, _ in cell)
+        name = "-".join([*(named[axis, label] for axis, label in zip(axes, labels, strict=True)), f"seed-{seed}"])
+        runs.append(GridRun(labels, config, out / name))
+    if twice := [run.directory.name for run in runs if sum(other.directory == run.directory for other in runs) > 1]:
+        raise ValueError(f"two runs of the grid would be called {twice[0]}: give the points of its axes plainer names")
+    _refuse_idle(asked, [run.config for run in runs])
+    return Sweep(grid, tuple(axes), seeds, tuple(runs))
+
+
+def _excluded(grid: Grid, labels: Mapping[str, str]) -> bool:
+    return any(all(labels[axis] in ([one] if isinstance(one, str) else one) for axis, one in table.items()) for table in grid.exclude)
+
+
+def _names(axes: Mapping[str, Sequence[tuple[str, Table]]]) -> dict[tuple[str, str], str]:
+    """Each point in the name of a directory; with the axis where the label alone would say little."""
+    every = [label for of in axes.values() for label, _ in of]
+
+    def speaks(label: str) -> bool:
+        return label[:1].isalpha() and every.count(label) == 1 and label not in ("true", "false")
+
+    named = {}
+    for axis, of in axes.items():
+        alone = all(speaks(label) for label, _ in of)
+        for label, _ in of:
+            text = label if alone else f"{axis.rpartition('.')[2]}-{label}"
+            named[axis, label] = re.sub(r"[^\w.+-]+", "_", text).strip("_.")
+    return named
+
+
+def _leaves(table: Table, known: Iterable[str], prefix: str = "") -> Iterator[str]:
+    """The settings of a nested table by dotted name."""
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and name not in known:
+            yield from _leaves(value, known, f"{name}.")
+        else:
+            yield name
+
+
+def _refuse_conflicts(grid: Grid, axes: Mapping[str, Sequence[tuple[str, Table]]], asked: Table, recipe: str | None) -> None:
+    known = {setting.name for setting in all_settings()}
+    varied = {axis: [set(_leaves(settings, known)) for _, settings in of] for axis, of in axes.items()}
+    for one, other in itertools.combinations(varied, 2):
+        if both := {name for point in varied[one] for name in point} & {name for point in varied[other] for name in point}:
+            raise ValueError(f"the axes {one!r} and {other!r} both set {min(both)}")
+    if any("seed" in point for of in varied.values() for point in of) or "seed" in grid.settings or "seed" in asked:
+        raise ValueError("the seeds of a grid are its `seeds` (--seeds 0,1,2)")
+    given = {*_leaves(asked, known), *(["recipe"] if recipe is not None else [])}
+    for axis, of in varied.items():
+        if taken := {name for name in given if all(name in point for point in of)}:
+            raise ValueError(f"{min(taken)} is what the grid varies (axis {axis!r}); to vary it otherwise, write a grid of your own")
+    if "method" in given and ("method" in grid.settings or any("method" in point for of in varied.values() for point in of)):
+        raise ValueError("the grid says which methods are run; to run others, write a grid of your own")
+
+
+def _refuse_idle(asked: Table, configs: Sequence[Config]) -> None:
+    """A setting of a method that no run uses would silently do nothing."""
+    used = {config.method_module.name for config in configs}
+    for method in asked.get("methods", {}):
+        if method not in used:
+            raise ValueError(f"methods.{method} is set, but no run of this grid uses that method; it uses {', '.join(sorted(used))}")

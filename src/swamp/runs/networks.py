@@ -1,0 +1,76 @@
+"""The networks of a run directory: which rows there are, and their weights and masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.runs.config import Config, module_of
+from swamp.runs.runner import Result, read_config, read_results
+from swamp.runs.store import Store
+
+NEAR = 0.05  # a row this far from the sparsity that was asked for is not what was meant
+
+
+def find_row(directory: Path, cycle: int | None = None, sparsity: float | None = None) -> Result:
+    """The row of a cycle, or the one nearest to a sparsity in percent; the last one by default."""
+    if cycle is not None and sparsity is not None:
+        raise ValueError("give either --cycle or --sparsity")
+    results = {row.cycle: row for row in read_results(directory)}
+    if not results:
+        raise ValueError(f"{directory} has no finished row yet")
+    if sparsity is not None:
+        return _nearest(directory, list(results.values()), sparsity)
+    cycle = max(results) if cycle is None else cycle
+    if cycle not in results:
+        raise ValueError(f"{directory} has no cycle {cycle}; it has {', '.join(map(str, results))}")
+    return results[cycle]
+
+
+def _nearest(directory: Path, rows: list[Result], sparsity: float) -> Result:
+    if not (sparsity == 0 or 1 <= sparsity < 100):
+        raise ValueError(f"--sparsity {sparsity:g}: expected percent, from 0 to below 100, such as 95")
+    nearest = min(rows, key=lambda row: abs(row.sparsity - sparsity / 100))
+    if not abs(nearest.sparsity - sparsity / 100) <= NEAR:
+        known = ", ".join(f"{100 * row.sparsity:.2f}" for row in rows)
+        raise ValueError(f"{directory} has no network near {sparsity:g} % sparsity; it has {known}")
+    return nearest
+
+
+def load_network(directory: Path, row: Result, particle: int | None = None) -> tuple[State, Mask]:
+    """Weights and mask of a row: the average, or one of its particles."""
+    store = Store(directory)
+    if particle is not None and not 0 <= particle < len(row.particles):
+        raise ValueError(f"cycle {row.cycle} has {len(row.particles)} particles, numbered from 0; there is no particle {particle}")
+    key = row.solution if particle is None else row.particles[particle]
+    mask = store.load_mask(row.mask)
+    if mask is None or not store.has_arrays(key):
+        kept = read_config(directory).keep
+        raise ValueError(f"the weights of cycle {row.cycle} are not in {directory} (keep = {kept!r})")
+    return store.load_state(key), mask
+
+
+def about(directory: Path, row: Result) -> dict[str, Any]:
+    """What somebody who gets the network without the run should know of it, as JSON."""
+    config, header = read_config(directory), Store(directory).header() or {}
+    return {
+        "task": config.task,
+        "settings": task_settings(config),
+        "recipe": config.recipe,
+        "method": config.method,
+        "seed": config.seed,
+        "cycle": row.cycle,
+        "sparsity": row.sparsity,
+        "metric": row.metric,
+        "metrics": row.metrics,
+        "configuration": header["config_hash"],
+        "versions": header["versions"],
+    }
+
+
+def task_settings(config: Config) -> dict[str, Any]:
+    """The task's settings but for those that belong to a machine, such as where its data lie."""
+    private = getattr(module_of("task", config.task), "operational", ())
+    return {name: value for name, value in config.tasks[config.task].items() if name not in private}

@@ -1,0 +1,148 @@
+"""swamp export, as its user would use it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import swamp
+from swamp.cli import main
+from swamp.core.state import State
+from swamp.runs.runner import open_task, read_config, read_results
+from tests.conftest import QUICK
+
+FLAGS = [f"--{name}={value}" for name, value in QUICK.items()]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("runs") / "swamp"
+    main(["run", *FLAGS, "--out", str(directory)])
+    return directory
+
+
+def call(*arguments: str | Path) -> int:
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def loaded(format: str, path: Path, model: torch.nn.Module) -> torch.nn.Module:
+    if format == "sparse":
+        return swamp.load_sparse(path, model).model
+    if format == "onnx":
+        from swamp.export.onnx import OnnxNetwork
+
+        return OnnxNetwork(path.read_bytes())
+    model.load_state_dict(load_file(path) if format == "safetensors" else torch.load(path, weights_only=True))
+    return model
+
+
+@pytest.mark.parametrize("format", ["sparse", "safetensors", "torch", "onnx"])
+def test_a_network_comes_back_with_its_stored_accuracy(format: str, finished: Path, tmp_path: Path) -> None:
+    out, row, task = tmp_path / "model", read_results(finished)[-1], open_task(read_config(finished))
+    assert call("export", finished, "--format", format, "--out", out) == 0
+    found = task.evaluate(loaded(format, out, task.model()), "test")
+    assert found["accuracy"] == row.metrics["accuracy"]
+    if format != "onnx":
+        assert found == row.metrics  # to the last bit
+    card = (tmp_path / "model.md").read_text()
+    for said in ("image: resnet-digits, digits", "swamp, cycle 2, seed 0", "75.00 %", "accuracy %", "NLL", "licence", f"--format {format}"):
+        assert said in card
+    assert all(layer in card for layer in row.densities)
+    assert torch.__version__ in card
+
+
+def test_a_sparse_file_has_weights_mask_and_where_they_come_from(finished: Path, tmp_path: Path) -> None:
+    assert call("export", finished, "--cycle", "1", "--format", "sparse", "--out", tmp_path / "m") == 0
+    model, mask, about = swamp.load_sparse(tmp_path / "m", open_task(read_config(finished)).model())
+    ours = swamp.load(finished, cycle=1)
+    assert mask.digest == ours.mask.digest
+    assert State.of(model).digest() == State.of(ours.model).digest()
+    assert about["settings"]["model"] == "resnet-digits"
+    assert about["cycle"] == 1
+    assert "data" not in about["settings"]  # nobody else's business
+
+
+def test_rows_are_found_by_sparsity(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("export", finished, "--sparsity", "52", "--format", "sparse", "--out", tmp_path / "m") == 0
+    assert "cycle 1, 50.00 % sparse" in capsys.readouterr().out
+    for given, why in [
+        ("90", "no network near 90 % sparsity; it has 0.00, 50.00, 75.00"),
+        ("0.5", "expected percent"),
+        ("nan", "expected percent"),
+    ]:
+        assert call("export", finished, "--sparsity", given, "--format", "sparse", "--out", tmp_path / "n") == 2
+        assert why in capsys.readouterr().err
+    assert call("export", finished, "--sparsity", "50", "--cycle", "1", "--format", "sparse", "--out", tmp_path / "n") == 2
+    assert not (tmp_path / "n").exists()
+
+
+def test_nothing_is_overwritten_without_being_asked(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["export", finished, "--format", "torch", "--out", tmp_path / "m"]
+    (tmp_path / "m.md").write_text("mine")
+    assert call(*command) == 2
+    assert "m.md is there already; --overwrite replaces it" in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
+    assert (tmp_path / "m.md").read_text() == "mine"
+    assert call(*command, "--overwrite") == 0
+    assert (tmp_path / "m.md").read_text() != "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "m.md"]
+
+
+@pytest.mark.parametrize("format", ["sparse", "safetensors"])
+def test_sixteen_bits_say_what_they_cost(format: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {}
+    for values in ("float32", "bfloat16"):
+        assert call("export", finished, "--format", format, "--values", values, "--out", tmp_path / values) == 0
+        sizes[values] = (tmp_path / values).stat().st_size
+    said = re.search(r"bfloat16 values: accuracy on the test set ([\d.]+), with float32 values ([\d.]+)", capsys.readouterr().out)
+    assert said
+    task = open_task(read_config(finished))
+    assert f"{task.evaluate(loaded(format, tmp_path / 'bfloat16', task.model()), 'test')['accuracy']:.4f}" == said[1]
+    assert f"{read_results(finished)[-1].metrics['accuracy']:.4f}" == said[2]
+    assert 0.5 < sizes["bfloat16"] / sizes["float32"] < 0.7
+
+
+def test_onnx_refuses_what_it_cannot_do(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["export", finished, "--format", "onnx", "--out", tmp_path / "m"]
+    assert call(*command, "--values", "float16") == 2
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert call(*command) == 2
+    assert "pip install 'swamp[export]'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directories_that_hold_no_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("export", tmp_path, "--format", "sparse", "--out", tmp_path / "m") == 2
+    assert "holds no run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("format", ["safetensors", "onnx"])
+def test_a_channel_pruned_network_leaves_narrower(format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--method=imp", *(flag for flag in FLAGS if "particles" not in flag), "--pruning.pattern=channel", "--cycle.epochs=1"]
+    assert call("run", *flags, "--out", tmp_path / "run") == 0
+    assert call("export", tmp_path / "run", "--format", format, "--out", tmp_path / "m") == 0
+    said = re.search(
+        r"narrowed to ([\d,]+) of ([\d,]+) parameters: accuracy on the test set ([\d.]+), before ([\d.]+)", capsys.readouterr().out
+    )
+    assert said
+    assert int(said[1].replace(",", "")) < 0.7 * int(said[2].replace(",", ""))
+    assert said[3] == said[4]
+    assert (tmp_path / "m").stat().st_size < 5 * int(said[1].replace(",", "")) + 20_000
+    if format == "safetensors":
+        from swamp.export.narrow import shaped_like
+
+        task = open_task(read_config(tmp_path / "run"))
+        model = shaped_like(task.model(), load_file(tmp_path / "m"))
+        model.load_state_dict(load_file(tmp_path / "m"))
+        assert task.evaluate(model, "test")["accuracy"] == pytest.approx(read_results(tmp_path / "run")[-1].metrics["accuracy"])

@@ -1,0 +1,226 @@
+"""Grids on the real command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from swamp import terminal
+from swamp.cli import main
+from swamp.engines.engine import Progress
+from tests.test_cli import call
+
+SHORT = ["--pruning.cycles=1", "--ticket.epochs=1", "--cycle.epochs=2", "--tasks.image.batch_size=250", "--engine=sequential"]
+GRID = """
+title = "Small"
+seeds = [0, 1]
+at = "all"
+against = { method = "IMP" }
+
+[settings]
+pruning = { cycles = 1, prune_fraction = 0.5 }
+ticket.epochs = 1
+cycle.epochs = 2
+tasks.image.batch_size = 250
+engine = "sequential"
+
+[axes.method]
+IMP = { method = "imp" }
+SWAMP = { method = "swamp", "methods.swamp.particles" = 2 }
+"SWAMP, one" = { method = "swamp", "methods.swamp.particles" = 1 }
+"""
+
+
+class Counting(terminal.Plain):
+    """A view that remembers what was announced and what was trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_trained = 0
+
+    def epoch(self, event: Progress) -> None:
+        self.num_trained += event.trained
+        super().epoch(event)
+
+
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> list[Counting]:
+    made: list[Counting] = []
+
+    def listener() -> Counting:
+        made.append(Counting())
+        return made[-1]
+
+    monkeypatch.setattr(terminal, "listener", listener)
+    return made
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("swept")
+    (folder / "grid.toml").write_text(GRID)
+    main(["sweep", str(folder / "grid.toml"), "--out", str(folder / "out")])
+    return folder
+
+
+def accuracies(directory: Path, cell: str, cycle: int) -> list[float]:
+    runs = [json.loads((directory / f"{cell}-seed-{seed}" / "results.json").read_text()) for seed in (0, 1)]
+    return [100 * rows[cycle]["metrics"]["accuracy"] for rows in runs]
+
+
+def test_the_table_has_means_marks_differences_and_costs(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(capsys, "sweep", swept / "grid.toml", "--out", swept / "out", "--show")
+    assert status == 0
+    found = {cell: accuracies(swept / "out", name, 1) for cell, name in (("IMP", "IMP"), ("SWAMP", "SWAMP"), ("SWAMP, one", "SWAMP_one"))}
+    means = {cell: sum(values) / 2 for cell, values in found.items()}
+    order = sorted(means, key=lambda cell: -means[cell])
+    main_table, differences, cost = out.strip().split("\n\n")
+    for cell in means:
+        (line,) = [line for line in main_table.splitlines() if re.match(rf"{cell}  ", line)]
+        last = re.findall(r"(\d+\.\d\d) ± \d+\.\d\d( [¹²])?", line)[-1]
+        assert last == (f"{means[cell]:.2f}", {order[0]: " ¹", order[1]: " ²"}.get(cell, ""))
+    assert "n = 2 seeds (0, 1)" in main_table
+    mean = means["SWAMP"] - means["IMP"]
+    (line,) = [line for line in differences.splitlines() if line.startswith("method: SWAMP − IMP")]
+    assert f"{mean:+.2f} ± ".replace("-", "−") in line
+    assert "n=2" in line
+    assert "paired by seed" in differences
+    costs = {line[:12].strip(): line.split()[-3:] for line in cost.splitlines()[2:5]}
+    assert float(costs["SWAMP"][1]) == pytest.approx(2 * float(costs["IMP"][1]), rel=0.01)
+    assert float(costs["IMP"][2]) > 0
+
+
+def test_given_again_a_sweep_trains_nothing_and_shows_the_same(
+    swept: Path, capsys: pytest.CaptureFixture[str], views: list[Counting]
+) -> None:
+    _, shown, _ = call(capsys, "sweep", swept / "grid.toml", "--out", swept / "out", "--show")
+    status, out, err = call(capsys, "sweep", swept / "grid.toml", "--out", swept / "out")
+    assert status == 0
+    assert out == shown
+    assert err.count("is finished") == 6
+    assert views[0].num_trained == views[0].pace.total == 0
+
+
+def test_seeds_are_added_and_finished_parts_show_while_the_rest_is_missing(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(capsys, "sweep", swept / "grid.toml", "--out", swept / "out", "--seeds", "0,1,2", "--show")
+    assert status == 0
+    assert "6 of 9 runs are finished" in out
+    assert out.count("(n=2)") >= 6
+    assert not (swept / "out" / "IMP-seed-2").exists()
+    status, out, _ = call(capsys, "sweep", swept / "grid.toml", "--out", swept / "out", "--seeds", "0,1,2", "--dry-run")
+    assert status == 0
+    states = {line.split()[0]: line.split()[-1] for line in out.splitlines() if "-seed-" in line}
+    assert states["IMP-seed-0"] == "finished"
+    assert states["IMP-seed-2"] != "finished"
+    assert not (swept / "out" / "IMP-seed-2").exists()
+
+
+def test_compare_has_paired_differences_where_seeds_are_shared(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [swept / "out" / f"{cell}-seed-{seed}" for cell in ("SWAMP", "IMP") for seed in (0, 1)]
+    status, out, _ = call(capsys, "compare", *runs)
+    assert status == 0
+    assert "each minus imp" in out
+    mean = sum(accuracies(swept / "out", "SWAMP", 1)) / 2 - sum(accuracies(swept / "out", "IMP", 1)) / 2
+    assert re.search(rf"^ +50\.00  {re.escape(f'{mean:+.2f}'.replace('-', '−'))} ± .*n=2\)$", out, re.MULTILINE)
+    _, out, _ = call(capsys, "compare", runs[0], runs[2])
+    assert "minus" not in out  # one pair allows no interval
+
+
+def test_another_grid_in_the_same_place_is_refused(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for also in ([], ["--show"]):
+        status, _, err = call(capsys, "sweep", swept / "grid.toml", "--out", swept / "out", "--cycle.epochs", "3", *also)
+        assert status == 2
+        assert "cycle.epochs (2 there, 3 here)" in err
+
+
+@pytest.mark.parametrize("name", ["mask-training", "multi-swa"])
+def test_an_ablation_trains_exactly_what_its_view_announced(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], views: list[Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells share a ticket and every equal training, and the plan knows which."""
+    monkeypatch.chdir(tmp_path)
+    method = "retrain" if name == "mask-training" else "swamp"
+    arguments = ["ablate", name, *SHORT, f"--methods.{method}.particles=2", "--seeds=4"]
+    status, out, _ = call(capsys, *arguments, "--dry-run")
+    assert status == 0
+    announced = int(re.findall(r"together (\d+) epochs", out)[0])
+    assert not list(tmp_path.iterdir())
+    status, out, _ = call(capsys, *arguments)
+    assert status == 0
+    (view,) = views
+    assert view.num_trained == view.pace.total == announced
+    assert sum(view.pace.done.values()) == announced
+    # 1 ticket; dense by SGD (1) and by SWAMP (2); at cycle 1 masks of IMP and SWAMP or of all four, trained by all
+    cycles = (1 + 2) + (2 * (1 + 2)) if name == "mask-training" else (2 + 2) + (2 + 2 + 1 + 1)
+    assert announced == 1 + 2 * cycles
+    assert len(list((tmp_path / "runs" / f"{name}-digits").iterdir())) == 4
+    assert "n = 1 seed (4)" in out
+    assert " ¹" in out
+
+
+def test_a_run_that_fails_leaves_the_others_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "grid.toml").write_text(
+        'seeds = [0]\n[axes.rate]\nfine = {}\nhuge = { "cycle.learning_rate" = 1e30 }\nlow = { "cycle.learning_rate" = 0.01 }\n'
+    )
+    status, out, err = call(capsys, "sweep", tmp_path / "grid.toml", *SHORT, "--method=imp", "--out", tmp_path / "out")
+    assert status == 1
+    assert "huge-seed-0: failed: the loss became" in err
+    assert "2 of 3 runs are finished" in out
+    assert re.search(r"^huge +–", out, re.MULTILINE)
+
+
+def test_the_papers_numbers_stand_below_ours(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = GRID.replace('at = "all"', "at = [1]") + '\n[paper]\nSWAMP = ["94.74 ± 0.04"]\n[paper_cost]\nSWAMP = [4.75]\n'
+    (tmp_path / "grid.toml").write_text(text)
+    status, out, _ = call(capsys, "sweep", tmp_path / "grid.toml", "--out", swept / "out", "--show")
+    assert status == 0
+    assert re.search(r"^SWAMP +ours .*\nSWAMP +paper +94\.74 ± 0\.04", out, re.MULTILINE)
+    assert re.search(r"^SWAMP +paper +4\.75", out, re.MULTILINE)
+
+
+def test_ablations_and_targets_are_listed_and_explain_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "ablate")
+    for name in ("mask-training", "multi-swa", "num-particles", "prune-fraction", "classifier", "schedule", "longer-baseline"):
+        assert re.search(rf"^{name}  ", out, re.MULTILINE)
+    _, out, _ = call(capsys, "ablate", "num-particles", "--toml")
+    assert 'method = "swamp"' in out
+    _, out, _ = call(capsys, "reproduce")
+    for name in ("main-cifar10", "swamp-plus", "roberta", "hessian"):
+        assert re.search(rf"^{name}  ", out, re.MULTILINE)
+    status, out, _ = call(capsys, "reproduce", "main-cifar10", "--show")
+    assert status == 0
+    assert "94.74 ± 0.04" in out
+    assert "0 of 27 runs are finished" in out
+    for command in ("sweep", "ablate", "reproduce"):
+        status, out, _ = call(capsys, command, "--help")
+        assert status == 0
+        assert "--dry-run" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sweep", "nowhere.toml"], "grid 'nowhere.toml': no such file"),
+        (["ablate", "num-particle"], "did you mean 'num-particles'"),
+        (["ablate", "num-particles", "digit"], "did you mean 'digits'"),
+        (["ablate", "num-particles", "--seeds", "0,x"], "expected different whole numbers"),
+        (["ablate", "num-particles", "--seed", "3"], "--seeds"),
+        (["ablate", "mask-training", "--methods.swamp.particles", "2"], "it uses retrain"),
+        (["reproduce", "main-cifar"], "did you mean 'main-cifar10'"),
+        (["reproduce", "main-cifar10", "digits"], "says which recipes it runs"),
+        (["reproduce", "hessian"], "swamp analyse DIR --hessian"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, err = call(capsys, *arguments)
+    assert status == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert out == ""
+    assert not list(tmp_path.iterdir())

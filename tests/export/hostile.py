@@ -1,0 +1,96 @@
+"""Files that somebody damaged or forged: mutations of a good one, with a checksum that fits or with one that does not."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import Any
+
+from swamp.export import reader
+
+NUMBERS = [0, 1, -1, 2, 7, 8, 255, 256, 1 << 31, 1 << 40, (1 << 63) - 1, 1 << 63, 10**18, 10**30, 1.0, 0.5, 1e300, None, True, "3", [], {}]
+WORDS = ["", "bits", "gaps", "values", "positions", "dense.F32", "F32", "F16", "BF16", "I64", "U8", "BOOL", "\ud800", "x" * 500]
+
+
+def parts(content: bytes) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """Header, stored metadata and data of a good file."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    return header, json.loads(header["__metadata__"]["swamp"]), content[8 + length :]
+
+
+def assembled(header: dict[str, Any], stored: dict[str, Any], data: bytes, honest: bool) -> bytes:
+    """A file again; an honest one has the checksum of what it holds, as far as it can be computed."""
+    stored, header = dict(stored), dict(header)
+    if honest:
+        try:
+            streams = {
+                name: reader.Stream(e["dtype"], e["shape"], memoryview(data)[e["data_offsets"][0] : e["data_offsets"][1]])
+                for name, e in header.items()
+                if name != "__metadata__"
+            }
+            stored["checksum"] = reader.checksum(streams, stored["meta"])
+        except (TypeError, KeyError, ValueError, IndexError):
+            pass
+    if isinstance(header.get("__metadata__"), dict) and "swamp" in header["__metadata__"]:
+        header["__metadata__"] = {"swamp": json.dumps(stored)}
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def mutate(good: bytes, draw: random.Random) -> bytes:
+    """One of many ways to spoil a file."""
+    if draw.random() < 0.4:
+        return bytes(_torn(bytearray(good), draw))
+    header, stored, data = copy.deepcopy(parts(good))
+    spoiled = bytearray(data)
+    for _ in range(draw.randint(1, 3)):
+        target = draw.choice([stored["meta"], stored["meta"], header, spoiled])
+        if target is spoiled:
+            for _ in range(draw.randint(1, 4)):
+                spoiled[draw.randrange(len(spoiled))] = draw.choice([0, 1, 254, 255, draw.randrange(256)])
+        else:
+            _bend(target, draw)
+    return assembled(header, stored, bytes(spoiled), honest=draw.random() < 0.9)
+
+
+def _torn(content: bytearray, draw: random.Random) -> bytearray:
+    kind = draw.randrange(5)
+    at = draw.randrange(len(content))
+    if kind == 0:
+        return content[:at]
+    if kind == 1:
+        content[at] ^= draw.randint(1, 255)
+    elif kind == 2:
+        content[at:at] = draw.randbytes(draw.randint(1, 16))
+    elif kind == 3:
+        end = min(at + draw.randint(1, 64), len(content))
+        content[at:end] = content[draw.randrange(len(content)) :][: draw.randint(0, 64)]
+    else:
+        content[:8] = draw.choice([0, 7, 1 << 40, len(content), len(content) - 8, (1 << 64) - 1]).to_bytes(8, "little")
+    return content
+
+
+def _bend(tree: Any, draw: random.Random) -> None:
+    """Change one place of a tree of tables and lists."""
+    while True:
+        keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
+        if not keys:
+            return
+        key = draw.choice(keys)
+        if isinstance(tree[key], (dict, list)) and draw.random() < 0.8:
+            tree = tree[key]
+            continue
+        break
+    action = draw.randrange(5)
+    if action == 0:
+        del tree[key]
+    elif action == 1 and isinstance(tree, list):
+        tree.insert(key, copy.deepcopy(tree[key]))
+    elif action == 2:
+        tree[key] = draw.choice(WORDS)
+    elif isinstance(tree[key], int) and action == 3:
+        tree[key] += draw.choice([-8, -1, 1, 8, 255])
+    else:
+        tree[key] = draw.choice(NUMBERS)

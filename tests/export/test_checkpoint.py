@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.export.checkpoint import read_checkpoint
+from swamp.export.sparse import encode
+
+
+class Model(nn.Module):
+    """One with a buffer that is not saved, and a weight of two names."""
+
+    def __init__(self, width: int = 3) -> None:
+        super().__init__()
+        self.first, self.bn, self.second = nn.Linear(4, width), nn.BatchNorm1d(width), nn.Linear(4, width)
+        self.second.weight = self.first.weight
+        self.register_buffer("table", torch.arange(2.0), persistent=False)
+
+
+def write(kind: str, path: Path, model: nn.Module) -> Mask | None:
+    mask = Mask({"first.weight": torch.rand(3, 4) < 0.5})
+    if kind == "sparse":
+        mask.apply(State.of(model)).into(model)
+        path.write_bytes(encode(State.of(model), mask))
+        return mask
+    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    save_file(tensors, path) if kind == "safetensors" else torch.save(tensors, path)
+    return None
+
+
+@pytest.mark.parametrize("kind", ["sparse", "safetensors", "torch"])
+def test_every_kind_comes_back(kind: str, tmp_path: Path) -> None:
+    model = Model()
+    mask = write(kind, tmp_path / "m", model)
+    state, found = read_checkpoint(tmp_path / "m", Model())
+    assert state.digest() == State.of(model).digest()
+    assert (found and found.digest) == (mask and mask.digest)
+    with pytest.raises(ValueError, match="has shape"):
+        read_checkpoint(tmp_path / "m", Model(4))
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (Path("evil"),)
+
+
+def test_files_that_are_none_get_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "m"
+    with pytest.raises(ValueError, match="cannot be read: No such file"):
+        read_checkpoint(path, Model())
+    for content in (b"", b"nonsense" * 10, pickle.dumps(Evil())):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="no checkpoint that can be read"):
+            read_checkpoint(path, Model())
+    torch.save(Evil(), path)
+    with pytest.raises(ValueError, match="no checkpoint that can be read"):
+        read_checkpoint(path, Model())
+    assert not (tmp_path / "evil").exists()  # nothing of it was run
+    for found, why in [
+        ([1], "holds no state_dict"),
+        ({"x": torch.ones(1)}, "lacks first.weight"),
+        ({**Model().state_dict(), "x": torch.ones(1)}, "holds x"),
+    ]:
+        torch.save(found, path)
+        with pytest.raises(ValueError, match=why):
+            read_checkpoint(path, Model())

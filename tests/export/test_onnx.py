@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import os
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from swamp.export import onnx as exporting
+from swamp.export.onnx import Mismatch, OnnxNetwork, as_onnx, check
+from swamp.tasks.custom import CustomTask
+
+
+class Folding(nn.Module):
+    """A norm that can be folded, and one that follows a sum and cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn, self.last = nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+        self.classifier = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.last(self.bn(self.conv(x)).relu() + x).relu().mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def task() -> CustomTask:
+    torch.manual_seed(0)
+    data = torch.randn(40, 1, 6, 6), torch.arange(40) % 3
+    model = Folding().train()
+    for _ in range(3):
+        model(data[0] * 2 + 1)  # statistics other than 0 and 1
+    return CustomTask(model, data, data)
+
+
+def test_the_graph_computes_the_same_for_any_batch(task: CustomTask) -> None:
+    model = task.model().eval()
+    content = as_onnx(model, task, {"x": 1})
+    for size in (1, 2, 7):
+        x = torch.randn(size, 1, 6, 6)
+        torch.testing.assert_close(OnnxNetwork(content)(x), model(x).detach(), atol=1e-5, rtol=1e-4)
+    found = check(content, model, task)
+    assert found.largest_difference is not None
+    assert found.largest_difference < 1e-5
+    assert found.torch_metrics["accuracy"] == found.onnx_metrics["accuracy"]
+    graph = onnx.load_from_string(content)
+    makers = {output: node.op_type for node in graph.graph.node for output in node.output}
+    norms = [makers.get(node.input[0]) for node in graph.graph.node if node.op_type == "BatchNormalization"]
+    assert norms == ["Add"]
+    assert [(entry.key, entry.value) for entry in graph.metadata_props] == [("swamp", '{"x":1}')]
+    assert os.path.dirname(exporting.__file__).encode() not in content
+    assert as_onnx(model, task, {"x": 1}) == content
+
+
+def test_a_graph_of_other_weights_is_noticed(task: CustomTask) -> None:
+    model = task.model().eval()
+    content = as_onnx(model, task, {})
+    nn.init.ones_(model.classifier.weight)
+    with pytest.raises(Mismatch, match="differ from torch's by up to"):
+        check(content, model, task)

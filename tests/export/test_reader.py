@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.export import reader
+from swamp.export.reader import Malformed, decode
+from swamp.export.sparse import encode
+from tests.export.hostile import assembled, mutate, parts
+
+
+def small() -> tuple[State, Mask]:
+    """A layer for each code, one that is empty, and dense tensors of three types."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"half": (4, 9), "thin": (40, 30), "none": (600,)}
+    parameters = {name: torch.randn(shape, generator=draw) for name, shape in shapes.items()} | {"bias": torch.randn(5, generator=draw)}
+    masks = {"half": torch.rand(4, 9, generator=draw) < 0.5, "thin": torch.rand(40, 30, generator=draw) < 0.01}
+    mask = Mask({**masks, "none": torch.zeros(600, dtype=torch.bool)})
+    state = State(parameters, {"mean": torch.randn(3, generator=draw), "steps": torch.tensor(7), "flag": torch.tensor([True])})
+    return mask.apply(state), mask
+
+
+GOOD = encode(*small(), about={"notes": "ä"})
+
+
+def test_reads_back_every_tensor_and_mask() -> None:
+    state, mask = small()
+    found = decode(GOOD)
+    for name, tensor in {**state.parameters, **state.buffers}.items():
+        assert found.tensors[name].shape == tuple(tensor.shape)
+        assert np.array_equal(found.tensors[name], tensor.numpy())
+    assert all(np.array_equal(found.masks[name], layer.numpy()) for name, layer in mask.layers.items())
+    assert found.about == {"notes": "ä"}
+    codes = {entry[0]: entry[2] for entry in parts(GOOD)[1]["meta"]["pruned"]}
+    assert codes == {"half": "bits", "thin": "gaps", "none": "gaps"}
+
+
+def test_reads_alone_with_numpy_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text(Path(reader.__file__).read_text())
+    (tmp_path / "model.swamp").write_bytes(GOOD)
+    code = "import sys, alone; print(sorted(alone.read('model.swamp').tensors)); assert not {'torch', 'swamp'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": ""})
+    assert done.stdout.strip() == "['bias', 'flag', 'half', 'mean', 'none', 'steps', 'thin']", done.stderr
+
+
+def forged(**changes: object) -> bytes:
+    """A good file with entries of its meta replaced, and the checksum that belongs to it."""
+    header, stored, data = parts(GOOD)
+    stored["meta"] |= changes
+    return assembled(header, stored, data, honest=True)
+
+
+def entry(at: int, place: int, value: object) -> bytes:
+    pruned = parts(GOOD)[1]["meta"]["pruned"]
+    pruned[at][place] = value
+    return forged(pruned=pruned)
+
+
+def streams(change: object, **entries: object) -> bytes:
+    header, stored, data = parts(GOOD)
+    header[str(change)] |= entries
+    return assembled(header, stored, data, honest=True)
+
+
+OFFSETS = parts(GOOD)[0]["values"]["data_offsets"]
+HOSTILE = {
+    "empty": (b"", "cut off"),
+    "a giant header": ((1 << 63).to_bytes(8, "little") + GOOD[8:], "cut off or too long"),
+    "a truncated file": (GOOD[:-3], "outside of the file"),
+    "data of no stream": (GOOD + b"x", "leave gaps"),
+    "a flipped bit": (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum"),
+    "a format to come": (forged(format=2), "format is 2"),
+    "deep nesting": ((200_000).to_bytes(8, "little") + b"[" * 200_000, "no JSON"),
+    "a huge shape": (entry(1, 1, [1 << 40, 1 << 20]), "cannot have"),
+    "a huge shape of no survivors": (entry(2, 1, [10**12]), "cannot have"),
+    "a negative shape": (entry(1, 1, [-40, -30]), "not described"),
+    "a fractional count": (entry(1, 3, 7.5), "not described"),
+    "a count that is none": (entry(1, 3, None), "not described"),
+    "a wrong count": (entry(1, 3, 1), "another number of survivors"),
+    "an unknown code": (entry(1, 2, "lzma"), "not described"),
+    "a name twice": (entry(1, 0, "half"), "named twice"),
+    "a name of a dense tensor": (entry(1, 0, "bias"), "named twice"),
+    "overlapping streams": (streams("values", data_offsets=[0, OFFSETS[1] - OFFSETS[0]]), "overlap"),
+    "a stream beyond the end": (streams("values", data_offsets=[10**9, 10**9 + OFFSETS[1] - OFFSETS[0]]), "outside"),
+    "a stream of another length": (streams("values", shape=[1]), "length"),
+    "NaN": (GOOD.replace(b"[600]", b"[NaN]"), "NaN"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_gets_one_sentence_and_little_memory(name: str, tmp_path: Path) -> None:
+    content, why = HOSTILE[name]
+    path = tmp_path / "model.swamp"
+    path.write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Malformed, match=why) as error:
+            reader.read(path)
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(content) + (1 << 20)
+    finally:
+        tracemalloc.stop()
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_header_with_duplicate_names_is_refused() -> None:
+    header, _, data = parts(GOOD)
+    text = json.dumps(header)[:-1] + ', "values": ' + json.dumps(header["values"]) + "}"
+    with pytest.raises(Malformed, match="twice"):
+        decode(len(text).to_bytes(8, "little") + text.encode() + data)
+
+
+def test_what_would_not_fit_is_refused_before_it_is_made() -> None:
+    with pytest.raises(Malformed, match="more than the 100 that are allowed"):
+        decode(GOOD, max_decoded=100)
+
+
+def fuzz(count: int, seed: int) -> int:
+    """How many of so many spoiled files were refused. All others must be harmless: no other error, and no more memory than 256 weights
+    of 5 bytes for each byte of the file."""
+    draw, refused = random.Random(seed), 0
+    for _ in range(count):
+        content = mutate(GOOD, draw)
+        try:
+            found = decode(content)
+        except Malformed:
+            refused += 1
+            continue
+        assert sum(a.nbytes for a in (*found.tensors.values(), *found.masks.values())) <= 1280 * len(content)
+        assert all(found.tensors[name].shape == layer.shape for name, layer in found.masks.items())
+        assert all(not found.tensors[name][~layer].any() for name, layer in found.masks.items())
+    return refused
+
+
+def test_three_thousand_spoiled_files() -> None:
+    refused = fuzz(3_000, seed=0)
+    assert 2_000 < refused < 3_000  # forged values are values: some files must be read
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_spoiled_files() -> None:
+    assert 66_000 < fuzz(100_000, seed=1) < 100_000

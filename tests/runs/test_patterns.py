@@ -1,0 +1,58 @@
+"""Runs whose masks follow a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from swamp.core.mask import Mask
+from swamp.runs.config import Config, config_hash, numbers
+from swamp.runs.networks import load_network
+from swamp.runs.runner import iterate
+
+Quick = Callable[..., Config]
+
+
+def masks(config: Config, out: Path) -> list[Mask]:
+    return [load_network(out, row)[1] for row in iterate(config, out)]
+
+
+@pytest.mark.parametrize("method", ["imp", "swamp", "magnitude", "snip", "grasp", "synflow", "gradual"])
+def test_every_ranking_follows_the_pattern(method: str, quick: Quick, tmp_path: Path) -> None:
+    settings = {
+        "pruning__cycles": 1,
+        "cycle__epochs": 1,
+        "pruning__pattern": "block:4x1",
+        "pruning__targets": () if method in ("imp", "swamp") else (1,),
+    }
+    found = masks(quick(method=method, **settings), tmp_path)[-1]
+    assert 102288 // 2 - 4 < found.num_survivors <= 102288 // 2
+    for layer in found.layers.values():
+        blocks = layer.reshape(layer.shape[0] // 4, 4, -1).sum(1)
+        assert set(blocks.unique().tolist()) <= {0, 4}
+
+
+def test_two_of_four_with_swamp(quick: Quick, tmp_path: Path) -> None:
+    found = masks(quick(pruning__cycles=1, pruning__pattern="2:4", cycle__epochs=1), tmp_path)
+    for name, layer in found[1].layers.items():
+        if name == "stem.weight":
+            assert layer.all()  # one input channel is no group
+        else:
+            assert set(layer.movedim(1, -1).reshape(-1, 4).sum(1).tolist()) == {2}
+
+
+def test_what_a_pattern_cannot_do_is_said_before_anything_is_written(quick: Quick, tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    with pytest.raises(ValueError, match=r"pruning.pattern = '2:4' leaves at least 51144 of 102288 weights, and cycle 2 asks for 25572"):
+        next(iterate(quick(pruning__pattern="2:4"), out))
+    with pytest.raises(ValueError, match="method 'rigl' makes its masks without a ranking"):
+        next(iterate(quick(method="rigl", pruning__pattern="channel"), out))
+    assert not out.exists()
+
+
+def test_plain_runs_have_the_hash_and_keys_they_had(quick: Quick) -> None:
+    assert "pruning.pattern" not in numbers(quick())
+    assert numbers(quick(pruning__pattern="channel"))["pruning.pattern"] == "channel"
+    assert config_hash(quick()) != config_hash(quick(pruning__pattern="channel"))
