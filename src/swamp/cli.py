@@ -14,6 +14,7 @@ from swamp.commands.arguments import parse_counts, parse_methods, parse_seeds, r
 from swamp.commands.compare import compare
 from swamp.commands.execution import execute, show_plan
 from swamp.commands.export import export
+from swamp.commands.figure import figure
 from swamp.commands.following import FOLLOWING, Following
 from swamp.commands.reproduce import reproduce
 from swamp.commands.sweep import sweep
@@ -266,6 +267,7 @@ def bench(
 
 
 app.command(compare)
+app.command(figure)
 app.command(watch)
 app.command(export)
 
