@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from swamp.commands.ablate import ablate
+from swamp.commands.analyse import analyse
 from swamp.commands.arguments import parse_counts, parse_methods, parse_seeds, recipe_and_settings, split_arguments
 from swamp.commands.compare import compare
 from swamp.commands.execution import execute, show_plan
@@ -266,6 +267,7 @@ def bench(
         print_table(bench_table(machine, timings))
 
 
+app.command(analyse)
 app.command(compare)
 app.command(figure)
 app.command(watch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
 
@@ -237,6 +238,59 @@ class Apart(Named):
 
     def epoch(self, event: Event) -> None:
         super().epoch(replace(event, key=self.name + event.key))
+
+
+class Analysing:
+    """Who watches an analysis: what it will take, how far it is."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.total = self.finished = 0.0  # in seconds, as estimated
+        self.start = self.last = time.monotonic()
+        self.console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[note]}"))
+        self.bar = Progress(*columns, console=self.console, disable=not sys.stderr.isatty())
+        self.task = self.bar.add_task("", total=1.0, note="", visible=False)
+
+    def __enter__(self) -> Analysing:
+        self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.bar.stop()
+
+    def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]]) -> None:
+        self.seconds = seconds()
+        rows = []
+        for name, counts in left.items():
+            cost = sum(self.seconds.get(kind, 0.0) * count for kind, count in counts.items())
+            amount = ", ".join(f"{count} {kind}" for kind, count in counts.items() if kind)
+            rows.append([name, amount or "nothing new", f"{'up to' if name == 'hessian' and cost else 'about'} {duration(cost)}"])
+            self.total += cost
+        each = ", ".join(f"{1000 * value:.0f} ms for each of the {kind}" for kind, value in self.seconds.items())
+        note = f"measured just now: {each}" if each else ""
+        print_table(Table("What it will take", ["analysis", "how much", "time"], rows, note))
+        self.bar.update(self.task, visible=True)
+        self.start = time.monotonic()
+
+    def done(self, what: str, kind: str, units: int) -> None:
+        self._advance(what, self.seconds.get(kind, 0.0) * units)
+
+    def epoch(self, event: Event) -> None:
+        self._advance(f"{event.label}, epoch {event.epoch}", self.seconds.get("epochs", 0.0) * event.trained)
+
+    def _advance(self, what: str, seconds: float) -> None:
+        self.finished += seconds
+        share = min(self.finished / self.total, 1.0) if self.total else 1.0
+        spent = time.monotonic() - self.start
+        left = f"{100 * share:.0f} % done, {duration(spent * (1 - share) / share) if share else '?'} left"
+        self.bar.update(self.task, description=what, completed=share, note=left)
+        if not sys.stderr.isatty() and self.seconds and time.monotonic() - self.last >= PLAIN_SECONDS:
+            self.last = time.monotonic()
+            self.say(f"{what}: {left}")
+
+    def say(self, text: str) -> None:
+        self.console.print(escape(text), highlight=False, soft_wrap=True)
 
 
 def listener(quiet: bool = False, plain: bool = False) -> Live | Plain:

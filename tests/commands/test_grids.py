@@ -50,7 +50,7 @@ class Counting(terminal.Plain):
 def views(monkeypatch: pytest.MonkeyPatch) -> list[Counting]:
     made: list[Counting] = []
 
-    def listener() -> Counting:
+    def listener(*_: bool) -> Counting:
         made.append(Counting())
         return made[-1]
 
@@ -179,6 +179,15 @@ def test_the_papers_numbers_stand_below_ours(swept: Path, capsys: pytest.Capture
     assert status == 0
     assert re.search(r"^SWAMP +ours .*\nSWAMP +paper +94\.74 ± 0\.04", out, re.MULTILINE)
     assert re.search(r"^SWAMP +paper +4\.75", out, re.MULTILINE)
+
+
+def test_less_likelihood_lost_is_better(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text('metric = "nll"\n' + GRID.replace('at = "all"', "at = [1]"))
+    _, out, _ = call(capsys, "sweep", tmp_path / "grid.toml", "--out", swept / "out", "--show")
+    found = re.findall(r"(\d\.\d{4}) ± \d\.\d{4}( ¹)?", out.split("\n\n")[0])
+    assert len(found) == 3
+    (best,) = [float(value) for value, mark in found if mark]
+    assert best == min(float(value) for value, _ in found)
 
 
 def test_ablations_and_targets_are_listed_and_explain_themselves(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,11 @@ import pytest
 from swamp.report.cost_figure import cost_against_accuracy
 from swamp.report.figures import error_curves, nll_curves, pyplot, style
 from swamp.report.gallery import ANALYSES, FIGURES, draw
+from swamp.report.landscapes import PICTURES
 from swamp.report.layer_densities import layer_densities
 from swamp.report.particle_bars import particle_bars
 from swamp.report.tables import read_series
+from swamp.runs.annex import Annex
 from tests.report.runs_on_paper import made_up
 
 
@@ -142,7 +144,7 @@ def test_what_is_missing_is_said_in_a_sentence(runs: list[Path], tmp_path: Path)
         ("error", [made_up(tmp_path / "empty", [], finished=False)], "none of these runs has a finished row yet"),
         ("nll", [made_up(tmp_path / "f1", [{"metric": "f1", "metrics": {"f1": 0.5}}])], "none of these runs measured an NLL"),
         ("surface", runs, "figure 'surface' is of one run, not of 3"),
-        *((name, runs[:1], "swamp-0 has no analysis of that") for name in ANALYSES),
+        *((name, runs[:1], f"needs an analysis that is not there yet: swamp analyse .*swamp-0 --{name}") for name in ANALYSES),
     ]:
         with pytest.raises(ValueError, match=message):
             draw(name, directories, out)
@@ -151,10 +153,11 @@ def test_what_is_missing_is_said_in_a_sentence(runs: list[Path], tmp_path: Path)
     assert not out.exists()
 
 
-def test_what_an_analysis_drew_is_taken(runs: list[Path], tmp_path: Path) -> None:
-    (runs[0] / "analysis").mkdir()
-    (runs[0] / "analysis" / "surface.svg").write_text("<svg/>")
-    draw("surface", runs[:1], tmp_path / "new" / "surface.svg")
-    assert (tmp_path / "new" / "surface.svg").read_text() == "<svg/>"
-    with pytest.raises(ValueError, match=r"drew 'surface' as .svg, not as .pdf"):
-        draw("surface", runs[:1], tmp_path / "surface.pdf")
+def test_what_an_analysis_found_is_drawn(runs: list[Path], tmp_path: Path) -> None:
+    path = {"kind": "cycles", "label": "cycle 0 to 1", "values": {"test error": [0.1, 0.3, 0.2]}}
+    found = {"run": {"method": "swamp", "recipe": "digits", "seed": 0}, "lambdas": [0, 0.5, 1], "paths": [path]}
+    Annex(runs[0]).write_result("connectivity", found)
+    draw("connectivity", runs[:1], tmp_path / "new" / "connectivity.pdf")
+    assert (tmp_path / "new" / "connectivity.pdf").read_bytes().startswith(b"%PDF")
+    assert sorted(file.name for file in (runs[0] / "analysis").glob("*.*")) == ["connectivity.json"]  # nothing is left beside it
+    assert set(PICTURES) - {*ANALYSES, *FIGURES} == {"overlap"}  # which is of several runs

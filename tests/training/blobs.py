@@ -72,6 +72,9 @@ class Blobs:
         order = plan.tables["order"][step * self.batch_size : (step + 1) * self.batch_size]
         return self.x[order], self.y[order]
 
+    def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        return self.x[rows], self.y[rows]
+
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         return F.cross_entropy(model(batch[0]), batch[1])
 

@@ -37,11 +37,7 @@ def execute(
         jobs = [(begin(config, directory, task), directory) for (config, directory), task in zip(jobs, tasks, strict=True)]
     try:
         with following.screen() as screen:
-            if len(jobs) == 1:
-                run(jobs[0], cache, tasks[0], screen, following)
-                failures: list[BaseException | None] = [None]
-            else:
-                failures = run_several(jobs, cache, tasks, screen, following)
+            failures = (run_alone if len(jobs) == 1 else run_several)(jobs, cache, tasks, screen, following.trackers)
     except KeyboardInterrupt:
         shared = f" --cache {cache}" if cache else ""
         print(f"\nstopped; nothing is lost. Go on with: swamp resume {whole}{shared}", file=sys.stderr)
@@ -54,17 +50,20 @@ def execute(
             raise failure
 
 
-def run(job: Job, cache: Path | None, task: Task, listener: Listener, following: Following) -> None:
+def run_alone(
+    jobs: Sequence[Job], cache: Path | None, tasks: Sequence[Task], screen: Live | Plain, trackers: Sequence[str]
+) -> list[BaseException | None]:
     from swamp.runs.runner import iterate
     from swamp.trackers.tracking import tracked
 
-    with tracked(following.trackers, job[1], listener) as listening:
-        for _ in iterate(*job, cache, listening, task):
+    with tracked(trackers, jobs[0][1], screen) as listening:
+        for _ in iterate(*jobs[0], cache, listening, tasks[0]):
             pass
+    return [None]
 
 
 def run_several(
-    jobs: Sequence[Job], cache: Path | None, tasks: Sequence[Task], screen: Live | Plain, following: Following
+    jobs: Sequence[Job], cache: Path | None, tasks: Sequence[Task], screen: Live | Plain, trackers: Sequence[str]
 ) -> list[BaseException | None]:
     """Those of one task side by side, where the engine takes several runs; else one after the other."""
     from swamp.runs.group import can_share, run_together
@@ -75,22 +74,24 @@ def run_several(
     failures: dict[Path, BaseException | None] = {}
     for task in {id(task): task for task in tasks}.values():
         batch = [job for job, its in zip(jobs, tasks, strict=True) if its is task]
-        listeners = [Named(screen, directory.name) for _, directory in batch]
-        if can_share([config for config, _ in batch], [task] * len(batch)):
-            with ExitStack() as stack:
-                each = [tracked(following.trackers, out, one) for (_, out), one in zip(batch, listeners, strict=True)]
-                found = run_together(batch, cache, [stack.enter_context(one) for one in each], task)
-        else:
-            found = [run_guarded(job, cache, task, one, following) for job, one in zip(batch, listeners, strict=True)]
+        with ExitStack() as stack:
+            listeners = [stack.enter_context(tracked(trackers, directory, Named(screen, directory.name))) for _, directory in batch]
+            if can_share([config for config, _ in batch], [task] * len(batch)):
+                found = run_together(batch, cache, listeners, task)
+            else:
+                found = [run_guarded(job, cache, task, one) for job, one in zip(batch, listeners, strict=True)]
         failures |= {directory: failure for (_, directory), failure in zip(batch, found, strict=True)}
     return [failures[directory] for _, directory in jobs]
 
 
-def run_guarded(job: Job, cache: Path | None, task: Task, listener: Listener, following: Following) -> BaseException | None:
+def run_guarded(job: Job, cache: Path | None, task: Task, listening: Listener) -> BaseException | None:
+    from swamp.runs.runner import iterate
+
     try:
-        run(job, cache, task, listener, following)
+        for _ in iterate(*job, cache, listening, task):
+            pass
     except Exception as error:
-        listener.say(f"failed: {error}")
+        listening.say(f"failed: {error}")
         return error
     return None
 
@@ -120,7 +121,7 @@ def new_work(jobs: Sequence[Job], tasks: Sequence[Task]) -> list[Plan]:
     return plans
 
 
-def print_run(directory: Path, following: Following = FOLLOWING) -> None:
+def print_run(directory: Path, following: Following) -> None:
     from swamp.report.tables import run_table
     from swamp.terminal import print_table
 

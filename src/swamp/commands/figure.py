@@ -17,7 +17,8 @@ def figure(
     """Draw a figure of runs: error, nll, particles, density or cost.
 
     error and nll stand against sparsity, with bands over seeds; particles are bars beside their average; density is that of each layer;
-    cost is set against accuracy. connectivity, surface and hessian show what an analysis of one run has found.
+    cost is set against accuracy. hessian, connectivity, hull, stability, surface, masks and calibration show what
+    `swamp analyse` has found of one run.
 
     Parameters
     ----------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,9 +9,11 @@ from typing import Any, NamedTuple
 from swamp.core.discovery import nearest
 from swamp.report.cost_figure import cost_against_accuracy
 from swamp.report.figures import check_picture, error_curves, nll_curves, pyplot, save
+from swamp.report.landscapes import picture
 from swamp.report.layer_densities import layer_densities
 from swamp.report.particle_bars import particle_bars
 from swamp.report.tables import Series, read_series
+from swamp.runs.annex import Annex
 
 
 class Figure(NamedTuple):
@@ -27,38 +28,29 @@ FIGURES = {
     "density": Figure("density of each layer", layer_densities),
     "cost": Figure("cost of training against accuracy", lambda plt, series, _: cost_against_accuracy(plt, series)),
 }
-ANALYSES = {
-    "connectivity": "the loss between networks",
-    "surface": "the loss around them",
-    "hessian": "the curvature at them",
-}  # what weights have to be evaluated for
+# those of one run that show what an analysis of its weights has found
+ANALYSES = ("hessian", "connectivity", "hull", "stability", "surface", "masks", "calibration")
 
 
 def draw(name: str, directories: Sequence[Path], out: Path) -> None:
     """Draw the figure of that name of these runs into a file."""
     check_picture(out)
-    if name in ANALYSES:
-        copy_analysis(name, directories, out)
-        return
-    if name not in FIGURES:
+    if name not in FIGURES and name not in ANALYSES:
         raise ValueError(f"unknown figure {name!r}; {nearest(name, [*FIGURES, *ANALYSES])}")
-    plt, all_series = pyplot(), read_series(directories)
+    plt = pyplot()
+    if name in ANALYSES:
+        save(analysis(plt, name, directories), out)
+        return
+    all_series = read_series(directories)
     if not any(run for series in all_series for run in series.runs):
         raise ValueError("none of these runs has a finished row yet")
     save(FIGURES[name].draw(plt, all_series, directories), out)
 
 
-def copy_analysis(name: str, directories: Sequence[Path], out: Path) -> None:
-    """Such a figure is of one run, and an analysis of it has drawn it already."""
+def analysis(plt: Any, name: str, directories: Sequence[Path]) -> Any:
     if len(directories) > 1:
         raise ValueError(f"figure {name!r} is of one run, not of {len(directories)}")
-    pictures = sorted((directories[0] / "analysis").glob(f"{name}.*"))
-    found = [path for path in pictures if path.suffix in (".png", ".svg", ".pdf")]
-    if not found:
-        raise ValueError(f"figure {name!r} shows {ANALYSES[name]}, and {directories[0]} has no analysis of that")
-    same = [path for path in found if path.suffix == out.suffix]
-    if not same:
-        kinds = " or ".join(path.suffix for path in found)
-        raise ValueError(f"the analysis of {directories[0]} drew {name!r} as {kinds}, not as {out.suffix}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(same[0], out)
+    figure = picture(plt, Annex(directories[0]), name)
+    if figure is None:
+        raise ValueError(f"figure {name!r} needs an analysis that is not there yet: swamp analyse {directories[0]} --{name}")
+    return figure

@@ -16,7 +16,7 @@ from swamp.runs.grid import BETWEEN, Labels, Sweep
 from swamp.runs.runner import Result, read_results, refuse_other
 from swamp.runs.store import Store
 
-LOWER_IS_BETTER = {"nll", "calibrated_nll", "ece"}
+LOWER_IS_BETTER = {"nll", "calibrated_nll", "ece", "loss"}
 Column = Fraction | None  # a density; None: the last cycle of each run, whatever its density
 BEST, SECOND = " ¹", " ²"
 
@@ -157,8 +157,8 @@ def best_two(found: Findings) -> dict[tuple[Labels, Column], str]:
     for labels, column in found.densities:
         if found.values(labels, column):
             groups.setdefault((found.recipes[labels], found.densities[labels, column]), []).append((labels, column))
-    # the metric that counts is a score; only one that a grid names can be a loss
-    sign = 1 if found.sweep.grid.metric.rpartition(".")[2] in LOWER_IS_BETTER else -1
+    shown = {found.metric(row).rpartition(".")[2] for rows in found.rows.values() for row in rows.values()}
+    sign = 1 if shown <= LOWER_IS_BETTER else -1
     marks: dict[tuple[Labels, Column], str] = {}
     for cells in groups.values():
         means = {cell: sign * round(statistics.fmean(found.values(*cell).values()), found.form.digits) for cell in cells}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -65,6 +65,14 @@ class JobMaker:
             None if (first, end) == (0, schedule.epochs) else (first, end),
         )
 
+    @property
+    def init_noise(self) -> Noise:
+        return self.noise.fold("init")
+
+    @cached_property
+    def init_key(self) -> str:
+        return key_of("init", task=self.task.fingerprint, noise=str(self.init_noise))
+
     def ticket_job(self, init: Solution) -> Job:
         config = self.config
         noise = self.noise.fold("ticket")
@@ -111,9 +119,7 @@ class RunContext(JobMaker):
         self._recompute: dict[str, Callable[[], Any]] = {}
 
     def init(self) -> Solution:
-        noise = self.noise.fold("init")
-        key = key_of("init", task=self.task.fingerprint, noise=str(noise))
-        return self._solution(key, lambda: self.store.save_solution(key, self.task.init(noise), ()))
+        return self._solution(self.init_key, lambda: self.store.save_solution(self.init_key, self.task.init(self.init_noise), ()))
 
     def ticket(self) -> Solution:
         init = self.init()

@@ -162,6 +162,10 @@ class CustomTask:
         noise = Noise(int(plan.tables["draws"])).fold("batch", step)
         return moved(self.examples["train"].take(rows, noise), plan.tables["device"].device)
 
+    def unaugmented(self, rows: Tensor, device: torch.device) -> Batch:
+        """A data set that augments its examples itself cannot be kept from it; its draws are then the same at every call."""
+        return moved(self.examples["train"].take(rows.cpu(), Noise(0).fold("unaugmented")), device)
+
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -135,6 +135,9 @@ class ImageTask:
     def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]:
         return self.source.batch(plan, step)
 
+    def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        return self.source.unaugmented(rows, device)
+
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         x, labels = batch
         return F.cross_entropy(model(x), labels, label_smoothing=self.config.label_smoothing)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from swamp.core.noise import Noise
 
 NUM_HALVINGS = 5
+NUM_BINS = 15  # of the calibration error
 
 
 def nll(logits: Tensor, labels: Tensor) -> float:
@@ -27,11 +28,16 @@ def f1(logits: Tensor, labels: Tensor) -> float:
     return 2 * int((predicted & positive).sum()) / total if total else 0.0
 
 
-def expected_calibration_error(logits: Tensor, labels: Tensor, num_bins: int = 15) -> float:
-    """Σ over equal-width bins of confidence: share of the bin × |accuracy − mean confidence|."""
+def binned_confidence(logits: Tensor, labels: Tensor, num_bins: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each example: the confidence of the prediction, whether it is right (1 or 0), and its equal-width bin of confidence."""
     confidence, predicted = logits.double().softmax(1).max(1)
-    right = (predicted == labels).double()
     bins = (confidence * num_bins).ceil().clamp(1, num_bins).long() - 1  # bins are open on the left
+    return confidence, (predicted == labels).double(), bins
+
+
+def expected_calibration_error(logits: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> float:
+    """Σ over equal-width bins of confidence: share of the bin × |accuracy − mean confidence|."""
+    confidence, right, bins = binned_confidence(logits, labels, num_bins)
     gap = torch.zeros(num_bins, dtype=torch.float64).index_add_(0, bins, right - confidence)
     return float(gap.abs().sum() / len(labels))
 

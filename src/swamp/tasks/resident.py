@@ -51,6 +51,11 @@ class Resident:
             x = torch.where(plan.tables["flip"][rows, None, None, None], x.flip(-1), x)
         return x, labels[order]
 
+    def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        images, labels = self.on("train", device)
+        rows = rows.to(device)
+        return self.normalised(images[rows]), labels[rows]
+
     def batches(self, split: str, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         images, labels = self.on(split, device)
         for x, y in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True):

@@ -37,6 +37,8 @@ class Source(Protocol):
 
     def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]: ...
 
+    def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]: ...  # training examples by number
+
     def batches(self, split: str, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]: ...  # not augmented, in order
 
     def classes(self, split: str) -> Tensor | None: ...  # the outputs that the split's labels count; None means all

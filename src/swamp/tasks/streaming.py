@@ -180,6 +180,12 @@ class Streaming:
         pairs = zip(stream.order[rows].tolist(), stream.seed[rows].tolist(), strict=True)
         return [(str(files.root / files.names[index]), seed) for index, seed in pairs]
 
+    def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        files = self.files.splits["train"]
+        orders: list[Order] = [(str(files.root / files.names[index]), None) for index in rows.tolist()]
+        (images,) = decoded(self.decoder, iter([orders]), self.num_workers, device)
+        return self.normalised(images), files.labels[rows.cpu()].to(device)
+
     def batches(self, split: str, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         files = self.files.split(split)
         paths = [(str(files.root / name), None) for name in files.names]

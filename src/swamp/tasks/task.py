@@ -64,6 +64,8 @@ class Task(Protocol):
 
     def batch(self, plan: Plan, step: int) -> Batch: ...  # pure
 
+    def unaugmented(self, rows: Tensor, device: torch.device) -> Batch: ...  # training examples by number, seen as tests see theirs
+
     def loss(self, model: nn.Module, batch: Batch) -> Tensor: ...  # the mean over the batch
 
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]: ...

@@ -182,6 +182,10 @@ class TextTask:
         width = self.max_length if self.resident else int(plan.tables["width"][step])
         return self.encoded("train", rows.device).batch(rows, width)
 
+    def unaugmented(self, rows: Tensor, device: torch.device) -> dict[str, Tensor]:
+        width = int(width_of(self.train.lengths[rows.cpu()]).max())
+        return self.encoded("train", device).batch(rows.to(device), width)
+
     # -- the model ----------------------------------------------------------------------------------------------------------------
 
     @cached_property

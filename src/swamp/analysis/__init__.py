@@ -1,0 +1,38 @@
+"""Why a method works: curvature, connectivity, surfaces, masks and calibration, as pure functions of a task and its solutions.
+
+Each module opens with its formulas. `swamp analyse DIR` calls them on a run directory; they know of no directory themselves.
+"""
+
+from swamp.analysis.calibration import Reliability, reliability
+from swamp.analysis.connectivity import Barrier, barrier, between, dirichlet, hull_excess
+from swamp.analysis.hessian import Hessian, Spectrum, Trace, lanczos, probe_traces, spectral_density, trace_of
+from swamp.analysis.masks import Overlap, overlap
+from swamp.analysis.particles import distance, distances
+from swamp.analysis.point import Setting, combined, measured, training_batches
+from swamp.analysis.surface import Plane
+
+__all__ = [
+    "Barrier",
+    "Hessian",
+    "Overlap",
+    "Plane",
+    "Reliability",
+    "Setting",
+    "Spectrum",
+    "Trace",
+    "barrier",
+    "between",
+    "combined",
+    "dirichlet",
+    "distance",
+    "distances",
+    "hull_excess",
+    "lanczos",
+    "measured",
+    "overlap",
+    "probe_traces",
+    "reliability",
+    "spectral_density",
+    "trace_of",
+    "training_batches",
+]

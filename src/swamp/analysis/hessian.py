@@ -1,0 +1,162 @@
+"""The Hessian H = ∇²L of the mean training loss, without weight decay, in the coordinates that are alive.
+
+    products   H v = ∇(v · ∇L), never forming H. Coordinates off the mask are no coordinates: v is zero there, and so is the product.
+    trace      tr H ≈ Σ vᵢᵀ H vᵢ / n with random signs vᵢ (Hutchinson); its standard error is that of a mean.
+    spectrum   Lanczos: H Q ≈ Q T from a start q₁, every new vector made orthogonal to all before. The eigenvalues θ of T approach the
+               outermost of H; the squared first entries τ² of T's eigenvectors are weights of a quadrature, so that the density of
+               eigenvalues is ≈ Σ τ² δ(λ − θ), averaged over random starts (stochastic Lanczos quadrature).
+
+Loss and products are in float32, whatever precision trained the network. BatchNorm is in evaluation mode with the statistics that the
+solution brings: it is then a function of the weights alone.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from msgspec import Struct
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from swamp.core.job import Numerics
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.core.state import State
+from swamp.tasks.task import Batch, Task, num_examples
+from swamp.training.numerics import applied
+
+Operator = Callable[[Tensor], Tensor]  # rows of vectors to rows of their products with a symmetric matrix
+
+
+class Hessian:
+    """The operator of a solution. Vectors are flat: the trainable parameters in their order, coordinates off the mask left out."""
+
+    def __init__(self, task: Task, state: State, mask: Mask, batches: Sequence[Batch], device: torch.device, numerics: Numerics) -> None:
+        self.task, self.batches, self.numerics = task, batches, numerics
+        self.model = task.model().to(device)
+        state.into(self.model)
+        self.model.eval()
+        named = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+        self.parameters = list(named.values())
+        layers = [
+            mask.layers[name].to(device) if name in mask.layers else torch.ones_like(p, dtype=torch.bool) for name, p in named.items()
+        ]
+        self.alive = torch.cat([layer.reshape(-1) for layer in layers])
+        self.size = int(self.alive.sum())
+        self.total = sum(num_examples(batch) for batch in batches)
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """H v for each row v. The gradient of a batch is made differentiable once, and differentiated for each row."""
+        full = torch.zeros(len(vectors), len(self.alive), device=self.alive.device)
+        full[:, self.alive] = vectors.to(full)
+        products = torch.zeros_like(full)
+        shapes = [p.shape for p in self.parameters]
+        sizes = [p.numel() for p in self.parameters]
+        with self._machine():
+            for batch in self.batches:
+                share = num_examples(batch) / self.total
+                slopes = torch.autograd.grad(
+                    self.task.loss(self.model, batch), self.parameters, create_graph=True, materialize_grads=True, allow_unused=True
+                )
+                # a part of the loss that is linear in some weights has a slope that depends on nothing
+                moving = [index for index, slope in enumerate(slopes) if slope.requires_grad]
+                for row, product in zip(full, products, strict=True):
+                    pieces = [piece.view(shape) for piece, shape in zip(row.split(sizes), shapes, strict=True)]
+                    found = torch.autograd.grad(
+                        [slopes[i] for i in moving],
+                        self.parameters,
+                        [pieces[i] for i in moving],
+                        retain_graph=True,
+                        materialize_grads=True,
+                        allow_unused=True,
+                    )
+                    product.add_(torch.cat([piece.reshape(-1) for piece in found]), alpha=share)
+        return products[:, self.alive]
+
+    @contextmanager
+    def _machine(self) -> Iterator[None]:
+        # fused attention kernels have no second derivative
+        with applied(self.numerics), sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
+            yield
+
+
+def random_signs(noise: Noise, size: int) -> Tensor:
+    """A Rademacher vector: drawn on the CPU, so that it is the same on every device."""
+    return torch.randint(0, 2, (size,), generator=noise.generator(), dtype=torch.int8).float() * 2 - 1
+
+
+def probe_traces(operator: Operator, size: int, noise: Noise, first: int, count: int) -> list[float]:
+    """vᵀ H v of the probes numbered first, …, first + count − 1. Each is an unbiased estimate of the trace."""
+    probes = torch.stack([random_signs(noise.fold("probe", index), size) for index in range(first, first + count)])
+    products = operator(probes)
+    return [float(value) for value in (probes.to(products).double() * products.double()).sum(1)]
+
+
+class Trace(Struct, frozen=True, kw_only=True):
+    """An estimate of tr H."""
+
+    mean: float
+    standard_error: float
+    num_probes: int
+    converged: bool  # the standard error is as small as was asked
+
+
+def trace_of(chunks: Iterable[list[float]], tolerance: float, least: int = 10) -> Trace:
+    """The mean of probes, taken chunk by chunk until the standard error is below tolerance × |mean|, or there are no more."""
+    values: list[float] = []
+    error = math.inf
+    for chunk in chunks:
+        values += chunk
+        if len(values) >= 2:
+            error = statistics.stdev(values) / math.sqrt(len(values))
+            if len(values) >= least and error <= tolerance * abs(statistics.fmean(values)):
+                return Trace(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=True)
+    return Trace(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=False)
+
+
+class Spectrum(Struct, frozen=True, kw_only=True):
+    """What Lanczos finds from one random start."""
+
+    nodes: list[float]  # θ, ascending
+    weights: list[float]  # τ², which sum to 1
+    residuals: list[float]  # ‖H x − θ x‖ of each: an eigenvalue of H is no farther away than this
+
+
+def lanczos(operator: Operator, size: int, noise: Noise, num_steps: int) -> Spectrum:
+    """Nodes and weights from one random start. Ends early where the vectors span all that the start reaches."""
+    num_steps = min(num_steps, size)
+    current = random_signs(noise.fold("lanczos"), size) / math.sqrt(size)
+    basis: Tensor | None = None
+    alphas: list[float] = []
+    betas: list[float] = []
+    for step in range(num_steps):
+        product = operator(current[None])[0]
+        if basis is None:
+            current = current.to(product)
+            basis = product.new_zeros(num_steps, size)
+        basis[step] = current
+        alphas.append(float(current.double() @ product.double()))
+        known = basis[: step + 1]
+        for _ in range(2):  # once leaves rounding errors behind, which grow into copies of eigenvalues
+            product = product - known.T @ (known @ product)
+        betas.append(float(product.double().norm()))
+        if betas[-1] <= 1e-6 * max(map(abs, alphas)):
+            break
+        current = product / betas[-1]
+    off = torch.tensor(betas[:-1], dtype=torch.float64)
+    nodes, vectors = torch.linalg.eigh(torch.diag(torch.tensor(alphas, dtype=torch.float64)) + torch.diag(off, 1) + torch.diag(off, -1))
+    return Spectrum(nodes=nodes.tolist(), weights=vectors[0].square().tolist(), residuals=(betas[-1] * vectors[-1].abs()).tolist())
+
+
+def spectral_density(spectra: Sequence[Spectrum], at: Tensor, width: float) -> Tensor:
+    """Σ τ² N(λ; θ, width²), averaged over the starts: the density of eigenvalues, smoothed, at the places `at`. It integrates to 1."""
+    total = torch.zeros_like(at, dtype=torch.float64)
+    for spectrum in spectra:
+        nodes, weights = torch.tensor(spectrum.nodes, dtype=torch.float64), torch.tensor(spectrum.weights, dtype=torch.float64)
+        bumps = torch.exp(-0.5 * ((at.double()[:, None] - nodes) / width) ** 2) / (width * math.sqrt(2 * math.pi))
+        total += bumps @ weights
+    return total / len(spectra)

@@ -1,0 +1,74 @@
+"""The plane through three solutions.
+
+    u = (w₁ − w₀) / ‖w₁ − w₀‖,   v = r / ‖r‖ with r = (w₂ − w₀) − ((w₂ − w₀)·u) u        (Gram-Schmidt)
+    w(x, y) = w₀ + x u + y v
+
+so that lengths in the picture are lengths in weight space. A weight w falls on the plane at ((w − w₀)·u, (w − w₀)·v).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from swamp.core.state import State
+
+Parameters = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """An origin, and two directions of length 1 at right angles."""
+
+    origin: Parameters
+    across: Parameters
+    up: Parameters
+
+    @staticmethod
+    def through(first: State, second: State, third: State) -> Plane:
+        origin = {name: tensor.double() for name, tensor in first.parameters.items()}
+        across = scaled(minus(second.parameters, origin))
+        to_third = minus(third.parameters, origin)
+        along = dot(to_third, across)
+        rest = {name: tensor - along * across[name] for name, tensor in to_third.items()}
+        if dot(rest, rest) <= 1e-12 * dot(to_third, to_third):
+            raise ValueError("the three networks lie on one line, so there is no plane through them")
+        return Plane(origin, across, scaled(rest))
+
+    def at(self, x: float, y: float) -> dict[str, Tensor]:
+        return {name: (tensor + x * self.across[name] + y * self.up[name]).float() for name, tensor in self.origin.items()}
+
+    def place(self, parameters: Parameters) -> tuple[float, float]:
+        """Where a weight falls on the plane, by projection. Rounded: the last bits of a long sum depend on where it lies in memory."""
+        offset = minus(parameters, self.origin)
+        return round(dot(offset, self.across), 9), round(dot(offset, self.up), 9)
+
+
+def grid(places: Sequence[tuple[float, float]], num: int, margin: float) -> tuple[list[float], list[float]]:
+    """`num` even steps in each direction around the places, and beyond them by `margin` times their extent. Steps are as long in both
+    directions, so that the picture is not stretched."""
+    xs, ys = zip(*places, strict=True)
+    extent = max(max(xs) - min(xs), max(ys) - min(ys)) * (1 + 2 * margin)
+
+    def axis(values: Sequence[float]) -> list[float]:
+        first = (min(values) + max(values) - extent) / 2
+        return [first + extent * index / (num - 1) for index in range(num)]
+
+    return axis(xs), axis(ys)
+
+
+def minus(a: Parameters, b: Parameters) -> dict[str, Tensor]:
+    return {name: tensor.double() - b[name].double() for name, tensor in a.items()}
+
+
+def dot(a: Parameters, b: Parameters) -> float:
+    return float(sum((tensor.double() * b[name].double()).sum() for name, tensor in a.items()))
+
+
+def scaled(a: Parameters) -> dict[str, Tensor]:
+    length = dot(a, a) ** 0.5
+    if not length:
+        raise ValueError("two of the networks are equal, so there is no plane through them")
+    return {name: tensor / length for name, tensor in a.items()}

@@ -1,0 +1,136 @@
+"""`swamp analyse`: why a run's networks are as good as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+def analyse(
+    *directories: Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …); or several.")],
+    hessian: Flag = False,
+    connectivity: Flag = False,
+    hull: Flag = False,
+    stability: Flag = False,
+    surface: Flag = False,
+    particles: Flag = False,
+    masks: Flag = False,
+    calibration: Flag = False,
+    all: Flag = False,
+    cycles: str | None = None,
+    examples: int | None = None,
+    tolerance: float | None = None,
+    samples: int | None = None,
+    grid: int | None = None,
+    device: str | None = None,
+    task: str | None = None,
+) -> None:
+    """Look at the landscape around a run's networks.
+
+    Results go to DIR/analysis: JSON, arrays as npz, pictures as PNG and SVG (with the extra `plots`). The run itself stays as it is, and
+    may be unfinished. What an analysis will take is shown first; one that is stopped goes on where it was when the command is given again.
+
+    Parameters
+    ----------
+    hessian
+        Trace, largest eigenvalues and spectral density of the loss's Hessian, over the surviving weights.
+    connectivity
+        Loss and error on the lines between solutions of successive cycles, and between particles.
+    hull
+        Loss and error on random mixtures of all particles of a cycle.
+    stability
+        Two dense trainings from the random init against two from the ticket. Trains four networks.
+    surface
+        Loss and error on the plane through three particles; of the last cycle, unless --cycles names others.
+    particles
+        Each particle beside the average, and how far they lie apart.
+    masks
+        Density of each layer over the cycles; overlap of masks between cycles, and between runs where several are given.
+    calibration
+        Reliability curves.
+    all
+        All of these.
+    cycles
+        Cycles to look at, such as 0,3,6. Default: all.
+    examples
+        Training examples for losses and Hessians. Default: 1000.
+    tolerance
+        Relative standard error at which a Hessian's trace is good enough. Default: 0.02.
+    samples
+        Mixtures of a hull. Default: 50.
+    grid
+        Points of a surface in each direction. Default: 21.
+    device
+        Where to compute, such as cpu. Default: the run's device.
+    task
+        module:function that makes the task of a run that a Python script began.
+    """
+    from swamp.report.analyses import analysis_tables, overlap_table
+    from swamp.report.landscapes import draw
+    from swamp.runs.analyses import ANALYSES, between_runs, planned
+    from swamp.runs.analyses import analyse as carry_out
+    from swamp.runs.annex import Annex
+    from swamp.runs.settings import convert
+    from swamp.runs.store import runs_in
+    from swamp.runs.study import Settings, Study
+    from swamp.tasks import custom
+    from swamp.terminal import Analysing, print_table
+
+    asked = {
+        "hessian": hessian,
+        "connectivity": connectivity,
+        "hull": hull,
+        "stability": stability,
+        "surface": surface,
+        "particles": particles,
+        "masks": masks,
+        "calibration": calibration,
+    }
+    assert asked.keys() == ANALYSES.keys()
+    names = [name for name, wanted in asked.items() if wanted or all]
+    if not directories:
+        raise ValueError("analyse needs a run directory")
+    if not names:
+        raise ValueError(f"say what to analyse: --all, or some of {', '.join(f'--{name}' for name in asked)}")
+    given = {"examples": examples, "tolerance": tolerance, "samples": samples, "grid": grid}
+    settings = convert({name: value for name, value in given.items() if value is not None}, Settings, "")
+    chosen = parse_cycles(cycles) if cycles is not None else None
+    made = custom.build(custom.Config(factory=task)) if task else None
+    paths = [path for directory in directories for path in runs_in(directory)]
+    for path in paths:
+        with Analysing() as watcher:
+            study = Study(path, chosen, settings, device, made, watcher)
+            works, notes = planned(study, names)
+            for note in notes:
+                watcher.say(note)
+            carry_out(study, works)
+        for work in works:
+            for picture in draw(study.annex, work.name):
+                print(picture)
+    for table in analysis_tables(paths, names):
+        print_table(table)
+        print()
+    if "masks" in names and len(paths) > 1:
+        annex = Annex(directories[0])
+        found = between_runs(paths, chosen)
+        annex.write_result("overlap", found)
+        print_table(overlap_table(found))
+        for picture in draw(annex, "overlap"):
+            print(picture)
+        annex.clear_work()
+
+
+def parse_cycles(text: str) -> Sequence[int]:
+    """
+    >>> parse_cycles("0,3,6")
+    [0, 3, 6]
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise ValueError(f"--cycles {text}: expected whole numbers with commas between, such as 0,3,6")
+    return [int(part) for part in parts]

@@ -1,0 +1,152 @@
+"""Tables of analyses: a line for each cycle or path; mean ± standard deviation where several runs were analysed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from swamp.report.tables import Table, percent, spread
+from swamp.runs.annex import Annex
+
+Result = dict[str, Any]
+
+
+class Line(NamedTuple):
+    """A line of a table: what it is about, and numbers by the head of their column."""
+
+    about: tuple[str, ...]
+    numbers: dict[str, float | None]
+
+
+def analysis_tables(directories: Sequence[Path], names: Sequence[str]) -> Iterator[Table]:
+    """Of results that are there, one table an analysis over all runs."""
+    for name in names:
+        found = [result for path in directories if (result := Annex(path).read_result(name)) is not None]
+        if found and name in TABLES:
+            heads, lines_of = TABLES[name]
+            yield table(name, heads, [lines_of(result) for result in found], note(found))
+
+
+def table(name: str, heads: Sequence[str], runs: Sequence[Sequence[Line]], about: str) -> Table:
+    """Lines that are about the same, over runs."""
+    gathered: dict[tuple[str, ...], list[Line]] = {}
+    for lines in runs:
+        for line in lines:
+            gathered.setdefault(line.about, []).append(line)
+    columns = list(dict.fromkeys(column for lines in runs for line in lines for column in line.numbers))
+    digits = {column: _digits([line.numbers.get(column) for lines in runs for line in lines]) for column in columns}
+    several = len(runs) > 1
+    body = []
+    for key, lines in gathered.items():
+        cells = []
+        for column in columns:
+            values = [value for line in lines if (value := line.numbers.get(column)) is not None]
+            cells.append(spread(values, digits[column]))
+        body.append([*key, *cells, *([str(len(lines))] if several else [])])
+    return Table(name, [*heads, *columns, *(["n"] if several else [])], body, about)
+
+
+def _digits(values: Sequence[float | None]) -> int:
+    """Behind the point, for a whole column."""
+    known = [value for value in values if value is not None]
+    if all(isinstance(value, int) for value in known):
+        return 0
+    return 4 if max(map(abs, known)) < 10 else 2
+
+
+def note(found: Sequence[Result]) -> str:
+    examples = sorted({result["examples"] for result in found if "examples" in result})
+    return f"training losses and Hessians are of {', '.join(map(str, examples))} training examples, not augmented" if examples else ""
+
+
+def hessian(result: Result) -> list[Line]:
+    return [
+        Line(
+            of(row),
+            {
+                "trace": row["trace"]["mean"],
+                "its standard error": row["trace"]["standard_error"],
+                "probes": row["trace"]["num_probes"],
+                "largest eigenvalue": row["top_eigenvalues"][0],
+                "least": row["least_eigenvalue"],
+            },
+        )
+        for row in result["rows"]
+    ]
+
+
+def paths(result: Result) -> list[Line]:
+    """Barriers of errors in percentage points."""
+    return [Line((path["label"],), barriers(path)) for path in result["paths"]]
+
+
+def hulls(result: Result) -> list[Line]:
+    return [Line(of(row), barriers(row)) for row in result["rows"]]
+
+
+def barriers(one: Result) -> dict[str, float | None]:
+    columns: dict[str, float | None] = {}
+    for name, both in one["barriers"].items():
+        scale = 100.0 if name.endswith("error") else 1.0
+        for kind, value in both.items():
+            columns[f"{name}{' %' if scale > 1 else ''}: {kind}"] = None if value is None else scale * value
+    return columns
+
+
+def particles(result: Result) -> list[Line]:
+    lines = []
+    for row in result["rows"]:
+        values = [one[row["metric"]] for one in row["particles"]]
+        numbers = {f"average's {row['metric']}": row["average"][row["metric"]], f"particles' {row['metric']}": sum(values) / len(values)}
+        if row["distances"]:
+            between = [x for i, line in enumerate(row["distances"]["between"][:-1]) for x in line[i + 1 : -1]]
+            numbers |= {"distance between particles": sum(between) / len(between), "norm of the average": row["distances"]["norm"]}
+        lines.append(Line(of(row), numbers))
+    return lines
+
+
+def masks(result: Result) -> list[Line]:
+    """The densest and the sparsest layer, and the overlap with the mask of the row before."""
+    lines = []
+    for index, row in enumerate(result["rows"]):
+        densities = row["densities"]
+        numbers = {"densest layer %": 100 * max(densities.values()), "sparsest layer %": 100 * min(densities.values())}
+        if index:
+            before = result["overlap"][index][index - 1]
+            numbers |= {"IoU with the mask before": before["iou"], "by chance": before["chance"]}
+        lines.append(Line(of(row), numbers))
+    return lines
+
+
+def calibration(result: Result) -> list[Line]:
+    def numbers(row: Result) -> dict[str, float | None]:
+        metrics = row["metrics"]
+        shown = {"ECE %": 100 * row["ece"], "NLL": metrics.get("nll"), "calib. NLL": metrics.get("calibrated_nll"), "T": row["temperature"]}
+        return {name: value for name, value in shown.items() if value is not None}
+
+    return [Line(of(row), numbers(row)) for row in result["rows"]]
+
+
+def overlap_table(result: Result) -> Table:
+    body = [
+        [*map(str, pair["runs"]), str(pair["cycle"]), *(f"{pair[name]:.4f}" for name in ("iou", "chance", "beyond"))]
+        for pair in result["pairs"]
+    ]
+    return Table("overlap of masks between runs", ["run", "and run", "cycle", "IoU", "by chance", "beyond chance"], body)
+
+
+def of(row: Result) -> tuple[str, ...]:
+    return str(row["cycle"]), percent(row["sparsity"])
+
+
+CYCLE = ("cycle", "sparsity %")
+TABLES: dict[str, tuple[Sequence[str], Callable[[Result], list[Line]]]] = {
+    "hessian": (CYCLE, hessian),
+    "connectivity": (("path",), paths),
+    "hull": (CYCLE, hulls),
+    "stability": (("path",), paths),
+    "particles": (CYCLE, particles),
+    "masks": (CYCLE, masks),
+    "calibration": (CYCLE, calibration),
+}
