@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from swamp.version import __version__
 
 if TYPE_CHECKING:
-    from swamp import scores
+    from swamp import analysis, scores
     from swamp.api import Loaded, Pruned, Run, load, prune, rows, run
     from swamp.core.job import Job, Optimizer, Solution
     from swamp.core.mask import Mask
@@ -59,6 +59,7 @@ __all__ = [
     "Solution",
     "State",
     "__version__",
+    "analysis",
     "build_config",
     "load",
     "load_sparse",
@@ -74,8 +75,8 @@ def __getattr__(name: str) -> Any:
     for place, names in _PLACES.items():
         if name in names:
             return getattr(importlib.import_module(place), name)
-    if name == "scores":
-        return importlib.import_module("swamp.scores")
+    if name in ("analysis", "scores"):
+        return importlib.import_module(f"swamp.{name}")
     raise AttributeError(f"module 'swamp' has no attribute {name!r}")
 
 

@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 from swamp.commands.ablate import ablate
 from swamp.commands.analyse import analyse
 from swamp.commands.arguments import parse_counts, parse_methods, parse_seeds, recipe_and_settings, split_arguments
+from swamp.commands.bench_inference import bench_inference
 from swamp.commands.compare import compare
 from swamp.commands.execution import execute, show_plan
 from swamp.commands.export import export
@@ -272,6 +273,7 @@ app.command(compare)
 app.command(figure)
 app.command(watch)
 app.command(export)
+app.command(bench_inference)
 
 
 # -- below the commands -----------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class Counting(terminal.Plain):
 def views(monkeypatch: pytest.MonkeyPatch) -> list[Counting]:
     made: list[Counting] = []
 
-    def listener(*_: bool) -> Counting:
+    def listener(quiet: bool = False, plain: bool = False) -> Counting:
         made.append(Counting())
         return made[-1]
 

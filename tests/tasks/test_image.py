@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from swamp.core.noise import Noise
+from swamp.tasks.datasets.image_set import ImageSet
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.resident import crop
 
@@ -56,6 +57,16 @@ def test_augmentation_normalises_then_pads_then_crops_then_flips(task: ImageTask
         expected = expected.flip(1) if plan.tables["flip"][row] else expected
         assert torch.equal(x[row, 0], expected)
         assert y[row] == labels[index]
+
+
+def test_unaugmented_examples_are_only_normalised(task: ImageTask) -> None:
+    rows = torch.tensor([5, 2, 9])
+    x, y = task.unaugmented(rows, torch.device("cpu"))
+    assert isinstance(task.data, ImageSet)
+    images, labels = task.data.splits["train"]
+    mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (task.data.mean, task.data.std))
+    assert torch.equal(x, (images[rows].float() - mean) / std)
+    assert torch.equal(y, labels[rows])
 
 
 def test_splits_are_disjoint_and_the_same_for_all_seeds(task: ImageTask) -> None:

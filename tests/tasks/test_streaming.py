@@ -105,6 +105,16 @@ def test_tests_see_the_middle_in_order(data: Path) -> None:
     assert y.tolist() == [0, 0, 1, 1, 2, 2]
 
 
+def test_unaugmented_training_images_are_seen_as_tests_see_theirs(data: Path) -> None:
+    stream = source(data, 1)
+    x, y = stream.unaugmented(torch.tensor([7, 0, 4]), CPU)
+    files = stream.files.splits["train"]
+    for index, image, label in zip((7, 0, 4), x, y, strict=True):
+        seen = to_tensor(centre_view(read_image(str(files.root / files.names[index])), 16))
+        assert torch.equal(image, stream.normalised(seen[None])[0])
+        assert label == files.labels[index]
+
+
 def test_an_unreadable_image_is_named(data: Path, tmp_path: Path) -> None:
     for split in ("train", "val"):
         write(tmp_path / "imagenet" / split / SYNSETS[0] / "bad.JPEG", b"no image")

@@ -105,6 +105,15 @@ def test_padding_does_not_change_what_a_network_says(place: Path, task: TextTask
     torch.testing.assert_close(narrow, wide)
 
 
+def test_training_texts_by_number(task: TextTask) -> None:
+    rows = torch.tensor([4, 1])
+    batch = task.unaugmented(rows, CPU)
+    assert torch.equal(batch["labels"], task.train.labels[rows])
+    width = batch["input_ids"].shape[1]
+    assert width >= int(task.train.lengths[rows].max())
+    assert torch.equal(batch["input_ids"], task.train.inputs["input_ids"][rows, :width])
+
+
 def test_long_texts_are_cut_where_the_model_or_the_setting_ends(place: Path) -> None:
     def longest(model: str, **settings: Any) -> tuple[int, int]:
         task = make(place, model, **settings)

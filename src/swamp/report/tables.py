@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from swamp.core.pruning import Pruning, count
+from swamp.export.inference import Speed
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config, numbers
 from swamp.runs.ensemble import EnsembleRow
@@ -163,6 +164,34 @@ def run_table(directory: Path) -> Table:
     return Table(
         f"{config.method} on {config.recipe}, seed {config.seed}", header, rows, f"empty layers: {', '.join(empty)}" if empty else ""
     )
+
+
+def inference_table(speeds: Sequence[Speed], metric: str, threads: int) -> Table:
+    """Exported networks beside the dense one."""
+    sizes = list(speeds[0].seconds)
+    header = [
+        "file",
+        "runtime",
+        "bytes",
+        "load ms",
+        *(f"ms, batch {size}" for size in sizes),
+        *(f"/ dense, batch {size}" for size in sizes),
+    ]
+    rows = [
+        [
+            speed.file,
+            speed.runtime,
+            f"{speed.num_bytes}" if speed.num_bytes else "–",
+            f"{1e3 * speed.load_seconds:.1f}" if speed.load_seconds else "–",
+            *(f"{1e3 * speed.seconds[size]:.3f}" for size in sizes),
+            *(f"{speed.ratios[size]:.2f}" for size in sizes),
+            f"{sizes[-1] / speed.seconds[sizes[-1]]:.0f}",
+            "–" if math.isnan(speed.metric) else shown(metric, speed.metric),
+        ]
+        for speed in speeds
+    ]
+    header += ["examples / s", format_of(metric).label]
+    return Table(f"Inference on a CPU, {threads} thread(s)", header, rows)
 
 
 FEW = 3  # so many methods stand side by side in a table

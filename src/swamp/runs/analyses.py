@@ -43,14 +43,18 @@ def hessian(study: Study) -> Work:
     def finish() -> tuple[dict[str, Any], Arrays]:
         found: list[dict[str, Any]] = []
         arrays: Arrays = {}
+        traces = {row.cycle: trace_of(map(study.get, probes[row.cycle]), settings.tolerance) for row in rows}
+        all_starts = {row.cycle: [msgspec.convert(study.get(piece), Spectrum) for piece in spectra[row.cycle]] for row in rows}
+        nodes = [node for starts in all_starts.values() for spectrum in starts for node in spectrum.nodes]
+        room = 0.05 * (max(nodes) - min(nodes))
+        # one range and one width for all, so that densities can be compared
+        at = torch.linspace(min(nodes) - room, max(nodes) + room, 2001, dtype=torch.float64)
         for row in rows:
-            trace = trace_of(map(study.get, probes[row.cycle]), settings.tolerance)
-            starts = [msgspec.convert(study.get(piece), Spectrum) for piece in spectra[row.cycle]]
+            trace, starts = traces[row.cycle], all_starts[row.cycle]
             best = max(starts, key=lambda spectrum: spectrum.nodes[-1])
-            low, high = min(s.nodes[0] for s in starts), best.nodes[-1]
-            room = 0.05 * (high - low)
-            at = torch.linspace(low - room, high + room, 1001, dtype=torch.float64)
-            arrays |= {f"cycle-{row.cycle}.eigenvalue": at, f"cycle-{row.cycle}.density": spectral_density(starts, at, (high - low) / 100)}
+            low = min(spectrum.nodes[0] for spectrum in starts)
+            density = spectral_density(starts, at, room / 10)
+            arrays |= {f"cycle-{row.cycle}.eigenvalue": at, f"cycle-{row.cycle}.density": density}
             found.append(
                 {
                     **about(row),

@@ -1,0 +1,79 @@
+"""`swamp analyse` as its user would use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from swamp.commands.analyse import parse_cycles
+from swamp.runs.config import Config
+from swamp.runs.runner import iterate
+from tests.conftest import contents
+from tests.test_cli import call
+
+
+@pytest.fixture
+def group(quick: Callable[..., Config], tmp_path: Path) -> Path:
+    for seed in (0, 1):
+        list(iterate(quick(seed=seed, pruning__cycles=1, cycle__epochs=1), tmp_path / "group" / f"seed-{seed}"))
+    return tmp_path / "group"
+
+
+def test_a_group_is_analysed_drawn_and_summed_up(group: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    before = contents(group)
+    arguments = ("analyse", group, "--masks", "--hull", "--cycles", "1", "--samples", "2", "--examples", "30")
+    status, out, _ = call(capsys, *arguments)
+    assert status == 0
+    assert "What it will take" in out
+    assert "ms for each of the points" in out
+    for seed in (0, 1):
+        place = group / f"seed-{seed}" / "analysis"
+        assert {path.name for path in place.iterdir()} >= {
+            f"{name}.{kind}" for name in ("hull", "masks") for kind in ("json", "png", "svg")
+        }
+        assert [row["cycle"] for row in json.loads((place / "hull.json").read_text())["rows"]] == [1]
+    assert " ± " in out
+    assert "overlap of masks between runs" in out
+    (pair,) = json.loads((group / "analysis" / "overlap.json").read_text())["pairs"]
+    assert 0 < pair["iou"] < 1
+    assert (group / "analysis" / "overlap.svg").exists()
+    after = contents(group)
+    assert {name: data for name, data in after.items() if "analysis/" not in name} == before
+    # again: nothing is left to do, and nothing changes
+    status, out, _ = call(capsys, *arguments)
+    assert status == 0
+    assert out.count("nothing new") == 4
+    assert contents(group) == after
+    # the run is still what it was
+    status, out, _ = call(capsys, "show", group)
+    assert out.count(": finished") == 2
+    assert "changed since" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "say what to analyse: --all, or some of --hessian"),
+        (("--hull", "--cycles", "x"), "--cycles x: expected whole numbers"),
+        (("--hull", "--cycles", "9"), "has no cycle 9; it has 0"),
+        (("--surface",), "a plane takes three"),
+        (("--hull", "--samples", "0"), "samples"),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    arguments: tuple[str, ...], sentence: str, quick: Callable[..., Config], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    list(iterate(quick(pruning__cycles=0, cycle__epochs=1), tmp_path / "run"))
+    status, _, err = call(capsys, "analyse", tmp_path / "run", *arguments)
+    assert status == 2
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "run" / "analysis").exists()
+
+
+def test_cycles() -> None:
+    assert parse_cycles(" 3, 0") == [3, 0]

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+
+from swamp.export import inference
+from swamp.export.inference import measure, open_contenders
+from swamp.runs.runner import open_task, read_config, read_results
+from tests.commands.test_export import call, finished
+
+__all__ = ["finished"]
+
+
+def test_files_are_measured_beside_the_dense_network(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / name for name in ("a.sparse", "b.safetensors", "c.onnx")]
+    for path in files:
+        assert call("export", finished, "--format", path.suffix[1:], "--out", path) == 0
+    capsys.readouterr()
+    assert call("bench-inference", *files, "--rounds", "1") == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    accuracy = f"{100 * read_results(finished)[-1].metrics['accuracy']:.2f}"
+    shown = {(line[0], line[1]): line for line in lines[2:]}
+    assert set(shown) == {("(dense)", "torch"), ("c.onnx", "onnxruntime")} | {
+        (name, runtime) for name in ("a.sparse", "b.safetensors") for runtime in ("torch", "onnxruntime")
+    }
+    assert all(line[-1] == accuracy for name, line in shown.items() if name[0] != "(dense)")
+    assert shown["a.sparse", "torch"][2] == str(files[0].stat().st_size)
+    assert shown["(dense)", "torch"][6:8] == ["1.00", "1.00"]
+
+
+def test_ratios_are_those_of_the_clock(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call("export", finished, "--format", "onnx", "--out", tmp_path / "m.onnx")
+    task = open_task(read_config(finished))
+    (graph,) = open_contenders(tmp_path / "m.onnx", task, 1)
+    monkeypatch.setattr(inference, "_timed", lambda model, x, repeats: len(x) * (1.0 if model is graph.model else 4.0))
+    dense, measured = measure([graph], task, (1, 64), 2, 1)
+    assert dense.ratios == {1: 1.0, 64: 1.0}
+    assert measured.ratios == {1: 0.25, 64: 0.25}
+    assert measured.seconds == {1: 1.0, 64: 64.0}
+
+
+def test_files_that_say_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    save_file({"w": torch.ones(2)}, tmp_path / "m")
+    for path, why in [(tmp_path / "m", "does not say which task"), (tmp_path / "none", "cannot be read")]:
+        assert call("bench-inference", path) == 2
+        assert why in capsys.readouterr().err
+    assert call("bench-inference") == 2

@@ -1,0 +1,132 @@
+"""Pictures and tables of analyses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from swamp.report.analyses import analysis_tables, overlap_table
+from swamp.report.landscapes import PICTURES, draw
+from swamp.runs.analyses import ANALYSES
+from swamp.runs.annex import Annex
+
+RUN = {"recipe": "digits", "method": "swamp", "seed": 3}
+MEASURES = ("test error", "test loss")
+
+
+def both(value: float) -> dict[str, dict[str, float | None]]:
+    return {name: {"barrier": value, "excess": None} for name in MEASURES}
+
+
+def path(label: str, kind: str, cycle: int, value: float) -> dict[str, Any]:
+    values = {name: [0.1, None, 0.2] for name in MEASURES}  # a point that was no number leaves a gap
+    return {"label": label, "kind": kind, "cycle": cycle, "sparsity": 0.5, "values": values, "barriers": both(value)}
+
+
+def results(shift: float = 0.0) -> dict[str, dict[str, Any]]:
+    row = {"cycle": 1, "sparsity": 0.5}
+    trace = {"mean": 20.0 + shift, "standard_error": 1.0, "num_probes": 40, "converged": True}
+    members = [{"accuracy": 0.9, "nll": 0.3}, {"accuracy": 0.8, "nll": 0.4}]
+    apart = {"between": [[0, 2, 1], [2, 0, 1], [1, 1, 0]], "norm": 5.0}
+    cell = {"iou": 0.5, "chance": 0.3, "beyond": 0.2}
+    found: dict[str, dict[str, Any]] = {
+        "hessian": {"examples": 40, "rows": [{**row, "trace": trace, "top_eigenvalues": [3.0, 2.0], "least_eigenvalue": -0.1}]},
+        "connectivity": {
+            "lambdas": [0, 0.5, 1],
+            "examples": 40,
+            "paths": [path("cycle 0 to 1", "cycles", 1, 0.02 + shift), path("cycle 1, particles 0 and 1", "particles", 1, 0.01)],
+        },
+        "hull": {
+            "rows": [
+                {
+                    **row,
+                    "values": {name: [0.1, 0.2] for name in MEASURES},
+                    "corners": {name: [0.1, 0.3] for name in MEASURES},
+                    "mean": dict.fromkeys(MEASURES, 0.15),
+                    "barriers": both(0.01),
+                }
+            ]
+        },
+        "stability": {"lambdas": [0, 0.5, 1], "paths": [path(f"two from {x}", x, 0, 0.1) for x in ("init", "ticket")]},
+        "surface": {
+            "rows": [
+                {
+                    **row,
+                    "particles": [[0, 0], [2, 0], [1, 2]],
+                    "mean": [1, 0.7],
+                    "average": [1, 0.8],
+                    "num_averaged": 4,
+                    "measures": list(MEASURES),
+                }
+            ]
+        },
+        "particles": {
+            "rows": [{**row, "metric": "accuracy", "average": {"accuracy": 0.95}, "particles": members, "distances": apart}],
+            "successive": [{"from": 0, "to": 1, "distance": 3.0, "norm": 5.0}],
+        },
+        "masks": {"rows": [{**row, "densities": {"a.weight": 0.5, "b.weight": 0.0}}] * 2, "overlap": [[cell, cell], [cell, cell]]},
+        "calibration": {
+            "rows": [
+                {**row, "counts": [0, 3, 50], "confidence": [0, 0.5, 0.9], "accuracy": [0, 0.3, 0.9], "ece": 0.02, "temperature": 1.1}
+                | {"metrics": {"nll": 0.3}}
+            ]
+        },
+        "overlap": {"pairs": [{"runs": ["runs/a", "runs/b"], **row, **cell}]},
+    }
+    return {name: {"analysis": name, "run": RUN, **result} for name, result in found.items()}
+
+
+ARRAYS: dict[str, dict[str, Any]] = {
+    "hessian": {"cycle-1.eigenvalue": np.linspace(-1, 4, 50), "cycle-1.density": np.full(50, 0.2)},
+    "surface": {"cycle-1.x": [0, 1, 2], "cycle-1.y": [0, 1, 2], **{f"cycle-1.{name}": np.arange(9.0).reshape(3, 3) for name in MEASURES}},
+}
+
+
+def annex_of(run: Path, shift: float = 0.0) -> Annex:
+    annex = Annex(run)
+    for name, result in results(shift).items():
+        annex.write_result(name, result, ARRAYS.get(name))
+    return annex
+
+
+def test_every_analysis_has_a_picture() -> None:
+    assert set(PICTURES) == {*ANALYSES, "overlap"}
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_pictures_are_drawn_whole_and_the_same_again(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    annex = annex_of(tmp_path)
+    png, svg = draw(annex, name)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert svg.read_text().rstrip().endswith("</svg>")
+    before = png.read_bytes(), svg.read_bytes()
+    draw(annex, name)
+    assert (png.read_bytes(), svg.read_bytes()) == before
+
+
+def test_nothing_to_draw(tmp_path: Path) -> None:
+    assert draw(Annex(tmp_path), "hessian") == []
+
+
+def test_tables_of_one_run_and_of_several(tmp_path: Path) -> None:
+    annex_of(tmp_path / "a")
+    annex_of(tmp_path / "b", shift=0.04)
+    one = {table.title: table for table in analysis_tables([tmp_path / "a"], list(ANALYSES))}
+    assert set(one) == set(ANALYSES) - {"surface"}
+    assert one["hessian"].rows == [["1", "50.00", "20.00", "1.0000", "40", "3.0000", "-0.1000"]]
+    assert "40 training examples" in one["hessian"].note
+    labels = dict(zip(one["connectivity"].header, one["connectivity"].rows[0], strict=True))
+    assert labels["test error %: barrier"] == "2.0000"
+    assert labels["test error %: excess"] == "–"
+    (several,) = analysis_tables([tmp_path / "a", tmp_path / "b"], ["connectivity"])
+    cells = dict(zip(several.header, several.rows[0], strict=True))
+    assert cells["test error %: barrier"] == "4.0000 ± 2.8284"
+    assert cells["n"] == "2"
+
+
+def test_the_overlap_of_runs_as_a_table() -> None:
+    assert overlap_table(results()["overlap"]).rows == [["runs/a", "runs/b", "1", "0.5000", "0.3000", "0.2000"]]
