@@ -13,7 +13,8 @@ from pathlib import Path
 
 from swamp.cli import split_arguments
 from swamp.methods import methods, presets
-from swamp.report.tables import comparison, markdown
+from swamp.report.comparison import comparison
+from swamp.report.formats import markdown
 from swamp.runs.config import build_config
 from swamp.runs.runner import iterate
 from swamp.terminal import Plain

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import swamp
 from swamp.cli import app, split_arguments
+from swamp.report.gallery import ANALYSES, FIGURES
 from swamp.runs.config import build_config
 from swamp.runs.grid import expand, read_grid
+from swamp.trackers.tracker import Point
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -73,6 +76,23 @@ def test_commands_exist_and_take_the_arguments_shown() -> None:
             split_arguments(bound.args)
     named = set(re.findall(r"`swamp (\w+)", README))
     assert named <= {name for name in app if not name.startswith("-")}
+
+
+def test_following_shows_commands_and_a_tracker_that_work(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "following.md").read_text()
+    commands = [line.split("#")[0].split() for block in blocks("bash", page) for line in block.splitlines() if line.startswith("swamp ")]
+    assert {name for _, name, *_ in commands} == {"watch", "run", "compare", "figure"}
+    for _, *arguments in commands:
+        app.parse_args(arguments, exit_on_error=False, print_error=False)
+    (block,) = blocks("python", page)
+    scope: dict[str, Any] = {}
+    exec(compile(block, "following.md", "exec"), scope)
+    tracker = scope["track"](None)
+    tracker.log(Point("cycle 0, particle 1", "epoch", 3, {"loss": 0.5}))
+    tracker.close(False)
+    assert capsys.readouterr().out == "epoch 3 {'loss/cycle 0, particle 1': 0.5}\nstopped\n"
+    shown = set(re.findall(r"`(\w+)`", page.partition("| name | what it shows |")[2].partition("Colours")[0]))
+    assert {*FIGURES, *ANALYSES} <= shown
 
 
 def test_make_targets_exist() -> None:

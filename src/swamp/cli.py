@@ -13,8 +13,10 @@ from swamp.commands.ablate import ablate
 from swamp.commands.analyse import analyse
 from swamp.commands.arguments import parse_counts, parse_methods, parse_seeds, recipe_and_settings, split_arguments
 from swamp.commands.bench_inference import bench_inference
+from swamp.commands.compare import compare
 from swamp.commands.execution import execute, show_plan
 from swamp.commands.export import export
+from swamp.commands.figure import figure
 from swamp.commands.following import FOLLOWING, Following
 from swamp.commands.report import report
 from swamp.commands.reproduce import reproduce
@@ -151,36 +153,6 @@ def show(directory: Directory, /) -> None:
 
 
 @app.command
-def compare(*directories: Directory, plot: Path | None = None) -> None:
-    """Compare runs in one table: accuracy and NLL of each method at each sparsity, over all seeds. Where runs share seeds, a second table
-    has their differences, paired by seed, with a confidence interval.
-
-    Parameters
-    ----------
-    directories
-        Run directories or groups of them.
-    plot
-        Draw test error against sparsity into this file (.png, .svg or .pdf).
-    """
-    from swamp.report.differences import differences
-    from swamp.report.figures import error_against_sparsity
-    from swamp.report.tables import comparison
-    from swamp.runs.store import runs_in
-    from swamp.terminal import print_table
-
-    if not directories:
-        raise ValueError("compare needs at least one run directory")
-    paths = [path for directory in directories for path in runs_in(directory)]
-    print_table(comparison(paths))
-    if table := differences(paths):
-        print()
-        print_table(table)
-    if plot:
-        error_against_sparsity(paths, plot)
-        print(f"picture: {plot}")
-
-
-@app.command
 def ensemble(
     *directories: Directory, json: Annotated[bool, Parameter(negative=())] = False, task: str | None = None, device: str = "auto"
 ) -> None:
@@ -299,8 +271,10 @@ def bench(
 
 
 app.command(analyse)
-app.command(export)
+app.command(compare)
+app.command(figure)
 app.command(watch)
+app.command(export)
 app.command(bench_inference)
 
 

@@ -14,8 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from swamp.engines.engine import Progress as Event
+from swamp.report.formats import legend
 from swamp.report.tables import Table, duration, format_of, main_metrics, prunable_table, shown
 from swamp.runs.runner import Result
 from swamp.tasks.task import Task
@@ -27,14 +29,28 @@ def print_table(table: Table, plain: bool = False) -> None:
     """Ruled on a terminal; elsewhere, or where that is asked for, plain, aligned and never cut."""
     if sys.stdout.isatty() and not plain:
         _print_ruled(table)
-        return
-    widths = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
-    print(table.title)
-    for row in (table.header, *table.rows):
+    else:
+        print(plain_text(table), end="")
+
+
+MARKS = {1: "*", 2: "+"}
+
+
+def plain_text(table: Table) -> str:
+    """Aligned; what is best or second best of those compared has a sign behind it, and all others of its column a space."""
+    ranked = {column for _, column in table.ranks}
+    marked = [
+        [cell + MARKS.get(table.ranks.get((i, j), 0), " " if j in ranked else "") for j, cell in enumerate(row)]
+        for i, row in enumerate(table.rows)
+    ]
+    widths = [max(map(len, column)) for column in zip(table.header, *marked, strict=True)]
+    lines = [table.title]
+    for row in (table.header, *marked):
         cells = (cell.rjust(w) if _is_numeric(table, i) else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
-        print("  ".join(cells).rstrip())
-    if table.note:
-        print(table.note)
+        lines.append("  ".join(cells).rstrip())
+    meanings = {1: "*: best", 2: "+: second best"}
+    notes = [table.note, ", ".join(text for rank, text in meanings.items() if rank in table.ranks.values())]
+    return "\n".join([*lines, *filter(None, notes)]) + "\n"
 
 
 def print_prunable(task: Task) -> None:
@@ -55,12 +71,13 @@ def _print_ruled(table: Table) -> None:
             vertical="bottom" if numeric else "top",
             min_width=max(map(len, unbroken)),
         )
-    for row in table.rows:
-        rich.add_row(*(escape(cell) for cell in row))
+    styles = {1: "bold", 2: "underline"}
+    for i, row in enumerate(table.rows):
+        rich.add_row(*(Text(cell, style=styles.get(table.ranks.get((i, j), 0), "")) for j, cell in enumerate(row)))
     needed = sum(column.min_width or 0 for column in rich.columns) + len(rich.columns) + 2
     console.print(rich, width=max(console.width, needed), crop=False)
-    if table.note:
-        console.print(escape(table.note), style="yellow")
+    for note in filter(None, [table.note, legend(table)]):
+        console.print(escape(note), style="yellow")
 
 
 def _is_numeric(table: Table, column: int) -> bool:
@@ -211,6 +228,16 @@ class Named:
 
     def say(self, text: str) -> None:
         self.whole.say(self.name + text)
+
+
+class Apart(Named):
+    """The listener of one run among several that share a screen and know nothing of each other."""
+
+    def planned(self, num_epochs: int) -> None:
+        self.whole.planned(num_epochs)
+
+    def epoch(self, event: Event) -> None:
+        super().epoch(replace(event, key=self.name + event.key))
 
 
 class Analysing:

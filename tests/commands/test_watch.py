@@ -40,9 +40,8 @@ def test_it_follows_another_process_to_its_end(tmp_path: Path, capsys: pytest.Ca
         status, shown, said = call(capsys, "watch", out)
         theirs, own = process.communicate()
     assert status == 0
-    rows = [line.partition(": ")[2] for line in own.splitlines() if ": cycle " in line and "sparsity" in line]
+    rows, seen = ([line for line in lines.splitlines() if ": cycle " in line and "sparsity" in line] for lines in (own, said))
     assert len(rows) == 4
-    seen = [line.partition(": ")[2] for line in said.splitlines() if ": cycle " in line and "sparsity" in line]
     assert sorted(seen) == sorted(rows)
     assert f"{out / 'seed-0'}: swamp on digits, seed 0: 0 rows and " in said
     assert [line for line in shown.splitlines() if line.strip()[:1].isdigit()] == [

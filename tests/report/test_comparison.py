@@ -1,73 +1,108 @@
-"""The comparison of many methods, from rows made up here."""
+"""Comparisons: who is ranked against whom, and what other programs are given."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from swamp.report.figures import _curve
-from swamp.report.tables import Series, Table, collapses, markdown, one_below_the_other, reached, side_by_side
-from swamp.runs.runner import Result
+from swamp.report.comparison import comparison, records
+from swamp.report.tables import Table, collapses, read_series
+from tests.report.runs_on_paper import made_up
 
 
-def row(cycle: int, survivors: int, metric: str = "accuracy", value: float = 0.9, **changes: Any) -> Result:
-    known: dict[str, Any] = {
-        "cycle": cycle,
-        "sparsity": 1 - survivors / 100,
-        "sparsity_of_all": 0.0,
-        "num_survivors": survivors,
-        "num_prunable": 100,
-        "metric": metric,
-        "metrics": {metric: value, "nll": 0.1},
-        "members": [],
-        "densities": {},
-        "empty_layers": [],
-        "macs": 1.0,
-        "cost": 1.0,
-        "training_macs": 1.0,
-        "solution": "",
-        "mask": "",
-        "particles": [],
+def accuracies(*values: float, nll: float = 0.5) -> list[dict[str, object]]:
+    return [{"metrics": {"accuracy": value, "nll": nll + index}} for index, value in enumerate(values)]
+
+
+def ranked(table: Table) -> dict[str, int]:
+    return {table.rows[i][j]: rank for (i, j), rank in table.ranks.items()}
+
+
+def test_best_and_second_best_by_what_is_shown(tmp_path: Path) -> None:
+    """The second sparsity: two that look equal share the first place. NLL: less is better."""
+    paths = [
+        made_up(tmp_path / "a", accuracies(0.90, 0.80002, nll=0.1), method="imp"),
+        made_up(tmp_path / "b", accuracies(0.92, 0.80001, nll=0.3), method="swamp"),
+        made_up(tmp_path / "c", accuracies(0.91, 0.70, nll=0.2), method="snip"),
+    ]
+    table = comparison(paths)
+    assert [table.header[j] for j in range(len(table.header))][1::2] == ["imp accuracy %", "swamp accuracy %", "snip accuracy %"]
+    assert table.ranks == {
+        (0, 3): 1,  # swamp 92
+        (0, 5): 2,  # snip 91
+        (0, 2): 1,  # imp's NLL 0.1
+        (0, 6): 2,
+        (1, 1): 1,  # both 80.00
+        (1, 3): 1,
+        (1, 5): 2,
+        (1, 2): 1,
+        (1, 6): 2,
     }
-    return Result(**{**known, **changes})
 
 
-def series(label: str, *runs: list[Result]) -> Series:
-    return Series("digits", label, {"pruning.prune_fraction": 0.5}, list(runs), list(range(len(runs))), label)
+def test_of_two_only_the_better_is_marked_and_alone_nobody(tmp_path: Path) -> None:
+    first = made_up(tmp_path / "a", accuracies(0.9), method="imp")
+    second = made_up(tmp_path / "b", accuracies(0.8), method="swamp")
+    assert comparison([first]).ranks == {}
+    assert ranked(comparison([first, second])) == {"90.00": 1, "0.5000": 1}
 
 
-COLUMNS = [(50, 0.5), (25, 0.75)]
+def test_another_sparsity_than_the_one_asked_for_is_not_ranked(tmp_path: Path) -> None:
+    rows = accuracies(0.90, 0.99)
+    rows[1]["num_survivors"] = 800
+    paths = [made_up(tmp_path / "d", rows, method="dst")]
+    paths += [made_up(tmp_path / m, accuracies(0.8, value), method=m) for m, value in (("imp", 0.7), ("snip", 0.6), ("swamp", 0.5))]
+    table = comparison(paths)  # four: one below the other
+    assert table.rows[0][2] == "99.00 @ 20.00"
+    assert (0, 2) not in table.ranks
+    assert (table.ranks[1, 2], table.ranks[2, 2]) == (1, 2)
+    assert (3, 2) not in table.ranks
+    assert "@: at this sparsity instead" in table.note
 
 
-def test_many_methods_stand_one_below_the_other_each_with_its_own_metric() -> None:
-    found = [series("imp", [row(1, 50), row(2, 25, value=0.8)]), series("text", [row(1, 50, "f1", 0.7)])]
-    header, body, note = one_below_the_other(found, COLUMNS)
-    assert header == ["accuracy %, F1 % at sparsity %", "50.00", "75.00"]
-    assert body == [["imp", "90.00", "80.00"], ["text", "70.00", "–"]]
-    assert note == ""
+def test_records_are_the_numbers_of_the_runs(tmp_path: Path) -> None:
+    members = [{"accuracy": 0.7, "nll": 1.0}, {"accuracy": 0.9, "nll": 2.0}]
+    for seed, value in enumerate((0.5, 0.75)):
+        made_up(tmp_path / f"s{seed}", [{"metrics": {"accuracy": value, "nll": 0.1}, "members": members}], seed=seed)
+    made_up(tmp_path / "imp", [{"metrics": {"accuracy": 0.125, "nll": 0.2}}], method="imp", seed=1)
+    found = {(r["method"], r["metric"], r["of"]): r for r in records([tmp_path / "s0", tmp_path / "s1", tmp_path / "imp"])}
+    assert set(found) == {("swamp", m, of) for m in ("accuracy", "nll") for of in ("network", "particles")} | {
+        ("imp", m, "network") for m in ("accuracy", "nll")
+    }
+    swamp = found["swamp", "accuracy", "network"]
+    assert (swamp["values"], swamp["seeds"], swamp["mean"], swamp["rank"]) == ([0.5, 0.75], [0, 1], 0.625, 1)
+    assert swamp["deviation"] == pytest.approx(0.25 / 2**0.5)
+    assert found["swamp", "accuracy", "particles"]["values"] == [0.8, 0.8]
+    imp = found["imp", "accuracy", "network"]
+    assert (imp["values"], imp["deviation"], imp["rank"]) == ([0.125], None, None)
 
 
-def test_what_a_method_reached_instead_is_said() -> None:
-    found = [series("dst", [row(1, 60)], [row(1, 40)])]
-    assert reached(found[0], found[0].at(50)) == " @ 50.00"
-    _, body, note = side_by_side(found, COLUMNS)
-    assert body[0][1] == "90.00 ± 0.00 @ 50.00"
-    assert "reached" in note
+def test_unfinished_runs_are_named(tmp_path: Path) -> None:
+    assert f"not finished: {tmp_path / 'a'}" in comparison([made_up(tmp_path / "a", accuracies(0.9), finished=False)]).note
+    empty = made_up(tmp_path / "b", [], finished=False)  # before its first row
+    assert comparison([empty]).rows == []
+    assert list(records([empty])) == []
 
 
-def test_a_method_that_misses_its_sparsity_is_drawn_where_it_is() -> None:
-    remaining, error, deviation, members = _curve(series("dst", [row(1, 60, value=0.9)], [row(1, 42, value=0.7)]))
-    assert remaining == pytest.approx([51])
-    assert error == pytest.approx([20])
-    assert deviation == pytest.approx([math.sqrt(200)])
-    assert members == []
+def test_many_methods_have_each_its_own_metric_and_are_ranked_within_it(tmp_path: Path) -> None:
+    paths = [made_up(tmp_path / m, accuracies(value), method=m) for m, value in (("imp", 0.9), ("snip", 0.8), ("swamp", 0.7))]
+    paths += [made_up(tmp_path / "text", [{"metric": "f1", "metrics": {"f1": 0.6, "nll": 0.1}}], method="grasp")]
+    table = comparison(paths)
+    assert table.header == ["accuracy %, F1 % at sparsity %", "0.00"]
+    assert table.rows == [["imp", "90.00"], ["snip", "80.00"], ["swamp", "70.00"], ["grasp", "60.00"]]
+    assert table.ranks == {(0, 1): 1, (1, 1): 2}
 
 
-def test_collapse_is_reported() -> None:
-    assert collapses([series("snip", [row(2, 25, empty_layers=["conv1"])])]) == ["empty layers of snip at 75.00 %: conv1"]
+def test_a_metric_of_ones_own_is_not_ranked(tmp_path: Path) -> None:
+    """Whether more of it is better, nobody has said."""
+    rows = [[{"metric": "wer", "metrics": {"wer": value, "nll": value}}] for value in (0.1, 0.2)]
+    paths = [made_up(tmp_path / m, given, method=m) for m, given in zip(("imp", "swamp"), rows, strict=True)]
+    assert comparison(paths).ranks == {(0, 2): 1}  # the NLL of the first
+    assert {(r["metric"], r["rank"]) for r in records(paths)} == {("wer", None), ("nll", 1), ("nll", None)}
 
 
-def test_markdown() -> None:
-    assert markdown(Table("t", ["a", "b"], [["1|2", "3"]], "note")) == "| a | b |\n| --- | --- |\n| 1\\|2 | 3 |\n\nnote\n"
+def test_collapse_is_reported(tmp_path: Path) -> None:
+    path = made_up(tmp_path / "a", [{"metrics": {"accuracy": 0.1}, "empty_layers": ["conv1"], "num_survivors": 250}], method="snip")
+    assert collapses(read_series([path])) == ["empty layers of snip at 75.00 %: conv1"]
+    assert "empty layers of snip at 75.00 %: conv1" in comparison([path]).note

@@ -11,7 +11,7 @@ import torch
 import swamp
 from swamp.core.state import State
 from swamp.export.sparse import encode
-from swamp.report.tables import comparison
+from swamp.report.comparison import comparison
 from swamp.runs.config import Config, config_hash, numbers
 from swamp.runs.networks import load_network
 from swamp.runs.runner import iterate, open_task, read_results

@@ -38,7 +38,7 @@ def watch(
     from swamp.report.tables import run_table
     from swamp.runs.store import runs_in
     from swamp.runs.watching import Watch
-    from swamp.terminal import Named, listener, print_table
+    from swamp.terminal import Apart, listener, print_table
 
     watches: dict[Path, Watch] = {}
     still: set[Path] = set()
@@ -47,7 +47,7 @@ def watch(
             alone = (paths := runs_in(directory)) == [directory]
             for path in paths:
                 if path not in watches:
-                    watches[path] = Watch(path, screen if alone else Named(screen, path.name))
+                    watches[path] = Watch(path, screen if alone else Apart(screen, path.name))
                     begin(watches[path], path, screen)
                 elif not watches[path].finished:
                     watches[path].look()

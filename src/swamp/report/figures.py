@@ -1,55 +1,27 @@
-"""Pictures of results (extra `plots`)."""
+"""Pictures of results (extra `plots`): what they have in common, and curves against sparsity."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from swamp.report.tables import Series, read_series
+from swamp.report.tables import Series, format_of, read_series
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, with a marker each for print.
 STYLES = [("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"), ("#000000", "X")]
+LINES = ["-", "--", ":", "-."]  # for the second, third, … round of the colours
 PERCENTAGES = {"accuracy", "f1"}
+FEW_CURVES = 6
 FORMATS = (".png", ".svg", ".pdf")
 
 
 def error_against_sparsity(directories: Sequence[Path], out: Path) -> None:
     """Test error of each method (or the metric that counts, where that is no percentage) against the share of weights that remain; bands
     are ± one standard deviation over seeds."""
-    if out.suffix not in FORMATS:
-        raise ValueError(f"a picture's name ends in {', '.join(FORMATS)}, not {out.name!r}")
-    plt = pyplot()
-    all_series = read_series(directories)
-    recipes = {series.recipe for series in all_series}
-    figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
-    ticks: dict[float, float] = {}
-    for series, (colour, marker) in zip(all_series, STYLES * len(all_series), strict=False):
-        remaining, mean, deviation, members = _curve(series)
-        label = series.label
-        axes.plot(remaining, mean, color=colour, marker=marker, markersize=5, label=label, zorder=3)
-        low, high = ([m + sign * d for m, d in zip(mean, deviation, strict=True)] for sign in (-1, 1))
-        axes.fill_between(remaining, low, high, color=colour, alpha=0.18, linewidth=0)
-        if members:
-            x, y = zip(*members, strict=True)
-            axes.scatter(x, y, s=14, facecolors="none", edgecolors=colour, linewidths=0.8, label=f"{label}: particles", zorder=2)
-        ticks |= {share: 100 - share for share in remaining}
-    axes.set_xscale("log")
-    axes.invert_xaxis()
-    shown = sorted(ticks) if len(ticks) <= 8 else sorted(ticks)[:: len(ticks) // 7 + 1]
-    axes.set_xticks(shown, [f"{ticks[share]:.3g}" for share in shown])
-    axes.minorticks_off()
-    axes.set_xlabel("sparsity of the prunable weights (%)")
-    metrics = {row.metric for series in all_series for run in series.runs for row in run}
-    axes.set_ylabel("test error (%)" if metrics <= PERCENTAGES else ", ".join(sorted(metrics)))
-    axes.set_title(f"Error against sparsity on {', '.join(sorted(recipes))}", fontsize=11)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=160)
-    plt.close(figure)
+    check_picture(out)
+    save(error_curves(pyplot(), read_series(directories)), out)
 
 
 def pyplot() -> Any:
@@ -64,20 +36,132 @@ def pyplot() -> Any:
     return plt
 
 
+def check_picture(out: Path) -> None:
+    if out.suffix not in FORMATS:
+        raise ValueError(f"a picture's name ends in {', '.join(FORMATS)}, not {out.name!r}")
+
+
+def save(figure: Any, out: Path) -> None:
+    """Equal results give equal files, and text in them stays text."""
+    plt = pyplot()
+    dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with plt.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "swamp"}):
+            figure.savefig(out, dpi=160, metadata=dates[out.suffix])
+    finally:
+        plt.close(figure)
+
+
+def style(index: int) -> dict[str, Any]:
+    """How the series of this number is drawn."""
+    colour, marker = STYLES[index % len(STYLES)]
+    return {"color": colour, "marker": marker, "linestyle": LINES[index // len(STYLES) % len(LINES)]}
+
+
+def text(label: str) -> str:
+    """Anybody's text in a picture: a dollar sign in it begins no formula."""
+    return label.replace("$", r"\$")
+
+
+def on(all_series: Sequence[Series]) -> str:
+    """The recipes, for a title."""
+    return text(", ".join(sorted({series.recipe for series in all_series})))
+
+
+def name_missing(figure: Any, all_series: Sequence[Series], drawn: Collection[str]) -> None:
+    """Say below the picture whom it does not show."""
+    missing = [series.label for series in all_series if series.label not in drawn]
+    if missing:
+        figure.supxlabel(text(f"not measured at this sparsity: {', '.join(missing)}"), fontsize=8)
+
+
+def tidy(axes: Any) -> None:
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def error_of(metric: str, metrics: Mapping[str, float]) -> float:
     return 100 * (1 - metrics[metric]) if metric in PERCENTAGES else metrics[metric]
 
 
-def _curve(series: Series) -> tuple[list[float], list[float], list[float], list[tuple[float, float]]]:
-    """Remaining weights in %, mean error, its deviation over seeds; and every particle as (remaining, error)."""
-    counts = sorted({series.wanted(row) for run in series.runs for row in run}, reverse=True)
-    remaining, mean, deviation, members = [], [], [], []
-    for survivors in counts:
-        rows = series.at(survivors)
-        errors = [error_of(row.metric, row.metrics) for row in rows]
-        # a method that is not exact stands where its seeds are on the whole
-        remaining.append(100 * (1 - statistics.fmean(row.sparsity for row in rows)))
-        mean.append(statistics.fmean(errors))
-        deviation.append(statistics.stdev(errors) if len(errors) > 1 else 0.0)
-        members += [(remaining[-1], error_of(row.metric, member)) for row in rows for member in row.members]
-    return remaining, mean, deviation, members
+def error_label(all_series: Sequence[Series]) -> str:
+    metrics = {row.metric for series in all_series for run in series.runs for row in run}
+    return "test error (%)" if metrics <= PERCENTAGES else ", ".join(sorted(format_of(metric).label for metric in metrics))
+
+
+# -- curves -----------------------------------------------------------------------------------------------------------------------
+
+
+def error_curves(plt: Any, all_series: Sequence[Series]) -> Any:
+    return curves(plt, all_series, error_of, error_label(all_series), "Error against sparsity")
+
+
+def nll_curves(plt: Any, all_series: Sequence[Series]) -> Any:
+    if not any("nll" in row.metrics for series in all_series for run in series.runs for row in run):
+        raise ValueError("none of these runs measured an NLL")
+    return curves(plt, all_series, lambda metric, metrics: metrics.get("nll"), "test NLL", "NLL against sparsity")
+
+
+Measure = Callable[[str, Mapping[str, float]], float | None]  # of the metric that counts and all that there are
+
+
+def curves(plt: Any, all_series: Sequence[Series], measure: Measure, label: str, title: str) -> Any:
+    """A measure of each method against the share of weights that remain; bands are ± one standard deviation over seeds. Where there are
+    many methods, particles are left out."""
+    many = len(all_series) > FEW_CURVES
+    figure, axes = plt.subplots(figsize=(8.2, 5.4) if many else (6.8, 4.2), layout="constrained")
+    ticks: set[float] = set()
+    for index, series in enumerate(all_series):
+        curve, drawn = curve_of(series, measure), style(index)
+        axes.plot(curve.remaining, curve.mean, **drawn, markersize=5, label=text(series.label), zorder=3)
+        low, high = ([m + sign * d for m, d in zip(curve.mean, curve.deviation, strict=True)] for sign in (-1, 1))
+        axes.fill_between(curve.remaining, low, high, color=drawn["color"], alpha=0.07 if many else 0.18, linewidth=0)
+        if curve.members and not many:
+            x, y = zip(*curve.members, strict=True)
+            label_of = f"{text(series.label)}: particles"
+            axes.scatter(x, y, s=14, facecolors="none", edgecolors=drawn["color"], linewidths=0.8, label=label_of, zorder=2)
+        ticks.update(curve.wanted)
+    sparsity_axis(axes, ticks)
+    axes.set_ylabel(label)
+    axes.set_title(f"{title} on {on(all_series)}", fontsize=11)
+    tidy(axes)
+    if len(axes.get_legend_handles_labels()[1]) > 3:
+        figure.legend(frameon=False, fontsize=9, loc="outside right upper")  # where it hides nothing
+    else:
+        axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def sparsity_axis(axes: Any, remaining: set[float]) -> None:
+    """Shares of remaining weights, in %, on a logarithmic scale from dense to sparse, named by their sparsity."""
+    axes.set_xscale("log")
+    axes.invert_xaxis()
+    shown = sorted(remaining) if len(remaining) <= 8 else sorted(remaining)[:: len(remaining) // 7 + 1]
+    axes.set_xticks(shown, [f"{100 - share:.3g}" for share in shown])
+    axes.minorticks_off()
+    axes.set_xlabel("sparsity of the prunable weights (%)")
+
+
+class Curve(NamedTuple):
+    wanted: list[float]  # remaining weights in %, as cycles ask for them
+    remaining: list[float]  # as the method has them
+    mean: list[float]
+    deviation: list[float]  # over seeds
+    members: list[tuple[float, float]]  # every particle, by remaining weights
+
+
+def curve_of(series: Series, measure: Measure) -> Curve:
+    curve = Curve([], [], [], [], [])
+    for wanted in sorted({series.wanted(row) for run in series.runs for row in run}, reverse=True):
+        rows = series.at(wanted)
+        values = [value for row in rows if (value := measure(row.metric, row.metrics)) is not None]
+        if not values:
+            continue
+        curve.wanted.append(100 * wanted / rows[0].num_prunable)
+        curve.remaining.append(100 * (1 - statistics.fmean(row.sparsity for row in rows)))
+        curve.mean.append(statistics.fmean(values))
+        curve.deviation.append(statistics.stdev(values) if len(values) > 1 else 0.0)
+        found = [measure(row.metric, member) for row in rows for member in row.members]
+        curve.members.extend((curve.remaining[-1], value) for value in found if value is not None)
+    return curve

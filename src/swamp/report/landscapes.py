@@ -24,20 +24,26 @@ FEW = 10  # examples that a bin of a reliability curve needs
 
 def draw(annex: Annex, name: str) -> list[Path]:
     """The pictures of one result, beside it. None where matplotlib is not installed: the result is what counts."""
-    result = annex.read_result(name)
-    if result is None:
-        return []
     try:
         plt = pyplot()
     except ValueError:
         return []
-    path = annex.root / f"{name}.npz"
-    arrays = dict(np.load(path)) if path.exists() else {}
-    figure = PICTURES[name](plt, result, arrays)
+    figure = picture(plt, annex, name)
+    if figure is None:
+        return []
     try:
         return _saved(annex, name, figure, plt)
     finally:
         plt.close(figure)
+
+
+def picture(plt: Any, annex: Annex, name: str) -> Any:
+    """The figure of one result, or None where there is no such result."""
+    result = annex.read_result(name)
+    if result is None:
+        return None
+    path = annex.root / f"{name}.npz"
+    return PICTURES[name](plt, result, dict(np.load(path)) if path.exists() else {})
 
 
 def _saved(annex: Annex, name: str, figure: Any, plt: Any) -> list[Path]:

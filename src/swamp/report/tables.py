@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from swamp.core.pruning import Pruning, count
@@ -16,7 +17,6 @@ from swamp.runs.config import Config, numbers
 from swamp.runs.ensemble import EnsembleRow
 from swamp.runs.plan import Estimate, Plan
 from swamp.runs.runner import Result, read_config, read_results
-from swamp.runs.store import Store
 from swamp.tasks.task import Task
 
 
@@ -25,6 +25,7 @@ class Table(NamedTuple):
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
+    ranks: Mapping[tuple[int, int], int] = MappingProxyType({})  # by row and column; 1: best of those compared, 2: second best
 
 
 @dataclass
@@ -195,60 +196,7 @@ def inference_table(speeds: Sequence[Speed], metric: str, threads: int) -> Table
     return Table(f"Inference on a CPU, {threads} thread(s)", header, rows)
 
 
-def comparison(directories: Sequence[Path]) -> Table:
-    """The main metrics of each method at each sparsity; mean ± standard deviation over seeds. A few methods stand side by side, with their
-    particles; many stand one below the other."""
-    all_series = read_series(directories)
-    wanted = {(s.wanted(row), 1 - s.wanted(row) / row.num_prunable) for s in all_series for run in s.runs for row in run}
-    table = side_by_side if len(all_series) <= FEW else one_below_the_other
-    header, body, note = table(all_series, sorted(wanted, reverse=True))
-    unfinished = [str(directory) for directory in directories if not Store(directory).finished()]
-    selected = [s.label for s in all_series if any(row.selected_on == "validation" for run in s.runs for row in run)]
-    notes = [
-        note,
-        f"chosen by validation examples, which were not trained on: {', '.join(selected)}" if selected else "",
-        f"not finished: {', '.join(unfinished)}" if unfinished else "",
-        *collapses(all_series),
-    ]
-    return Table("On the test set", header, body, "\n".join(filter(None, notes)))
-
-
-FEW = 3
-Columns = Sequence[tuple[int, float]]  # survivors that a cycle asks for, and the sparsity that this is
-
-
-def side_by_side(all_series: Sequence[Series], counts: Columns) -> tuple[list[str], list[list[str]], str]:
-    """A line for each sparsity."""
-    header: list[str] = ["sparsity %"]
-    columns: list[list[str]] = []
-    for series in all_series:
-        found = [series.at(survivors) for survivors, _ in counts]
-        metrics = next((main_metrics(row) for rows in found for row in rows), [])
-        owners: list[tuple[str, Callable[[Result], list[dict[str, float]]]]] = [(series.label, lambda row: [row.metrics])]
-        if any(row.members for rows in found for row in rows):
-            owners.append(("its particles'", lambda row: row.members))
-        for owner, measured in owners:
-            for index, metric in enumerate(metrics):
-                label = format_of(metric).label
-                header.append(label if index else f"{owner} {label}{series.seeds_shown}")
-                columns.append([_over_seeds(metric, [measured(row) for row in rows]) + reached(series, rows) for rows in found])
-    body = [[percent(sparsity), *(column[index] for column in columns)] for index, (_, sparsity) in enumerate(counts)]
-    return header, body, AT if any(AT[0] in cell for row in body for cell in row) else ""
-
-
-def one_below_the_other(all_series: Sequence[Series], counts: Columns) -> tuple[list[str], list[list[str]], str]:
-    """A line for each method: the metric that counts at each sparsity."""
-    metrics = list(dict.fromkeys(row.metric for series in all_series for run in series.runs for row in run))
-    header = [f"{', '.join(format_of(metric).label for metric in metrics)} at sparsity %", *(percent(sparsity) for _, sparsity in counts)]
-    body = []
-    for series in all_series:
-        metric = next((row.metric for run in series.runs for row in run), "accuracy")
-        found = [series.at(survivors) for survivors, _ in counts]
-        cells = [_over_seeds(metric, [[row.metrics] for row in rows]) + reached(series, rows) for rows in found]
-        body.append([series.label + series.seeds_shown, *cells])
-    return header, body, AT if any(AT[0] in cell for row in body for cell in row[1:]) else ""
-
-
+FEW = 3  # so many methods stand side by side in a table
 AT = "@: at this sparsity instead, which is what the method reached"
 
 
@@ -268,14 +216,7 @@ def collapses(all_series: Sequence[Series]) -> list[str]:
     return [f"empty layers of {label} at {percent(sparsity)} %: {', '.join(sorted(names))}" for (label, sparsity), names in found.items()]
 
 
-def markdown(table: Table) -> str:
-    """The table as Markdown."""
-    lines = [table.header, ["---"] * len(table.header), *table.rows]
-    text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-    return f"{text}\n\n{table.note}\n" if table.note else f"{text}\n"
-
-
-def _over_seeds(metric: str, runs: list[list[dict[str, float]]]) -> str:
+def over_seeds(metric: str, runs: list[list[dict[str, float]]]) -> str:
     """The mean over a run's networks first: seeds are what varies independently."""
     form = format_of(metric)
     return spread([form.scale * statistics.fmean(network[metric] for network in networks) for networks in runs if networks], form.digits)
@@ -285,7 +226,7 @@ def ensemble_table(rows: Sequence[EnsembleRow]) -> Table:
     metrics = [name for name in dict.fromkeys([*FORMATS, *rows[0].metrics]) if name in rows[0].metrics]
     body = []
     for row in rows:
-        alone = [_over_seeds(name, [[member] for member in row.members]) for name in metrics[:1]]
+        alone = [over_seeds(name, [[member] for member in row.members]) for name in metrics[:1]]
         together = [shown(name, row.metrics[name]) for name in metrics]
         body.append([str(row.cycle), percent(row.sparsity), *together, *alone, f"{row.macs / 1e6:.2f}"])
     labels = [format_of(name).label for name in metrics]

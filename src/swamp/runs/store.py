@@ -163,6 +163,12 @@ class Store:
         bits, meta = found
         return Mask.unpacked(bits, dict(meta["shapes"]))
 
+    def mask_layers(self, digest: str) -> list[str] | None:
+        """The names of a stored mask's layers, in the order of the network's parameters."""
+        with contextlib.suppress(OSError, Damaged):
+            return [name for name, _ in files.read_meta(self.objects / f"{digest}.safetensors")["shapes"]]
+        return None
+
     # -- checkpoints --------------------------------------------------------------------------------------------------------------
 
     def _checkpoint(self, key: str) -> Path:

@@ -1,0 +1,63 @@
+"""swamp compare: methods in one table, for a screen, a paper or another program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+Form = Literal["text", "markdown", "latex", "csv", "json"]
+SUFFIXES: dict[str, Form] = {".txt": "text", ".md": "markdown", ".tex": "latex", ".csv": "csv", ".json": "json"}
+
+
+def compare(
+    *directories: Annotated[Path, Parameter(help="Run directories or groups of them (DIR/seed-0, DIR/seed-1, …).")],
+    format: Form | None = None,
+    out: Path | None = None,
+    plot: Path | None = None,
+) -> None:
+    """Compare runs in one table: accuracy and NLL of each method at each sparsity, over all seeds, best and second best marked. Where
+    runs share seeds, a second table has their differences, paired by seed, with a confidence interval.
+
+    Parameters
+    ----------
+    format
+        text, markdown or latex (booktabs): the table. csv or json: every number that was measured, seed by seed. Default: as the name of
+        --out ends, else text.
+    out
+        Write it into this file.
+    plot
+        Draw test error against sparsity into this file (.png, .svg or .pdf).
+    """
+    from swamp.report.comparison import comparison, records
+    from swamp.report.differences import differences
+    from swamp.report.figures import error_against_sparsity
+    from swamp.report.formats import as_csv, as_json, latex, markdown
+    from swamp.runs.store import runs_in
+    from swamp.terminal import plain_text, print_table
+
+    if not directories:
+        raise ValueError("compare needs at least one run directory")
+    form = format or SUFFIXES.get(out.suffix if out else "", "text")
+    paths = [path for directory in directories for path in runs_in(directory)]
+    if form in ("csv", "json"):
+        found = list(records(paths))
+        text = as_csv(found) if form == "csv" else as_json(found)
+    else:
+        tables = [table for table in (comparison(paths), differences(paths)) if table]
+        text = "\n".join(map({"text": plain_text, "markdown": markdown, "latex": latex}[form], tables))
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text)
+        print(f"table: {out}")
+    elif form == "text" and sys.stdout.isatty():
+        for table in tables:
+            print_table(table)
+    else:
+        print(text, end="")
+    if plot:
+        error_against_sparsity(paths, plot)
+        if out or form == "text":
+            print(f"picture: {plot}")

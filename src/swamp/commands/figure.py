@@ -1,0 +1,36 @@
+"""swamp figure: a picture for a paper, from run directories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def figure(
+    name: str,
+    /,
+    *directories: Annotated[Path, Parameter(help="Run directories or groups of them (DIR/seed-0, DIR/seed-1, …).")],
+    out: Path,
+) -> None:
+    """Draw a figure of runs: error, nll, particles, density or cost.
+
+    error and nll stand against sparsity, with bands over seeds; particles are bars beside their average; density is that of each layer;
+    cost is set against accuracy. hessian, connectivity, hull, stability, surface, masks and calibration show what
+    `swamp analyse` has found of one run.
+
+    Parameters
+    ----------
+    name
+        Which figure.
+    out
+        The file, whose name ends in .pdf, .svg or .png.
+    """
+    from swamp.report.gallery import draw
+    from swamp.runs.store import runs_in
+
+    if not directories:
+        raise ValueError("figure needs at least one run directory")
+    draw(name, [path for directory in directories for path in runs_in(directory)], out)
+    print(f"picture: {out}")

@@ -1,0 +1,117 @@
+"""The table that compares methods, and the numbers in it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from swamp.report.cells import Cell, Column, cells, columns_of, metrics_of
+from swamp.report.tables import AT, FEW, Series, Table, collapses, format_of, main_metrics, over_seeds, reached, read_series
+from swamp.runs.runner import Result
+from swamp.runs.store import Store
+
+Part = tuple[list[str], list[list[str]], dict[tuple[int, int], int]]  # header, body, ranks
+
+
+def comparison(directories: Sequence[Path]) -> Table:
+    """The main metrics of each method at each sparsity; mean ± standard deviation over seeds. A few methods stand side by side, with their
+    particles; many stand one below the other."""
+    all_series = read_series(directories)
+    table = side_by_side if len(all_series) <= FEW else one_below_the_other
+    header, body, ranks = table(all_series, columns_of(all_series))
+    unfinished = [str(directory) for directory in directories if not Store(directory).finished()]
+    selected = [s.label for s in all_series if any(row.selected_on == "validation" for run in s.runs for row in run)]
+    notes = [
+        AT if any(" @ " in cell for line in body for cell in line[1:]) else "",
+        f"chosen by validation examples, which were not trained on: {', '.join(selected)}" if selected else "",
+        f"not finished: {', '.join(unfinished)}" if unfinished else "",
+        *collapses(all_series),
+    ]
+    return Table("On the test set", header, body, "\n".join(filter(None, notes)), ranks)
+
+
+def side_by_side(all_series: Sequence[Series], columns: Sequence[Column]) -> Part:
+    """A line for each sparsity. Methods are ranked by their networks; particles are their own affair."""
+    header: list[str] = ["sparsity %"]
+    upright: list[list[str]] = []
+    ranks: dict[tuple[int, int], int] = {}
+    for index, series in enumerate(all_series):
+        found = [series.at(column.num_wanted) for column in columns]
+        metrics = next((main_metrics(row) for rows in found for row in rows), [])
+        for number, metric in enumerate(metrics):
+            line = cells(all_series, columns, metric)[index]
+            ranks |= {(place, len(header)): cell.rank for place, cell in enumerate(line) if cell and cell.rank}
+            header.append(_heading(series.label, series, metric, number))
+            upright.append([_text(cell) for cell in line])
+        if any(row.members for rows in found for row in rows):
+            for number, metric in enumerate(metrics):
+                header.append(_heading("its particles'", series, metric, number))
+                upright.append([over_seeds(metric, [row.members for row in rows]) + reached(series, rows) for rows in found])
+    body = [[column.label, *(values[index] for values in upright)] for index, column in enumerate(columns)]
+    return header, body, ranks
+
+
+def _heading(owner: str, series: Series, metric: str, number: int) -> str:
+    label = format_of(metric).label
+    return label if number else f"{owner} {label}{series.seeds_shown}"
+
+
+def one_below_the_other(all_series: Sequence[Series], columns: Sequence[Column]) -> Part:
+    """A line for each method: the metric that counts at each sparsity. It may not be the same for all; those of one metric are ranked."""
+    counting = [next((row.metric for run in series.runs for row in run), "accuracy") for series in all_series]
+    lines: dict[int, list[Cell | None]] = {}
+    for metric in dict.fromkeys(counting):
+        places = [index for index, its in enumerate(counting) if its == metric]
+        lines |= dict(zip(places, cells([all_series[index] for index in places], columns, metric), strict=True))
+    labels = dict.fromkeys(format_of(metric).label for metric in counting)
+    header = [f"{', '.join(labels)} at sparsity %", *(column.label for column in columns)]
+    body = [[series.label + series.seeds_shown, *map(_text, lines[index])] for index, series in enumerate(all_series)]
+    ranks = {(i, j): cell.rank for i, line in lines.items() for j, cell in enumerate(line, 1) if cell and cell.rank}
+    return header, body, ranks
+
+
+def _text(cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    return f"{cell.text} @ {cell.other_sparsity}" if cell.other_sparsity else cell.text
+
+
+def records(directories: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """Every number that was measured, for other programs: a record for each method, sparsity and metric, of its network and of its
+    particles (their mean in each run). Values are those of results.json, one a seed."""
+    all_series = read_series(directories)
+    columns = columns_of(all_series)
+    owners: dict[str, Callable[[Result], list[dict[str, float]]]] = {
+        "network": lambda row: [row.metrics],
+        "particles": lambda row: row.members,
+    }
+    for metric in metrics_of(all_series):
+        ranked = cells(all_series, columns, metric)
+        for series, line in zip(all_series, ranked, strict=True):
+            for column, cell in zip(columns, line, strict=True):
+                for owner, networks in owners.items():
+                    rows = [(seed, row) for seed, row in _at(series, column) if metric in row.metrics and networks(row)]
+                    if not rows:
+                        continue
+                    values = [statistics.fmean(network[metric] for network in networks(row)) for _, row in rows]
+                    yield {
+                        "recipe": series.recipe,
+                        "method": series.method,
+                        "label": series.label,
+                        "sparsity": column.sparsity,
+                        "reached_sparsity": statistics.fmean(row.sparsity for _, row in rows),
+                        "metric": metric,
+                        "of": owner,
+                        "mean": statistics.fmean(values),
+                        "deviation": statistics.stdev(values) if len(values) > 1 else None,
+                        "rank": (cell.rank or None) if cell and owner == "network" else None,
+                        "seeds": [seed for seed, _ in rows],
+                        "values": values,
+                    }
+
+
+def _at(series: Series, column: Column) -> list[tuple[int, Result]]:
+    pairs = zip(series.seeds, series.runs, strict=True)
+    return [(seed, row) for seed, run in pairs for row in run if series.wanted(row) == column.num_wanted]

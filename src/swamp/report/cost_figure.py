@@ -1,0 +1,51 @@
+"""What a network cost against how good it is."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from swamp.report.cells import cells, columns_of, common_column
+from swamp.report.figures import name_missing, on, style, text, tidy
+from swamp.report.tables import Series, format_of
+
+
+def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
+    """Each method at the highest sparsity that most of them have: all multiply-adds of its trainings up to there, the ticket included,
+    and the metric that counts. Bars are ± one standard deviation over seeds."""
+    columns = columns_of(all_series)
+    if not columns:
+        raise ValueError("none of these runs has a finished row yet")
+    metrics = {row.metric for series in all_series for run in series.runs for row in run}
+    if len(metrics) > 1:
+        raise ValueError(f"these runs are judged by different metrics: {', '.join(sorted(metrics))}")
+    (metric,) = metrics
+    table = cells(all_series, columns, metric)
+    place = common_column(table, len(columns))
+    figure, axes = plt.subplots(figsize=(6.8, 4.2), layout="constrained")
+    for index, (series, line) in enumerate(zip(all_series, table, strict=True)):
+        cell = line[place]
+        if cell is None:
+            continue
+        cost = statistics.fmean(row.training_macs for row in series.at(columns[place].num_wanted))
+        spread = statistics.stdev(cell.values) if len(cell.values) > 1 else 0.0
+        drawn = style(index)
+        # filled, half filled, empty: the rounds of the colours
+        drawn |= {
+            "linestyle": "none",
+            "fillstyle": ("full", "left", "none")[index // 7 % 3],
+            "markersize": 8,
+            "capsize": 3,
+            "elinewidth": 1,
+        }
+        other = f" (at {cell.other_sparsity} %)" if cell.other_sparsity else ""
+        axes.errorbar(cost, cell.mean, yerr=spread, label=text(series.label) + other, **drawn)
+    axes.set_xscale("log")
+    axes.set_xlabel("multiply-adds of all trainings")
+    axes.set_ylabel(f"test {format_of(metric).label.replace(' %', ' (%)')}")
+    axes.set_title(f"Cost at {columns[place].label} % sparsity on {on(all_series)}", fontsize=11)
+    tidy(axes)
+    name_missing(figure, all_series, [series.label for series, line in zip(all_series, table, strict=True) if line[place]])
+    figure.legend(frameon=False, fontsize=9, loc="outside right upper")
+    return figure

@@ -1,0 +1,75 @@
+"""How dense each layer is."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from swamp.report.cells import cells, columns_of, common_column
+from swamp.report.figures import name_missing, on, style, text, tidy
+from swamp.report.tables import Series, percent
+from swamp.runs.runner import Result
+from swamp.runs.store import Store
+
+FEW_NAMES = 40
+
+
+def layer_densities(plt: Any, all_series: Sequence[Series], directories: Sequence[Path]) -> Any:
+    """Of one method a line for each sparsity; of several a line each, at the highest sparsity that most of them have."""
+    first = next((row for series in all_series for run in series.runs for row in run), None)
+    if first is None:
+        raise ValueError("none of these runs has a finished row yet")
+    names = _in_order(first, directories)
+    if any(set(row.densities) != set(names) for series in all_series for run in series.runs for row in run):
+        raise ValueError("these runs are of different networks: their layers cannot stand in one picture")
+    figure, axes = plt.subplots(figsize=(min(4.5 + 0.18 * len(names), 16), 4.6), layout="constrained")
+    lines, title = _by_sparsity(plt, all_series[0]) if len(all_series) == 1 else _by_method(all_series)
+    if len(all_series) > 1:
+        name_missing(figure, all_series, [label for label, _, _ in lines])
+    for label, drawn, rows in lines:
+        means = [100 * statistics.fmean(row.densities[name] for row in rows) for name in names]
+        axes.plot(range(len(names)), means, label=text(label), **drawn)
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(0, 130)
+    axes.set_yticks([0, 1, 3, 10, 30, 100], ["0", "1", "3", "10", "30", "100"])
+    axes.minorticks_off()
+    every = -(-len(names) // FEW_NAMES)
+    axes.set_xticks(range(0, len(names), every), [text(name.removesuffix(".weight")) for name in names[::every]], rotation=90, fontsize=8)
+    axes.set_ylabel("weights that remain (%)")
+    axes.set_title(title, fontsize=11)
+    tidy(axes)
+    figure.legend(frameon=False, fontsize=9, loc="outside right upper", title="sparsity (%)" if len(all_series) == 1 else None)
+    return figure
+
+
+def _in_order(row: Result, directories: Sequence[Path]) -> list[str]:
+    """The layers from input to output where a stored mask tells, else by name."""
+    found = next((names for path in directories if (names := Store(path).mask_layers(row.mask))), None)
+    return found if found and set(found) == set(row.densities) else sorted(row.densities)
+
+
+Line = tuple[str, dict[str, Any], list[Result]]
+
+
+def _by_sparsity(plt: Any, series: Series) -> tuple[list[Line], str]:
+    counts = sorted({series.wanted(row) for run in series.runs for row in run}, reverse=True)
+    # dark to light along a map that stays ordered in grey and for colour-blind readers
+    shades = [plt.get_cmap("viridis")(0.85 * index / max(len(counts) - 1, 1)) for index in range(len(counts))]
+    rows = [series.at(count) for count in counts]
+    labels = [percent(statistics.fmean(row.sparsity for row in found)) for found in rows]
+    drawn = [{"color": shade, "marker": "o", "markersize": 4} for shade in shades]
+    return list(zip(labels, drawn, rows, strict=True)), f"Density of each layer: {text(series.label)} on {on([series])}"
+
+
+def _by_method(all_series: Sequence[Series]) -> tuple[list[Line], str]:
+    columns = columns_of(all_series)
+    metric = next(row.metric for series in all_series for run in series.runs for row in run)
+    column = columns[common_column(cells(all_series, columns, metric), len(columns))]
+    lines = [
+        (series.label, {**style(index), "markersize": 5}, rows)
+        for index, series in enumerate(all_series)
+        if (rows := series.at(column.num_wanted))
+    ]
+    return lines, f"Density of each layer at {column.label} % sparsity on {on(all_series)}"

@@ -1,0 +1,64 @@
+"""swamp compare, to a screen and into files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.report.runs_on_paper import made_up
+from tests.test_cli import call
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> list[Path]:
+    return [
+        made_up(tmp_path / name, [{"metrics": {"accuracy": value, "nll": 1 - value}}], method=name)
+        for name, value in (("imp", 0.9), ("swamp", 0.95), ("snip", 0.8))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "suffix", "marks"),
+    [
+        ("text", "txt", ["95.00*", "90.00+"]),
+        ("markdown", "md", ["**95.00**", "<u>90.00</u>"]),
+        ("latex", "tex", [r"\textbf{95.00}", r"\underline{90.00}"]),
+    ],
+)
+def test_tables_mark_the_best(
+    form: str, suffix: str, marks: list[str], three: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, shown, _ = call(capsys, "compare", *three, "--format", form)
+    assert status == 0
+    assert all(mark in shown for mark in marks)
+    out = tmp_path / "new" / f"table.{suffix}"
+    status, said, _ = call(capsys, "compare", *three, "--out", out)  # its name says the format
+    assert status == 0
+    assert said == f"table: {out}\n"
+    assert out.read_text() == shown
+
+
+def test_programs_get_every_number(three: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    _, shown, _ = call(capsys, "compare", *three, "--format", "json")
+    found = {(record["method"], record["metric"]): record["values"] for record in json.loads(shown)}
+    for path in three:
+        (row,) = json.loads((path / "results.json").read_text())
+        for metric, value in row["metrics"].items():
+            assert found.pop((path.name, metric)) == [value]
+    assert not found
+    _, shown, _ = call(capsys, "compare", *three, "--format", "csv")
+    lines = list(csv.DictReader(shown.splitlines()))
+    assert [(line["method"], float(line["mean"]), line["rank"]) for line in lines if line["metric"] == "accuracy"] == [
+        ("imp", 0.9, "2"),
+        ("swamp", 0.95, "1"),
+        ("snip", 0.8, ""),
+    ]
+
+
+def test_unknown_formats(three: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, said = call(capsys, "compare", *three, "--format", "word")
+    assert status == 2
+    assert "word" in said

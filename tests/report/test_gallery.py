@@ -1,0 +1,163 @@
+"""Figures: what is drawn are the numbers of the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swamp.report.cost_figure import cost_against_accuracy
+from swamp.report.figures import error_curves, nll_curves, pyplot, style
+from swamp.report.gallery import ANALYSES, FIGURES, draw
+from swamp.report.landscapes import PICTURES
+from swamp.report.layer_densities import layer_densities
+from swamp.report.particle_bars import particle_bars
+from swamp.report.tables import read_series
+from swamp.runs.annex import Annex
+from tests.report.runs_on_paper import made_up
+
+
+@pytest.fixture
+def plt() -> Iterator[Any]:
+    plt = pyplot()
+    yield plt
+    plt.close("all")
+
+
+def particles(*accuracies: float) -> list[dict[str, float]]:
+    return [{"accuracy": value, "nll": 1 - value} for value in accuracies]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    """Two seeds of SWAMP, one of DST, which misses its second sparsity."""
+    found = [
+        made_up(
+            tmp_path / f"swamp-{seed}",
+            [
+                {"metrics": {"accuracy": 0.9 + seed / 50, "nll": 0.3}, "members": particles(0.7, 0.8)},
+                {"metrics": {"accuracy": 0.8, "nll": 0.2 + seed / 5}, "members": particles(0.5, 0.6)},
+            ],
+            seed=seed,
+        )
+        for seed in (0, 1)
+    ]
+    missed = {"metrics": {"accuracy": 0.6, "nll": 0.9}, "num_survivors": 400}
+    return [*found, made_up(tmp_path / "dst", [{"metrics": {"accuracy": 0.95, "nll": 0.1}}, missed], method="dst")]
+
+
+def line(axes: Any, label: str) -> tuple[list[float], list[float]]:
+    (found,) = [line for line in axes.get_lines() if line.get_label() == label]
+    return list(found.get_xdata()), list(found.get_ydata())
+
+
+def test_curves_have_the_means_at_the_sparsities_that_were_reached(plt: Any, runs: list[Path]) -> None:
+    (axes,) = error_curves(plt, read_series(runs)).axes
+    x, y = line(axes, "swamp")
+    assert x == pytest.approx([100, 50])
+    assert y == pytest.approx([9, 20])  # the mean of 10 and 8
+    x, y = line(axes, "dst")
+    assert x == pytest.approx([100, 40])
+    assert y == pytest.approx([5, 40])
+    (scattered,) = [s for s in axes.collections if s.get_label() == "swamp: particles"]
+    assert len(scattered.get_offsets()) == 8
+    (axes,) = nll_curves(plt, read_series(runs)).axes
+    assert line(axes, "swamp")[1] == pytest.approx([0.3, 0.3])
+    assert axes.get_ylabel() == "test NLL"
+
+
+def test_bars_are_particles_from_best_to_worst_and_their_average(plt: Any, runs: list[Path]) -> None:
+    (axes,) = particle_bars(plt, read_series(runs)).axes  # DST has none
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights == pytest.approx([20, 30, 9, 40, 50, 20])
+    assert axes.get_ylim()[0] == 0
+    with pytest.raises(ValueError, match="none of these runs has particles"):
+        particle_bars(plt, read_series(runs[2:]))
+
+
+def test_densities_of_one_method_by_sparsity_of_several_at_a_common_one(plt: Any, tmp_path: Path) -> None:
+    def run(name: str, *densities: dict[str, float]) -> Path:
+        return made_up(tmp_path / name, [{"metrics": {"accuracy": 0.9}, "densities": given} for given in densities], method=name)
+
+    dense, sparse = {"a": 1.0, "b": 1.0}, {"a": 0.75, "b": 0.25}
+    one = run("imp", dense, sparse)
+    (axes,) = layer_densities(plt, read_series([one]), [one]).axes
+    assert line(axes, "0.00")[1] == pytest.approx([100, 100])
+    assert line(axes, "50.00")[1] == pytest.approx([75, 25])
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["a", "b"]
+    several = [one, run("snip", dense, {"a": 0.5, "b": 0.5}), run("dense", dense)]
+    figure = layer_densities(plt, read_series(several), several)
+    (axes,) = figure.axes
+    assert line(axes, "snip")[1] == pytest.approx([50, 50])
+    assert "50.00 %" in axes.get_title()
+    assert "not measured at this sparsity: dense" in [text.get_text() for text in figure.texts]
+    other = run("grasp", {"c": 1.0})
+    with pytest.raises(ValueError, match="different networks"):
+        layer_densities(plt, read_series([one, other]), [one, other])
+
+
+def test_layers_stand_in_the_order_of_the_network(plt: Any, tmp_path: Path, quick: Any) -> None:
+    from swamp.runs.runner import iterate, open_task
+
+    config = quick(pruning__cycles=0, method="imp", ticket__epochs=0, cycle__epochs=1)
+    list(iterate(config, tmp_path / "run"))
+    (axes,) = layer_densities(plt, read_series([tmp_path / "run"]), [tmp_path / "run"]).axes
+    names = [f"{tick.get_text()}.weight" for tick in axes.get_xticklabels()]
+    assert names == list(open_task(config).prunable)
+    assert names != sorted(names)
+
+
+def test_cost_is_that_of_all_trainings_so_far(plt: Any, runs: list[Path]) -> None:
+    (axes,) = cost_against_accuracy(plt, read_series(runs)).axes
+    points = {label: bars.lines[0].get_xydata()[0].tolist() for bars, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    assert points == {"swamp": pytest.approx([2e12, 80]), "dst (at 60.00 %)": pytest.approx([2e12, 60])}
+
+
+def test_no_two_of_many_look_alike() -> None:
+    assert len({tuple(style(index).values()) for index in range(28)}) == 28
+
+
+@pytest.mark.parametrize("name", list(FIGURES))
+@pytest.mark.parametrize("suffix", [".pdf", ".svg"])
+def test_every_figure_is_written_the_same_again(name: str, suffix: str, runs: list[Path], tmp_path: Path) -> None:
+    first, second = tmp_path / "new" / f"1{suffix}", tmp_path / f"2{suffix}"
+    draw(name, runs[:2], first)
+    draw(name, runs[:2], second)
+    assert first.read_bytes() == second.read_bytes()
+    assert first.read_bytes().startswith(b"%PDF" if suffix == ".pdf" else b"<?xml")
+
+
+def test_names_with_dollars_and_backslashes(tmp_path: Path) -> None:
+    rows = [{"metrics": {"accuracy": 0.9, "nll": 0.1}}]
+    paths = [made_up(tmp_path / str(i), rows, recipe=name) for i, name in enumerate((r"$\frac{", "<b>&$x$"))]
+    for name in ("error", "cost"):
+        draw(name, paths, tmp_path / f"{name}.svg")
+        assert "<b>" not in (tmp_path / f"{name}.svg").read_text()
+
+
+def test_what_is_missing_is_said_in_a_sentence(runs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "x.png"
+    for name, directories, message in [
+        ("eror", runs, "unknown figure 'eror'; did you mean 'error'"),
+        ("error", [made_up(tmp_path / "empty", [], finished=False)], "none of these runs has a finished row yet"),
+        ("nll", [made_up(tmp_path / "f1", [{"metric": "f1", "metrics": {"f1": 0.5}}])], "none of these runs measured an NLL"),
+        ("surface", runs, "figure 'surface' is of one run, not of 3"),
+        *((name, runs[:1], f"needs an analysis that is not there yet: swamp analyse .*swamp-0 --{name}") for name in ANALYSES),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            draw(name, directories, out)
+    with pytest.raises(ValueError, match=r"ends in .png, .svg, .pdf, not 'x.gif'"):
+        draw("error", runs, tmp_path / "x.gif")
+    assert not out.exists()
+
+
+def test_what_an_analysis_found_is_drawn(runs: list[Path], tmp_path: Path) -> None:
+    path = {"kind": "cycles", "label": "cycle 0 to 1", "values": {"test error": [0.1, 0.3, 0.2]}}
+    found = {"run": {"method": "swamp", "recipe": "digits", "seed": 0}, "lambdas": [0, 0.5, 1], "paths": [path]}
+    Annex(runs[0]).write_result("connectivity", found)
+    draw("connectivity", runs[:1], tmp_path / "new" / "connectivity.pdf")
+    assert (tmp_path / "new" / "connectivity.pdf").read_bytes().startswith(b"%PDF")
+    assert sorted(file.name for file in (runs[0] / "analysis").glob("*.*")) == ["connectivity.json"]  # nothing is left beside it
+    assert set(PICTURES) - {*ANALYSES, *FIGURES} == {"overlap"}  # which is of several runs
