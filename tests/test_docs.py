@@ -11,7 +11,7 @@ import pytest
 
 import swamp
 from swamp.cli import app, split_arguments
-from swamp.report.gallery import ANALYSES, FIGURES
+from swamp.report.figures.gallery import ANALYSES, FIGURES
 from swamp.runs.config import build_config
 from swamp.runs.grid import expand, read_grid
 from swamp.trackers.tracker import Point

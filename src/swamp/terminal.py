@@ -18,7 +18,9 @@ from rich.text import Text
 
 from swamp.engines.engine import Progress as Event
 from swamp.report.formats import legend
-from swamp.report.tables import Table, duration, format_of, main_metrics, prunable_table, shown
+from swamp.report.numbers import duration, format_of, shown
+from swamp.report.series import main_metrics
+from swamp.report.tables import Table, prunable_table
 from swamp.runs.runner import Result
 from swamp.tasks.task import Task
 

@@ -38,7 +38,7 @@ def test_mistakes_get_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_it_reads_only(tmp_path: Path) -> None:
-    from swamp.report.document import write_report
+    from swamp.report.page.document import write_report
 
     run = make_run(tmp_path / "run", rows=2, finished=False)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}

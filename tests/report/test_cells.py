@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from swamp.report.cells import best_first, cells, columns_of, common_column, metrics_of, more_is_better
-from swamp.report.headline import headline
-from swamp.report.tables import read_series
+from swamp.report.cells import cells, columns_of, common_column, metrics_of
+from swamp.report.page.headline import headline
+from swamp.report.ranking import best_first, more_is_better
+from swamp.report.series import read_series
 from tests.report.synthetic import make_run
 
 

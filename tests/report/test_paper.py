@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from swamp.report.document import write_report
+from swamp.report.page.document import write_report
 from swamp.report.paper import paper_numbers, shortened
-from swamp.report.tables import Series, read_series
+from swamp.report.series import Series, read_series
 from swamp.runs.config import build_config, numbers
 from swamp.runs.grid import BETWEEN, built_in_grid, expand
 from tests.report.synthetic import make_run

@@ -71,7 +71,7 @@ def analyse(
         module:function that makes the task of a run that a Python script began.
     """
     from swamp.report.analyses import analysis_tables, overlap_table
-    from swamp.report.landscapes import draw
+    from swamp.report.figures.landscapes import draw
     from swamp.runs.analyses import ANALYSES, between_runs, planned
     from swamp.runs.analyses import analyse as carry_out
     from swamp.runs.annex import Annex

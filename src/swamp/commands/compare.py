@@ -33,7 +33,7 @@ def compare(
     """
     from swamp.report.comparison import comparison, records
     from swamp.report.differences import differences
-    from swamp.report.figures import error_against_sparsity
+    from swamp.report.figures.curves import error_against_sparsity
     from swamp.report.formats import as_csv, as_json, latex, markdown
     from swamp.runs.store import runs_in
     from swamp.terminal import plain_text, print_table

@@ -27,7 +27,7 @@ def figure(
     out
         The file, whose name ends in .pdf, .svg or .png.
     """
-    from swamp.report.gallery import draw
+    from swamp.report.figures.gallery import draw
     from swamp.runs.store import runs_in
 
     if not directories:

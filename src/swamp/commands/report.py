@@ -23,7 +23,7 @@ def report(
     out
         The page.
     """
-    from swamp.report.document import write_report
+    from swamp.report.page.document import write_report
 
     if not directories:
         raise ValueError("report needs at least one run directory")

@@ -80,6 +80,6 @@ def begin(watch: Watch, path: Path, screen: Live | Plain) -> None:
 
 
 def stillness(path: Path, seconds: float) -> str:
-    from swamp.report.tables import duration
+    from swamp.report.numbers import duration
 
     return f"{path}: nothing has moved for {duration(seconds)}; if its process has ended, go on with: swamp resume {path}"

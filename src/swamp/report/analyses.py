@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swamp.report.tables import Table, percent, spread
+from swamp.report.numbers import percent, spread
+from swamp.report.tables import Table
 from swamp.runs.annex import Annex
 
 Result = dict[str, Any]

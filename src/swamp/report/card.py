@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from swamp.report.tables import format_of, percent, shown
+from swamp.report.numbers import format_of, percent, shown
 from swamp.runs.config import numbers
 from swamp.runs.networks import task_settings
 from swamp.runs.runner import Result, read_config, versions

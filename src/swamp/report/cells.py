@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from swamp.report.figures import PERCENTAGES
-from swamp.report.tables import FORMATS, Series, format_of, percent, reached, spread
-
-Key = TypeVar("Key")
+from swamp.report.numbers import FORMATS, format_of, percent, spread
+from swamp.report.ranking import best_two
+from swamp.report.series import Series, reached
 
 
 class Column(NamedTuple):
@@ -46,46 +45,24 @@ def metrics_of(all_series: Sequence[Series]) -> list[str]:
     return [name for name in dict.fromkeys(known) if any(name in row.metrics for row in rows)]
 
 
-def more_is_better(metric: str) -> bool | None:
-    """Of a further test set, imagenet-v2.accuracy, as of its kind. None where it is a metric of somebody's own: the store does not say."""
-    kind = metric.rpartition(".")[2]
-    return None if kind not in FORMATS and kind != "loss" else kind in PERCENTAGES
-
-
-def best_first(labels_and_means: Mapping[Key, float], metric: str) -> list[Key]:
-    """In the order given where it is not known what is better."""
-    better = more_is_better(metric)
-    return list(labels_and_means) if better is None else sorted(labels_and_means, key=lambda key: labels_and_means[key], reverse=better)
-
-
 def cells(all_series: Sequence[Series], columns: Sequence[Column], metric: str) -> list[list[Cell | None]]:
-    """A line a series, a cell a column. Equal means share a rank; a network of another sparsity than the column's has none."""
-    form, better = format_of(metric), more_is_better(metric)
-    table: list[list[Cell | None]] = []
-    for series in all_series:
-        line: list[Cell | None] = []
-        for column in columns:
-            rows = [row for row in series.at(column.num_wanted) if metric in row.metrics]
-            values = [form.scale * row.metrics[metric] for row in rows]
-            line.append(
-                Cell(
-                    rows[0].cycle, values, spread(values, form.digits), statistics.fmean(values), reached(series, rows).removeprefix(" @ ")
-                )
-                if rows
-                else None
-            )
-        table.append(line)
+    """A line a series, a cell a column. A network of another sparsity than the column's has no rank."""
+    table = [[cell_of(series, column, metric) for column in columns] for series in all_series]
     for index in range(len(columns)):
-        means = [round(line[index].mean, form.digits) for line in table if line[index] and not line[index].other_sparsity]  # type: ignore[union-attr]
-        if len(means) < 2 or better is None:
-            continue
-        # of two, the other is no distinction
-        places = sorted(set(means), reverse=better)[: 2 if len(means) > 2 else 1]
-        for line in table:
-            cell = line[index]
-            if cell and not cell.other_sparsity and round(cell.mean, form.digits) in places:
-                line[index] = cell._replace(rank=1 + places.index(round(cell.mean, form.digits)))
+        ranked = {place: cell for place, line in enumerate(table) if (cell := line[index]) and not cell.other_sparsity}
+        ranks = best_two({place: cell.mean for place, cell in ranked.items()}, metric, format_of(metric).digits)
+        for place, rank in ranks.items():
+            table[place][index] = ranked[place]._replace(rank=rank)
     return table
+
+
+def cell_of(series: Series, column: Column, metric: str) -> Cell | None:
+    form = format_of(metric)
+    rows = [row for row in series.at(column.num_wanted) if metric in row.metrics]
+    if not rows:
+        return None
+    values = [form.scale * row.metrics[metric] for row in rows]
+    return Cell(rows[0].cycle, values, spread(values, form.digits), statistics.fmean(values), reached(rows, column.num_wanted))
 
 
 def common_column(table: Sequence[Sequence[Cell | None]], num_columns: int) -> int:

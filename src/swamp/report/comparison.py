@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from swamp.report.cells import Cell, Column, cells, columns_of, metrics_of
-from swamp.report.tables import AT, FEW, Series, Table, collapses, format_of, main_metrics, over_seeds, reached, read_series
+from swamp.report.numbers import format_of, over_seeds
+from swamp.report.series import AT, Series, collapses, main_metrics, reached, read_series
+from swamp.report.tables import Table
 from swamp.runs.runner import Result
 from swamp.runs.store import Store
 
+FEW = 3  # so many methods stand side by side
 Part = tuple[list[str], list[list[str]], dict[tuple[int, int], int]]  # header, body, ranks
 
 
@@ -48,7 +51,7 @@ def side_by_side(all_series: Sequence[Series], columns: Sequence[Column]) -> Par
         if any(row.members for rows in found for row in rows):
             for number, metric in enumerate(metrics):
                 header.append(_heading("its particles'", series, metric, number))
-                upright.append([over_seeds(metric, [row.members for row in rows]) + reached(series, rows) for rows in found])
+                upright.append([_particles(metric, rows, column) for rows, column in zip(found, columns, strict=True)])
     body = [[column.label, *(values[index] for values in upright)] for index, column in enumerate(columns)]
     return header, body, ranks
 
@@ -73,9 +76,15 @@ def one_below_the_other(all_series: Sequence[Series], columns: Sequence[Column])
 
 
 def _text(cell: Cell | None) -> str:
-    if cell is None:
-        return "–"
-    return f"{cell.text} @ {cell.other_sparsity}" if cell.other_sparsity else cell.text
+    return _at_other(cell.text, cell.other_sparsity) if cell else "–"
+
+
+def _particles(metric: str, rows: Sequence[Result], column: Column) -> str:
+    return _at_other(over_seeds(metric, [row.members for row in rows]), reached(rows, column.num_wanted))
+
+
+def _at_other(text: str, sparsity: str) -> str:
+    return f"{text} @ {sparsity}" if sparsity else text
 
 
 def records(directories: Sequence[Path]) -> Iterator[dict[str, Any]]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from swamp.report.comparison import FEW
+from swamp.report.numbers import format_of, percent
+from swamp.report.series import Series, read_series
 from swamp.report.statistics import EXPLAINED, Difference, difference_text, paired
-from swamp.report.tables import FEW, Series, Table, format_of, percent, read_series
+from swamp.report.tables import Table
 
 BASELINE = "imp"
 

@@ -10,15 +10,17 @@ from functools import cached_property
 
 from swamp.core.discovery import nearest
 from swamp.core.pruning import count
+from swamp.report.numbers import Format, duration, format_of, percent, spread
+from swamp.report.ranking import best_two
+from swamp.report.series import AT, reached
 from swamp.report.statistics import EXPLAINED, difference_text, paired
-from swamp.report.tables import Format, Table, duration, format_of, percent, spread
+from swamp.report.tables import Table
 from swamp.runs.grid import BETWEEN, Labels, Sweep
 from swamp.runs.runner import Result, read_results, refuse_other
 from swamp.runs.store import Store
 
-LOWER_IS_BETTER = {"nll", "calibrated_nll", "ece", "loss"}
 Column = Fraction | None  # a density; None: the last cycle of each run, whatever its density
-BEST, SECOND = " ¹", " ²"
+MARKS = {0: "  ", 1: " ¹", 2: " ²"}  # of equal width, so that numbers stand below each other
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ class Findings:
         num = next((row.num_prunable for row in rows.values()), 0)
         return percent(1 - count(num, density) / num if num else float(1 - density))
 
+    def other_sparsity(self, labels: Labels, column: Column) -> str:
+        """The one reached, where that is not the one asked for."""
+        rows = list(self.rows.get((labels, column), {}).values())
+        return reached(rows, count(rows[0].num_prunable, self.densities[labels, column])) if rows else ""
+
     def header(self) -> list[str]:
         if self.at_the_end:
             return ["sparsity %", self.form.label]
@@ -104,10 +111,10 @@ def grid_tables(sweep: Sweep) -> list[Table]:
 def main_table(found: Findings) -> Table:
     """Mean ± standard deviation over seeds, best and second best marked, and the paper's numbers below ours where there are any."""
     sweep, grid = found.sweep, found.sweep.grid
-    marks = best_two(found)
+    marks = ranks(found)
     body = []
     for labels in sweep.cells:
-        cells = [marked(cell_text(found, labels, column), marks.get((labels, column), "")) for column in found.columns]
+        cells = [marked(cell_text(found, labels, column), marks.get((labels, column), 0)) for column in found.columns]
         body.append([*labels, *(["ours"] if grid.paper else []), *found.beside(labels), *cells])
         if numbers := grid.paper.get(BETWEEN.join(labels)):
             body.append([*labels, "paper", *found.beside(labels), *paper_cells(found, numbers)])
@@ -117,7 +124,7 @@ def main_table(found: Findings) -> Table:
         f"¹ best, ² second best at its sparsity; {'mean ± standard deviation of ' if num > 1 else ''}n = {num} "
         f"seed{'s' if num > 1 else ''} ({', '.join(map(str, sweep.seeds))})",
         "the paper's numbers are of its whole schedule and three seeds" if grid.paper else "",
-        "@: at this sparsity instead, which is what the method reached" if any("@" in cell for line in body for cell in line) else "",
+        AT if any(" @ " in cell for line in body for cell in line) else "",
         f"{found.num_finished} of {len(sweep.runs)} runs are finished: the same command goes on" if missing else "",
         grid.note,
     ]
@@ -132,40 +139,30 @@ def paper_cells(found: Findings, numbers: Sequence[str]) -> list[str]:
     return [marked(number) for number in numbers[: len(found.columns)]]
 
 
-def marked(text: str, mark: str = "") -> str:
-    """With a mark, or the room of one, so that numbers stand below each other."""
-    return text if text == "–" else text + (mark or " " * len(BEST))
+def marked(text: str, rank: int = 0) -> str:
+    return text if text == "–" else text + MARKS[rank]
 
 
 def cell_text(found: Findings, labels: Labels, column: Column) -> str:
     values = list(found.values(labels, column).values())
     few = f" (n={len(values)})" if 0 < len(values) < len(found.sweep.seeds) else ""
-    return spread(values, found.form.digits) + few + reached(found, labels, column)
+    other = found.other_sparsity(labels, column)
+    return spread(values, found.form.digits) + few + (f" @ {other}" if other else "")
 
 
-def reached(found: Findings, labels: Labels, column: Column) -> str:
-    """The sparsity of rows that do not have the one asked for."""
-    rows = list(found.rows.get((labels, column), {}).values())
-    if all(row.num_survivors == count(row.num_prunable, found.densities[labels, column]) for row in rows):
-        return ""
-    return f" @ {percent(statistics.fmean(row.sparsity for row in rows))}"
-
-
-def best_two(found: Findings) -> dict[tuple[Labels, Column], str]:
-    """Marks of the best and the second best, by the numbers as they are printed, among cells of one recipe and one sparsity."""
-    groups: dict[tuple[str, Fraction], list[tuple[Labels, Column]]] = {}
+def ranks(found: Findings) -> dict[tuple[Labels, Column], int]:
+    """The best and the second best among cells of one recipe and one sparsity; a network of another sparsity has no rank."""
+    groups: dict[tuple[str, Fraction], dict[tuple[Labels, Column], float]] = {}
     for labels, column in found.densities:
-        if found.values(labels, column):
-            groups.setdefault((found.recipes[labels], found.densities[labels, column]), []).append((labels, column))
-    shown = {found.metric(row).rpartition(".")[2] for rows in found.rows.values() for row in rows.values()}
-    sign = 1 if shown <= LOWER_IS_BETTER else -1
-    marks: dict[tuple[Labels, Column], str] = {}
-    for cells in groups.values():
-        means = {cell: sign * round(statistics.fmean(found.values(*cell).values()), found.form.digits) for cell in cells}
-        ranks = sorted(set(means.values()))
-        marks |= {cell: BEST for cell in cells if len(ranks) > 1 and means[cell] == ranks[0]}
-        marks |= {cell: SECOND for cell in cells if len(ranks) > 2 and means[cell] == ranks[1]}
-    return marks
+        values = found.values(labels, column)
+        if values and not found.other_sparsity(labels, column):
+            group = groups.setdefault((found.recipes[labels], found.densities[labels, column]), {})
+            group[labels, column] = statistics.fmean(values.values())
+    best: dict[tuple[Labels, Column], int] = {}
+    for means in groups.values():
+        metric = next(found.metric(row) for row in found.rows[next(iter(means))].values())
+        best |= best_two(means, metric, found.form.digits)
+    return best
 
 
 def difference_table(found: Findings) -> Table:

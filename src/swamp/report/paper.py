@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swamp.report.tables import Series
+from swamp.report.series import Series
 from swamp.runs.config import numbers
 from swamp.runs.grid import BETWEEN, built_in_grid, expand, grid_texts
 

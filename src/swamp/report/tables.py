@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from swamp.core.pruning import Pruning, count
 from swamp.export.inference import Speed
+from swamp.report.numbers import FORMATS, duration, format_of, over_seeds, percent, shown
 from swamp.runs.bench import Machine, Timing
-from swamp.runs.config import Config, numbers
+from swamp.runs.config import Config
 from swamp.runs.ensemble import EnsembleRow
 from swamp.runs.plan import Estimate, Plan
-from swamp.runs.runner import Result, read_config, read_results
+from swamp.runs.runner import read_config, read_results
 from swamp.tasks.task import Task
 
 
@@ -26,118 +24,6 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
     note: str = ""
     ranks: Mapping[tuple[int, int], int] = MappingProxyType({})  # by row and column; 1: best of those compared, 2: second best
-
-
-@dataclass
-class Series:
-    """Runs that differ in their seed alone."""
-
-    recipe: str
-    method: str
-    settings: dict[str, Any]  # what decided the numbers, but for the seed
-    runs: list[list[Result]] = field(default_factory=list)
-    seeds: list[int] = field(default_factory=list)
-    label: str = ""
-    directories: list[Path] = field(default_factory=list)
-
-    @property
-    def seeds_shown(self) -> str:
-        return f" (n={len(self.runs)})" if len(self.runs) > 1 else ""
-
-    def wanted(self, row: Result) -> int:
-        """How many survivors the row's cycle asks for. A method that is not exact has some other number of them."""
-        if "start" in self.settings:
-            return row.num_survivors  # counted from the mask that it started with
-        pruning = Pruning(prune_fraction=self.settings["pruning.prune_fraction"])
-        return count(row.num_prunable, pruning.density(row.cycle))
-
-    def at(self, num_wanted: int) -> list[Result]:
-        """The row of each run that has one for this count of survivors."""
-        return [row for run in self.runs for row in run if self.wanted(row) == num_wanted]
-
-
-def read_series(directories: Iterable[Path]) -> list[Series]:
-    """Runs grouped by configuration, in the order in which they first appear, each with a label that tells it from the others."""
-    found: list[Series] = []
-    for directory in directories:
-        config = read_config(directory)
-        settings = {name: value for name, value in numbers(config).items() if name != "seed"}
-        series = next((s for s in found if (s.recipe, s.method, s.settings) == (config.recipe, config.method, settings)), None)
-        if series is None:
-            series = Series(config.recipe, config.method, settings)
-            found.append(series)
-        if config.seed in series.seeds:
-            raise ValueError(f"{directory}: seed {config.seed} of this configuration is given twice")
-        series.runs.append(read_results(directory))
-        series.seeds.append(config.seed)
-        series.directories.append(directory)
-    for series in found:
-        alike = [s for s in found if (s.recipe, s.method) == (series.recipe, series.method)]
-        differing = sorted(key for key in {k for s in alike for k in s.settings} if len({str(s.settings.get(key)) for s in alike}) > 1)
-        name = series.method if len({s.recipe for s in found}) == 1 else f"{series.recipe} {series.method}"
-        series.label = " ".join([name, *(f"{key}={series.settings.get(key)}" for key in differing)])
-    return found
-
-
-class Format(NamedTuple):
-    """How a metric is shown."""
-
-    label: str
-    scale: float = 1.0
-    digits: int = 4
-
-
-FORMATS = {
-    "accuracy": Format("accuracy %", 100, 2),
-    "f1": Format("F1 %", 100, 2),
-    "nll": Format("NLL"),
-    "calibrated_nll": Format("calib. NLL"),
-    "ece": Format("ECE %", 100, 2),
-}
-
-
-def format_of(metric: str) -> Format:
-    """A metric of a further test set, imagenet-v2.accuracy, looks like its kind."""
-    place, _, kind = metric.rpartition(".")
-    known = FORMATS.get(kind, Format(kind))
-    return known._replace(label=f"{place} {known.label}".strip())
-
-
-def shown(metric: str, value: float) -> str:
-    form = format_of(metric)
-    return f"{form.scale * value:.{form.digits}f}"
-
-
-def main_metrics(row: Result) -> list[str]:
-    """The metric that counts, and the likelihood beside it."""
-    return [row.metric, *(name for name in ("nll",) if name in row.metrics and name != row.metric)]
-
-
-def percent(fraction: float) -> str:
-    return f"{100 * fraction:.2f}"
-
-
-def spread(values: Sequence[float], digits: int) -> str:
-    """Mean, and ± the standard deviation where there are several."""
-    if not values:
-        return "–"
-    mean = f"{statistics.fmean(values):.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> [duration(s) for s in (9, 75, 3700, math.inf)]
-    ['9 s', '1 min 15 s', '1 h 01 min', '?']
-    """
-    if not math.isfinite(seconds):
-        return "?"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def run_table(directory: Path) -> Table:
@@ -194,32 +80,6 @@ def inference_table(speeds: Sequence[Speed], metric: str, threads: int) -> Table
     ]
     header += ["examples / s", format_of(metric).label]
     return Table(f"Inference on a CPU, {threads} thread(s)", header, rows)
-
-
-FEW = 3  # so many methods stand side by side in a table
-AT = "@: at this sparsity instead, which is what the method reached"
-
-
-def reached(series: Series, rows: Sequence[Result]) -> str:
-    """The sparsity of rows that do not have the one asked for."""
-    if all(row.num_survivors == series.wanted(row) for row in rows):
-        return ""
-    return f" @ {percent(statistics.fmean(row.sparsity for row in rows))}"
-
-
-def collapses(all_series: Sequence[Series]) -> list[str]:
-    """Which methods emptied which layers, and where."""
-    found: dict[tuple[str, float], set[str]] = {}
-    for series in all_series:
-        for row in (row for run in series.runs for row in run if row.empty_layers):
-            found.setdefault((series.label, row.sparsity), set()).update(row.empty_layers)
-    return [f"empty layers of {label} at {percent(sparsity)} %: {', '.join(sorted(names))}" for (label, sparsity), names in found.items()]
-
-
-def over_seeds(metric: str, runs: list[list[dict[str, float]]]) -> str:
-    """The mean over a run's networks first: seeds are what varies independently."""
-    form = format_of(metric)
-    return spread([form.scale * statistics.fmean(network[metric] for network in networks) for networks in runs if networks], form.digits)
 
 
 def ensemble_table(rows: Sequence[EnsembleRow]) -> Table:

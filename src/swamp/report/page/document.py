@@ -1,6 +1,6 @@
 """A report: one page that needs nothing but itself.
 
-Charts are drawn by page/page.js from data that stand in the page as JSON. A content security policy allows that one script and that one
+Charts are drawn by static/*.js from data that stand in the page as JSON. A content security policy allows that one script and that one
 style sheet, by their hashes, and forbids everything else; so nothing that a run directory holds can run or load anything.
 """
 
@@ -14,15 +14,18 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from swamp.report import sections
-from swamp.report.annexes import Analyses
-from swamp.report.charts import chart_data
-from swamp.report.markup import Html, element, join, json_text
-from swamp.report.reading import Damage, Reading, read_runs
-from swamp.report.sections import Section
-from swamp.report.tables import read_series
+from swamp.report.page import landscape, makings, provenance, results
+from swamp.report.page.annexes import Analyses
+from swamp.report.page.charts import chart_data
+from swamp.report.page.markup import Html, element, join, json_text
+from swamp.report.page.reading import Damage, Reading, read_runs
+from swamp.report.page.section import Section
+from swamp.report.page.top import header, notices
+from swamp.report.series import read_series
 from swamp.runs.files import make_directory
 from swamp.version import __version__
+
+SCRIPTS = ("elements", "scales", "series", "chart", "heatmap", "results", "makings", "landscape", "page")  # each uses those before it
 
 
 def write_report(directories: Sequence[Path], out: Path) -> tuple[list[Reading], list[Damage]]:
@@ -44,21 +47,21 @@ def page(readings: Sequence[Reading], damages: Sequence[Damage], directories: Se
     analyses = Analyses(all_series, directories)
     data = {**chart_data(all_series, readings), **analyses.data()}
     made = [
-        sections.curves(all_series),
-        sections.results(all_series),
-        sections.cost(all_series),
-        sections.particles(all_series),
-        sections.training(data),
-        sections.layers(all_series),
-        sections.overlap(analyses),
-        sections.connectivity(analyses),
-        sections.surfaces(analyses),
-        sections.curvature(analyses),
-        sections.configuration(all_series),
-        sections.runs(all_series, readings),
+        results.curves(all_series),
+        results.results(all_series),
+        makings.cost(all_series),
+        makings.particles(all_series),
+        makings.training(data),
+        makings.layers(all_series),
+        landscape.overlap(analyses),
+        landscape.connectivity(analyses),
+        landscape.surfaces(analyses),
+        landscape.curvature(analyses),
+        provenance.configuration(all_series),
+        provenance.runs(all_series, readings),
     ]
     parts = [part for part in made if part]
-    style, script = page_file("page.css"), page_file("page.js")
+    style, script = page_file("page.css"), script_text()
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     recipes = ", ".join(sorted({series.recipe for series in all_series}))
     return Template(page_file("page.html")).substitute(
@@ -66,9 +69,9 @@ def page(readings: Sequence[Reading], damages: Sequence[Damage], directories: Se
         version=__version__,
         title=join(f"swamp report: {recipes}" if recipes else "swamp report"),
         style=style,
-        header=sections.header(all_series, readings, now),
+        header=header(all_series, readings, now),
         nav=navigation(parts),
-        sections=join(sections.notices(readings, damages, analyses.warnings), *(part.html for part in parts)),
+        sections=join(notices(readings, damages, analyses.warnings), *(part.html for part in parts)),
         footer=join(f"Made by swamp {__version__} from the run directories named above, and from nothing else."),
         data=json_text(data),
         script=script,
@@ -76,7 +79,12 @@ def page(readings: Sequence[Reading], damages: Sequence[Damage], directories: Se
 
 
 def page_file(name: str) -> str:
-    return (resources.files("swamp.report") / "page" / name).read_text(encoding="utf-8")
+    return (resources.files("swamp.report.page") / "static" / name).read_text(encoding="utf-8")
+
+
+def script_text() -> str:
+    """One script: a page that is a single file has no modules to load."""
+    return '"use strict";\n' + "\n".join(page_file(f"{name}.js") for name in SCRIPTS)
 
 
 def digest(text: str) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from swamp.report.cells import cells, columns_of, common_column
-from swamp.report.figures import name_missing, on, style, text, tidy
-from swamp.report.tables import Series, percent
+from swamp.report.figures.canvas import name_missing, on, shades, style, text, tidy
+from swamp.report.numbers import percent
+from swamp.report.series import Series
 from swamp.runs.runner import Result
 from swamp.runs.store import Store
 
@@ -31,6 +32,14 @@ def layer_densities(plt: Any, all_series: Sequence[Series], directories: Sequenc
     for label, drawn, rows in lines:
         means = [100 * statistics.fmean(row.densities[name] for row in rows) for name in names]
         axes.plot(range(len(names)), means, label=text(label), **drawn)
+    density_axes(axes, names)
+    axes.set_title(title, fontsize=11)
+    figure.legend(frameon=False, fontsize=9, loc="outside right upper", title="sparsity (%)" if len(all_series) == 1 else None)
+    return figure
+
+
+def density_axes(axes: Any, names: Sequence[str]) -> None:
+    """Layers across; up, what remains of each in %, even nothing at all."""
     axes.set_yscale("symlog", linthresh=1)
     axes.set_ylim(0, 130)
     axes.set_yticks([0, 1, 3, 10, 30, 100], ["0", "1", "3", "10", "30", "100"])
@@ -38,10 +47,7 @@ def layer_densities(plt: Any, all_series: Sequence[Series], directories: Sequenc
     every = -(-len(names) // FEW_NAMES)
     axes.set_xticks(range(0, len(names), every), [text(name.removesuffix(".weight")) for name in names[::every]], rotation=90, fontsize=8)
     axes.set_ylabel("weights that remain (%)")
-    axes.set_title(title, fontsize=11)
     tidy(axes)
-    figure.legend(frameon=False, fontsize=9, loc="outside right upper", title="sparsity (%)" if len(all_series) == 1 else None)
-    return figure
 
 
 def _in_order(row: Result, directories: Sequence[Path]) -> list[str]:
@@ -55,11 +61,9 @@ Line = tuple[str, dict[str, Any], list[Result]]
 
 def _by_sparsity(plt: Any, series: Series) -> tuple[list[Line], str]:
     counts = sorted({series.wanted(row) for run in series.runs for row in run}, reverse=True)
-    # dark to light along a map that stays ordered in grey and for colour-blind readers
-    shades = [plt.get_cmap("viridis")(0.85 * index / max(len(counts) - 1, 1)) for index in range(len(counts))]
     rows = [series.at(count) for count in counts]
     labels = [percent(statistics.fmean(row.sparsity for row in found)) for found in rows]
-    drawn = [{"color": shade, "marker": "o", "markersize": 4} for shade in shades]
+    drawn = [{"color": shade, "marker": "o", "markersize": 4} for shade in shades(plt, len(counts))]
     return list(zip(labels, drawn, rows, strict=True)), f"Density of each layer: {text(series.label)} on {on([series])}"
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from swamp.report.cells import cells, columns_of, common_column
-from swamp.report.figures import name_missing, on, style, text, tidy
-from swamp.report.tables import Series, format_of
+from swamp.report.figures.canvas import name_missing, on, style, text, tidy
+from swamp.report.numbers import format_of
+from swamp.report.series import Series
 
 
 def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:

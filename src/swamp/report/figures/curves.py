@@ -1,20 +1,17 @@
-"""Pictures of results (extra `plots`): what they have in common, and curves against sparsity."""
+"""Error and likelihood against sparsity."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swamp.report.tables import Series, format_of, read_series
+from swamp.report.figures.canvas import check_picture, error_label, on, pyplot, save, style, text, tidy
+from swamp.report.numbers import error_of
+from swamp.report.series import Series, read_series
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, with a marker each for print.
-STYLES = [("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"), ("#000000", "X")]
-LINES = ["-", "--", ":", "-."]  # for the second, third, … round of the colours
-PERCENTAGES = {"accuracy", "f1"}
 FEW_CURVES = 6
-FORMATS = (".png", ".svg", ".pdf")
 
 
 def error_against_sparsity(directories: Sequence[Path], out: Path) -> None:
@@ -22,75 +19,6 @@ def error_against_sparsity(directories: Sequence[Path], out: Path) -> None:
     are ± one standard deviation over seeds."""
     check_picture(out)
     save(error_curves(pyplot(), read_series(directories)), out)
-
-
-def pyplot() -> Any:
-    """Matplotlib's, for files alone."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise ValueError("pictures need matplotlib: pip install 'swamp[plots]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    return plt
-
-
-def check_picture(out: Path) -> None:
-    if out.suffix not in FORMATS:
-        raise ValueError(f"a picture's name ends in {', '.join(FORMATS)}, not {out.name!r}")
-
-
-def save(figure: Any, out: Path) -> None:
-    """Equal results give equal files, and text in them stays text."""
-    plt = pyplot()
-    dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with plt.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "swamp"}):
-            figure.savefig(out, dpi=160, metadata=dates[out.suffix])
-    finally:
-        plt.close(figure)
-
-
-def style(index: int) -> dict[str, Any]:
-    """How the series of this number is drawn."""
-    colour, marker = STYLES[index % len(STYLES)]
-    return {"color": colour, "marker": marker, "linestyle": LINES[index // len(STYLES) % len(LINES)]}
-
-
-def text(label: str) -> str:
-    """Anybody's text in a picture: a dollar sign in it begins no formula."""
-    return label.replace("$", r"\$")
-
-
-def on(all_series: Sequence[Series]) -> str:
-    """The recipes, for a title."""
-    return text(", ".join(sorted({series.recipe for series in all_series})))
-
-
-def name_missing(figure: Any, all_series: Sequence[Series], drawn: Collection[str]) -> None:
-    """Say below the picture whom it does not show."""
-    missing = [series.label for series in all_series if series.label not in drawn]
-    if missing:
-        figure.supxlabel(text(f"not measured at this sparsity: {', '.join(missing)}"), fontsize=8)
-
-
-def tidy(axes: Any) -> None:
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def error_of(metric: str, metrics: Mapping[str, float]) -> float:
-    return 100 * (1 - metrics[metric]) if metric in PERCENTAGES else metrics[metric]
-
-
-def error_label(all_series: Sequence[Series]) -> str:
-    metrics = {row.metric for series in all_series for run in series.runs for row in run}
-    return "test error (%)" if metrics <= PERCENTAGES else ", ".join(sorted(format_of(metric).label for metric in metrics))
-
-
-# -- curves -----------------------------------------------------------------------------------------------------------------------
 
 
 def error_curves(plt: Any, all_series: Sequence[Series]) -> Any:

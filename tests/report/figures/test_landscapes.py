@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from swamp.report.analyses import analysis_tables, overlap_table
-from swamp.report.landscapes import PICTURES, draw
+from swamp.report.figures.landscapes import PICTURES, draw
 from swamp.runs.analyses import ANALYSES
 from swamp.runs.annex import Annex
 

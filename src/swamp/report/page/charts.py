@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from swamp.report.cells import best_first, cells, columns_of, common_column, metrics_of, more_is_better
-from swamp.report.figures import error_of
-from swamp.report.reading import Reading
-from swamp.report.tables import Series, format_of, spread
+from swamp.report.cells import cells, columns_of, common_column, metrics_of
+from swamp.report.numbers import error_of, format_of, spread
+from swamp.report.page.reading import Reading
+from swamp.report.ranking import best_first, more_is_better
+from swamp.report.series import Series
 from swamp.runs.files import Damaged
 from swamp.runs.runner import Result
 from swamp.runs.store import Store
@@ -54,14 +55,6 @@ def drawn(metric: str) -> dict[str, Any]:
     return {"label": f"{place or 'test'} {what} %", "digits": form.digits}
 
 
-def value_drawn(metric: str, metrics: Mapping[str, float]) -> float:
-    form = format_of(metric)
-    if more_is_better(metric):
-        kind = metric.rpartition(".")[2]
-        return error_of(kind, {kind: metrics[metric]})
-    return form.scale * metrics[metric]
-
-
 def significant(value: float, digits: int = 6) -> float:
     """
     >>> significant(0.123456789), significant(1234567.0)
@@ -82,13 +75,13 @@ def point(rows: Sequence[Result], metrics: Iterable[str], layers: Sequence[str])
         having = [row for row in rows if name in row.metrics]
         if not having:
             continue
-        values = [value_drawn(name, row.metrics) for row in having]
+        values = [error_of(name, row.metrics) for row in having]
         measured[name] = {
             "mean": significant(statistics.fmean(values)),
             "std": significant(statistics.stdev(values)) if len(values) > 1 else None,
             "text": spread(values, format_of(name).digits),  # rounded here, as in every table
             "values": values,
-            "members": [[value_drawn(name, member) for member in row.members if name in member] for row in having],
+            "members": [[error_of(name, member) for member in row.members if name in member] for row in having],
         }
     return {
         "cycle": rows[0].cycle,

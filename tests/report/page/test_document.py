@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from swamp.core.mask import Mask
-from swamp.report import charts
-from swamp.report.document import digest, page_file, write_report
+from swamp.report.page import charts
+from swamp.report.page.document import digest, page_file, script_text, write_report
 from swamp.runs.runner import Result
 from swamp.runs.store import Store
 from tests.report.synthetic import LAYERS, add_analyses, make_run
@@ -68,16 +68,16 @@ def test_nothing_hostile_gets_out_of_its_place(tmp_path: Path) -> None:
     names = {name for _, attributes in outline.elements for name in attributes}
     assert not [name for name in names if name.startswith("on") or name in ("style", "src")]
     assert data_of(page)["series"][0]["recipe"] == HOSTILE
-    assert outline.scripts[1] == usual.scripts[1] == page_file("page.js")
+    assert outline.scripts[1] == usual.scripts[1] == script_text()
     assert "&lt;/script&gt;&lt;script&gt;alert(1)" in page
 
 
 def test_the_policy_allows_the_pages_own_script_and_style_and_nothing_else(tmp_path: Path) -> None:
     page = made([make_run(tmp_path / "run")], tmp_path / "report.html")
     policies = [a["content"] for tag, a in Outline(page).elements if a.get("http-equiv") == "Content-Security-Policy"]
-    script, style = digest(page_file("page.js")), digest(page_file("page.css"))
+    script, style = digest(script_text()), digest(page_file("page.css"))
     assert policies == [f"default-src 'none'; script-src '{script}'; style-src '{style}'; base-uri 'none'; form-action 'none'"]
-    assert not re.search(r"""(?:src|href)=["'](?!#)""", page.replace(page_file("page.js"), ""))
+    assert not re.search(r"""(?:src|href)=["'](?!#)""", page.replace(script_text(), ""))
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from swamp.report.annexes import MAX_CELLS, Analyses
-from swamp.report.tables import read_series
+from swamp.report.page.annexes import MAX_CELLS, Analyses
+from swamp.report.series import read_series
 from tests.report.synthetic import add_analyses, add_overlap, make_run
 
 

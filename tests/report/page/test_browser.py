@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from swamp.report.document import write_report
+from swamp.report.page.document import write_report
 from tests.report.synthetic import add_analyses, add_overlap, make_run
 
 if TYPE_CHECKING:

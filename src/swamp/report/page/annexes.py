@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from swamp.report.tables import Series
+from swamp.report.series import Series
 
 Value = float | None  # None where a loss was not finite
 Place = tuple[float, float]

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.core.discovery import nearest
-from swamp.report.cost_figure import cost_against_accuracy
-from swamp.report.figures import check_picture, error_curves, nll_curves, pyplot, save
-from swamp.report.landscapes import picture
-from swamp.report.layer_densities import layer_densities
-from swamp.report.particle_bars import particle_bars
-from swamp.report.tables import Series, read_series
+from swamp.report.figures.canvas import check_picture, pyplot, save
+from swamp.report.figures.cost import cost_against_accuracy
+from swamp.report.figures.curves import error_curves, nll_curves
+from swamp.report.figures.landscapes import picture
+from swamp.report.figures.layer_densities import layer_densities
+from swamp.report.figures.particle_bars import particle_bars
+from swamp.report.series import Series, read_series
 from swamp.runs.annex import Annex
 
 

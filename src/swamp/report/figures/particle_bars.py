@@ -6,11 +6,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.report.figures import STYLES, error_label, error_of, on, text, tidy
-from swamp.report.tables import Series
+from swamp.report.figures.canvas import ORANGE, error_label, on, text, tidy
+from swamp.report.numbers import error_of
+from swamp.report.series import Series
 from swamp.runs.runner import Result
 
-PARTICLE, AVERAGE = "#9CC4E4", STYLES[1][0]  # light and dark, so that print without colours tells them apart too
+PARTICLE, AVERAGE = "#9CC4E4", ORANGE  # light and dark, so that print without colours tells them apart too
 
 
 def particle_bars(plt: Any, all_series: Sequence[Series]) -> Any:
@@ -40,18 +41,17 @@ def _panel(axes: Any, series: Series) -> None:
         labels.append(f"{100 * statistics.fmean(row.sparsity for row in rows):.4g}")
         ranked = _ranked(rows)
         averages = [error_of(row.metric, row.metrics) for row in rows]
-        width = 0.84 / (len(ranked) + 1)
-        for index, value in enumerate([*ranked, statistics.fmean(averages)]):
-            last, x = index == len(ranked), place + (index - len(ranked) / 2) * width
-            spread = statistics.stdev(averages) if last and len(averages) > 1 else None
-            axes.bar(x, value, 0.92 * width, color=AVERAGE if last else PARTICLE, label=_label(place, index, last), yerr=spread, capsize=2)
+        bars(axes, place, ranked, statistics.fmean(averages), statistics.stdev(averages) if len(averages) > 1 else None)
     axes.set_xticks(range(len(counts)), labels)
 
 
-def _label(place: int, index: int, last: bool) -> str | None:
-    if place or (index and not last):
-        return None
-    return "their average" if last else "particles"
+def bars(axes: Any, place: int, particles: Sequence[float], average: float, spread: float | None = None) -> None:
+    """A group of bars around a place on the axis: the particles, then their average. The first group has the labels."""
+    width = 0.84 / (len(particles) + 1)
+    for index, value in enumerate([*particles, average]):
+        last, x = index == len(particles), place + (index - len(particles) / 2) * width
+        label = None if place or (index and not last) else "their average" if last else "particles"
+        axes.bar(x, value, 0.92 * width, color=AVERAGE if last else PARTICLE, label=label, yerr=spread if last else None, capsize=2)
 
 
 def _ranked(rows: Sequence[Result]) -> list[float]:

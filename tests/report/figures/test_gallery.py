@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from swamp.report.cost_figure import cost_against_accuracy
-from swamp.report.figures import error_curves, nll_curves, pyplot, style
-from swamp.report.gallery import ANALYSES, FIGURES, draw
-from swamp.report.landscapes import PICTURES
-from swamp.report.layer_densities import layer_densities
-from swamp.report.particle_bars import particle_bars
-from swamp.report.tables import read_series
+from swamp.report.figures.canvas import pyplot, style
+from swamp.report.figures.cost import cost_against_accuracy
+from swamp.report.figures.curves import error_curves, nll_curves
+from swamp.report.figures.gallery import ANALYSES, FIGURES, draw
+from swamp.report.figures.landscapes import PICTURES
+from swamp.report.figures.layer_densities import layer_densities
+from swamp.report.figures.particle_bars import particle_bars
+from swamp.report.series import read_series
 from swamp.runs.annex import Annex
 from tests.report.runs_on_paper import made_up
 

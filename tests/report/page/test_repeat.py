@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swamp.cli import asked_runs, recipe_and_settings
-from swamp.report.repeat import command
+from swamp.report.page.repeat import command
 from swamp.runs.config import Config, build_config, config_hash
 from swamp.runs.recipes import recipe_texts
 from swamp.runs.runner import begin, read_config

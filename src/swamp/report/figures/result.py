@@ -1,0 +1,30 @@
+"""What pictures of analyses have in common: a result, as `swamp analyse` wrote it, in words and numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from swamp.report.figures.canvas import text
+
+Result = dict[str, Any]
+Arrays = dict[str, Any]
+
+
+def titled(result: Result, what: str) -> str:
+    run = result["run"]
+    return text(f"{what}: {run['method']} on {run['recipe']}, seed {run['seed']}")
+
+
+def sparsity(row: Result) -> str:
+    return f"{100 * row['sparsity']:.1f} %"
+
+
+def numbers(values: Sequence[float | None], scale: float = 1.0) -> list[float]:
+    return [math.nan if value is None else scale * value for value in values]
+
+
+def measure(name: str) -> tuple[str, float]:
+    """How a measure is called on an axis, and what it is multiplied by."""
+    return (f"{name} (%)", 100.0) if name.endswith("error") else (name, 1.0)

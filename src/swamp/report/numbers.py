@@ -1,0 +1,81 @@
+"""How numbers are written: metrics, shares, means over seeds, durations."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Format(NamedTuple):
+    """How a metric is shown."""
+
+    label: str
+    scale: float = 1.0
+    digits: int = 4
+
+
+FORMATS = {
+    "accuracy": Format("accuracy %", 100, 2),
+    "f1": Format("F1 %", 100, 2),
+    "nll": Format("NLL"),
+    "calibrated_nll": Format("calib. NLL"),
+    "ece": Format("ECE %", 100, 2),
+}
+PERCENTAGES = {"accuracy", "f1"}  # of which people say the error
+
+
+def format_of(metric: str) -> Format:
+    """A metric of a further test set, imagenet-v2.accuracy, looks like its kind."""
+    place, _, kind = metric.rpartition(".")
+    known = FORMATS.get(kind, Format(kind))
+    return known._replace(label=f"{place} {known.label}".strip())
+
+
+def shown(metric: str, value: float) -> str:
+    form = format_of(metric)
+    return f"{form.scale * value:.{form.digits}f}"
+
+
+def error_of(metric: str, metrics: Mapping[str, float]) -> float:
+    """What is drawn: of a percentage the error, which begins at zero; of anything else the metric itself, as it is shown.
+
+    >>> round(error_of("accuracy", {"accuracy": 0.9}), 6), error_of("nll", {"nll": 0.5}), error_of("ece", {"ece": 0.02})
+    (10.0, 0.5, 2.0)
+    """
+    value = metrics[metric]
+    return 100 * (1 - value) if metric.rpartition(".")[2] in PERCENTAGES else format_of(metric).scale * value
+
+
+def percent(fraction: float) -> str:
+    return f"{100 * fraction:.2f}"
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """Mean, and ± the standard deviation where there are several."""
+    if not values:
+        return "–"
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
+
+
+def over_seeds(metric: str, runs: Sequence[Sequence[Mapping[str, float]]]) -> str:
+    """The mean over a run's networks first: seeds are what varies independently."""
+    form = format_of(metric)
+    return spread([form.scale * statistics.fmean(network[metric] for network in networks) for networks in runs if networks], form.digits)
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> [duration(s) for s in (9, 75, 3700, math.inf)]
+    ['9 s', '1 min 15 s', '1 h 01 min', '?']
+    """
+    if not math.isfinite(seconds):
+        return "?"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

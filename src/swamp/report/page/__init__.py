@@ -1,0 +1,1 @@
+"""The report: one page, made from run directories alone."""

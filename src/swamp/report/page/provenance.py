@@ -1,0 +1,110 @@
+"""How the numbers were made: configurations, environments, commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from swamp.report.numbers import duration
+from swamp.report.page.markup import Html, element
+from swamp.report.page.reading import Reading
+from swamp.report.page.repeat import command
+from swamp.report.page.section import Section, count, section
+from swamp.report.series import Series
+from swamp.runs.settings import toml_text
+
+
+def configuration(all_series: Sequence[Series]) -> Section | None:
+    """The settings in which series differ, then those that they share."""
+    if not all_series:
+        return None
+    names = sorted({name for series in all_series for name in series.settings} - {"method"})
+    found = {name: [series.settings[name] for series in all_series if name in series.settings] for name in names}
+    shared = [name for name in names if len(found[name]) == len(all_series) and len(set(map(str, found[name]))) == 1]
+    # what belongs to one method is no difference between settings
+    own = [name for name in names if name not in shared and name.startswith("methods.") and len(set(map(str, found[name]))) == 1]
+    differing = [name for name in names if name not in shared and name not in own]
+    parts = []
+    if len(all_series) > 1 and (differing or own):
+        head = ["configuration", *differing, *(["of the method alone"] if own else [])]
+        body = [
+            element(
+                "tr",
+                element("th", series.label, scope="row"),
+                *(element("td", setting_text(series, name), class_="words") for name in differing),
+                element("td", ", ".join(own_text(series, name) for name in own if name in series.settings), class_="words")
+                if own
+                else None,
+            )
+            for series in all_series
+        ]
+        headings = (element("th", *breakable(name), scope="col", class_="words") for name in head)
+        parts.append(
+            element(
+                "div",
+                element("table", element("thead", element("tr", *headings)), element("tbody", *body), class_="settings"),
+                class_="scroll",
+                tabindex="0",
+                role="region",
+                aria_label="Settings that differ",
+            )
+        )
+    lines = [f"{name} = {toml_text(all_series[0].settings[name])}" for name in shared]
+    title = f"{count(len(shared), 'setting')} that all share" if len(all_series) > 1 else count(len(shared), "setting")
+    parts.append(element("details", element("summary", title), element("pre", "\n".join(lines))))
+    intro = "What decides the numbers of a run, the seed aside: where configurations differ, and what they share."
+    return section("Configuration", "Configuration", intro, *parts)
+
+
+def setting_text(series: Series, name: str) -> str:
+    return toml_text(series.settings[name]) if name in series.settings else ""
+
+
+def own_text(series: Series, name: str) -> str:
+    return f"{name.split('.', 2)[-1]} = {setting_text(series, name)}"
+
+
+def breakable(name: str) -> list[Any]:
+    """A dotted name that may be broken after its dots."""
+    *before, last = name.split(".")
+    return [part for piece in before for part in (f"{piece}.", element("wbr"))] + [last]
+
+
+def runs(all_series: Sequence[Series], readings: Sequence[Reading]) -> Section | None:
+    if not readings:
+        return None
+    read = {reading.directory: reading for reading in readings}
+    return section(
+        "Runs",
+        "Runs, and how to make them again",
+        "Every number above is in these directories; times leave out what a cache had. The same command on the same kind of machine with "
+        "the same torch gives the same bits.",
+        element("ul", *(run_item(series.label, [read[path] for path in series.directories]) for series in all_series), class_="runs"),
+    )
+
+
+def run_item(label: str, readings: Sequence[Reading]) -> Html:
+    """The runs of a configuration."""
+    finished = sum(reading.finished for reading in readings)
+    done = finished == len(readings)
+    state = "finished" if done else ("not finished" if not finished else f"{finished} of {len(readings)} finished")
+    return element(
+        "li",
+        element("div", element("b", label), element("span", state, class_="state" if done else "state open"), class_="title"),
+        *(element("p", text) for text in dict.fromkeys(environment(reading) for reading in readings)),
+        element("ul", *(element("li", *place(reading)) for reading in readings), class_="places"),
+        element("pre", *(element("span", command(reading.config, reading.directory) + "\n", class_="command") for reading in readings)),
+    )
+
+
+def place(reading: Reading) -> list[Any]:
+    seconds = reading.seconds()
+    rows = f"seed {reading.config.seed}: {count(len(reading.results), 'row')}{f' in {duration(seconds)}' if seconds else ''}, "
+    notes = element("span", f" {reading.config.notes}", class_="text") if reading.config.notes else None
+    return [rows, element("code", reading.directory), notes]
+
+
+def environment(reading: Reading) -> str:
+    config, versions = reading.config, reading.header.get("versions", {})
+    made_with = ", ".join(f"{name} {version}" for name, version in sorted(versions.items(), key=lambda pair: pair[0] != "swamp"))
+    return f"{made_with}; {config.precision} on {config.device} by engine {config.engine}, {count(config.threads, 'thread')} a training."

@@ -1,0 +1,120 @@
+"""Results as curves and as the paper's kind of table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from swamp.report.cells import Cell, Column, cells, columns_of, metrics_of
+from swamp.report.numbers import format_of
+from swamp.report.page.markup import Html, element
+from swamp.report.page.section import LEGEND, Section, by_recipe, chart, section
+from swamp.report.paper import paper_numbers, shortened
+from swamp.report.ranking import more_is_better
+from swamp.report.series import AT, Series, collapses
+
+
+def curves(all_series: Sequence[Series]) -> Section | None:
+    metrics = metrics_of(all_series)
+    if not metrics:
+        return None
+    drawn = [metrics[0], *(name for name in ("nll",) if name in metrics[1:])]
+    return section(
+        "Curves",
+        "Error against sparsity",
+        "Means over seeds on the test set, after the last epoch; bands are ± one standard deviation. Point at a chart to read it, "
+        "draw a box to look closer.",
+        LEGEND,
+        element("div", data_chart="axes", class_="controls"),
+        element("div", *(chart("curves", data_metric=name) for name in drawn), class_="pair"),
+    )
+
+
+def results(all_series: Sequence[Series]) -> Section | None:
+    groups = by_recipe(all_series)
+    if not groups:
+        return None
+    parts = []
+    for recipe, group in groups:
+        parts += [element("h3", recipe)] if len(groups) > 1 else []
+        parts.append(element("div", *(result_table(group, name) for name in metrics_of(group)), data_chart="tables"))
+        parts += [element("p", note, class_="note") for note in result_notes(group)]
+    return section(
+        "Table",
+        "Table of results",
+        "Mean ± standard deviation over seeds at each sparsity (%). The best of a column is bold, the second best underlined.",
+        *parts,
+    )
+
+
+def result_table(group: Sequence[Series], metric: str) -> Html:
+    columns = columns_of(group)
+    table = cells(group, columns, metric)
+    label = format_of(metric).label
+    alike = same_seeds(group)
+    head = [element("th", "method", scope="col"), *(element("th", column.label, scope="col") for column in columns)]
+    body = [
+        element(
+            "tr",
+            element("th", series.label, None if alike else element("small", seeds(series)), scope="row"),
+            *(result_cell(cell, paper_numbers(series, metric)) for cell in line),
+        )
+        for series, line in zip(group, table, strict=True)
+    ]
+    arrow = {True: " (more is better)", False: " (less is better)", None: ""}[more_is_better(metric)]
+    return element(
+        "div",
+        element(
+            "table",
+            element("caption", f"{label}{arrow}"),
+            element("thead", element("tr", *head)),
+            element("tbody", *body),
+            class_="results",
+        ),
+        class_="scroll",
+        data_metric=metric,
+        data_label=label,
+        tabindex="0",
+        role="region",
+        aria_label=f"{label} of each method at each sparsity",
+    )
+
+
+def same_seeds(group: Sequence[Series]) -> bool:
+    return len({tuple(series.seeds) for series in group}) == 1
+
+
+def seeds(series: Series) -> str:
+    return f"{'seeds' if len(series.seeds) > 1 else 'seed'} {', '.join(map(str, series.seeds))}"
+
+
+def result_cell(cell: Cell | None, paper: Mapping[int, str]) -> Html:
+    if cell is None:
+        return element("td", "–")
+    theirs = paper.get(cell.cycle)
+    return element(
+        "td",
+        cell.text,
+        element("small", f"@ {cell.other_sparsity}") if cell.other_sparsity else None,
+        element("small", f"paper {theirs}") if theirs else None,
+        class_={1: "best", 2: "second"}.get(cell.rank),
+        title={1: "best", 2: "second best"}.get(cell.rank),
+    )
+
+
+def result_notes(group: Sequence[Series]) -> list[str]:
+    columns: Sequence[Column] = columns_of(group)
+    inexact = any(cell and cell.other_sparsity for line in cells(group, columns, metrics_of(group)[0]) for cell in line)
+    selected = [series.label for series in group if any(row.selected_on == "validation" for run in series.runs for row in run)]
+    rows = [row for series in group for run in series.runs for row in run]
+    share = max((row.sparsity_of_all / row.sparsity for row in rows if row.sparsity), default=0)
+    quoted = [series for series in group if any(paper_numbers(series, metric) for metric in metrics_of(group))]
+    changed = [series.label for series in quoted if shortened(series)]
+    other = f"; trainings have another length here: {', '.join(changed)}" if changed else ""
+    notes = [
+        f"All with {seeds(group[0])}." if same_seeds(group) else "",
+        f"{AT}; such a row has no rank." if inexact else "",
+        f"Chosen by validation examples, which were not trained on: {', '.join(selected)}." if selected else "",
+        f"Sparsity is that of the prunable weights; of all parameters it is {share:.4g} times as much." if share else "",
+        "The paper’s numbers are of its whole schedule and three seeds" + other + "." if quoted else "",
+    ]
+    return [note for note in [*notes, *(f"{text[0].upper()}{text[1:]}." for text in collapses(group))] if note]

@@ -1,0 +1,96 @@
+// A table of colours.
+//
+// `build()` gives {values: rows from the bottom up, x, y: {label, ticks: [[index, text]]}, format, log, marks(place) -> elements, name(row, column)}
+
+class HeatMap {
+  constructor(host, { name, build, controls }) {
+    Object.assign(this, { host, name, build });
+    this.place = svg("svg", { tabindex: 0, role: "application", "aria-roledescription": "heat map" });
+    this.tip = html("div", { class: "tip", role: "status", hidden: true });
+    this.ends = [html("span", {}), html("span", {})];
+    const key = html("div", { class: "rampkey heat" }, this.ends[0], html("i", {}), this.ends[1]);
+    host.append(html("div", { class: "controls" }, ...controls), html("div", { class: "plot" }, this.place, this.tip), key);
+    const cellAt = (event) => event.target.dataset && event.target.dataset.cell;
+    this.place.addEventListener("pointermove", (event) => (cellAt(event) ? this.read(...cellAt(event).split(",").map(Number)) : this.hide()));
+    this.place.addEventListener("pointerleave", () => this.hide());
+    this.place.addEventListener("blur", () => this.hide());
+    this.place.addEventListener("keydown", (event) => this.key(event));
+    redraws.add(() => this.draw());
+    new ResizeObserver(() => this.host.clientWidth !== this.width && this.draw()).observe(host);
+  }
+
+  draw() {
+    this.width = this.host.clientWidth;
+    if (!this.width) return;
+    const model = (this.model = this.build());
+    this.at = null;
+    this.tip.hidden = true;
+    const [rows, columns] = [model.values.length, model.values[0].length];
+    const [left, top, bottom] = [64, 12, 46];
+    const size = Math.min((Math.min(this.width, 620) - left - 8) / columns, 480 / rows);
+    const height = top + rows * size + bottom;
+    const right = left + columns * size;
+    this.place.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
+    this.place.setAttribute("height", height);
+    this.place.setAttribute("aria-label", `${this.name}, ${rows} by ${columns}; arrow keys read the values.`);
+    const usable = model.values.flat().filter((value) => value !== null && (!model.log || value > 0));
+    const t = model.log ? Math.log : (value) => value;
+    const [low, high] = model.domain || [Math.min(...usable), Math.max(...usable)];
+    this.ends.forEach((end, index) => (end.textContent = model.format([low, high][index])));
+    this.cells = model.values.map((line, row) => line.map((value, column) => {
+      const known = value !== null && (!model.log || value > 0);
+      const cell = svg("rect", { class: known ? "cell" : "cell none", "data-cell": `${row},${column}`, x: left + column * size, y: top + (rows - 1 - row) * size, width: size + 0.3, height: size + 0.3 });
+      if (known) cell.style.setProperty("--share", (t(value) - t(low)) / (t(high) - t(low) || 1));
+      return cell;
+    }));
+    const grid = svg("g", { class: "grid", "aria-hidden": "true" });
+    let last = -Infinity;
+    for (const [index, text] of model.x.ticks) {
+      const at = left + (index + 0.5) * size;
+      if (at - last < text.length * 7 + 8) continue;
+      last = at;
+      grid.append(svg("text", { x: at, y: top + rows * size + 17, "text-anchor": "middle" }, text));
+    }
+    last = Infinity;
+    for (const [index, text] of model.y.ticks) {
+      const at = top + (rows - 1 - index + 0.5) * size;
+      if (last - at < 14) continue;
+      last = at;
+      grid.append(svg("text", { x: left - 8, y: at + 4, "text-anchor": "end" }, text));
+    }
+    grid.append(svg("text", { class: "name", x: (left + right) / 2, y: height - 8, "text-anchor": "middle" }, model.x.label));
+    const place = ([column, row]) => [left + (column + 0.5) * size, top + (rows - 1 - row + 0.5) * size];
+    const still = svg("g", { "pointer-events": "none" }, ...(model.marks ? model.marks(place) : []));
+    this.place.replaceChildren(...this.cells.flat(), grid, still);
+  }
+
+  key(event) {
+    const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowUp: [1, 0], ArrowDown: [-1, 0] };
+    if (event.key === "Escape") this.hide();
+    else if (event.key in moves) {
+      const [down, across] = moves[event.key];
+      const [row, column] = this.at ? [this.at[0] + down, this.at[1] + across] : [0, 0];
+      if (this.cells[row] && this.cells[row][column]) this.read(row, column);
+    } else return;
+    event.preventDefault();
+  }
+
+  read(row, column) {
+    this.hide();
+    this.at = [row, column];
+    const cell = this.cells[row][column];
+    cell.classList.add("at");
+    const value = this.model.values[row][column];
+    this.tip.replaceChildren(html("div", { class: "at" }, this.model.name(row, column)), html("b", {}, value === null ? "not finite" : this.model.format(value)));
+    this.tip.hidden = false;
+    const beside = +cell.getAttribute("x") + +cell.getAttribute("width") + 10;
+    this.tip.style.left = `${Math.max(0, Math.min(beside, this.width - this.tip.offsetWidth))}px`;
+    this.tip.style.top = `${Math.max(0, +cell.getAttribute("y") - 20)}px`;
+  }
+
+  hide() {
+    if (this.at) this.cells[this.at[0]][this.at[1]].classList.remove("at");
+    this.at = null;
+    this.tip.hidden = true;
+  }
+}

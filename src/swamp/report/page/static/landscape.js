@@ -1,0 +1,97 @@
+// What `swamp analyse` found.
+
+const runName = ({ series, seed }) => `${data.series[series].label}, seed ${seed}`;
+const runMenu = (items, set) => (items.length > 1 ? menu("Run", items.map((item, index) => [index, runName(item)]), 0, (value) => set(items[value])) : html("div", {}, runName(items[0])));
+
+function connectivity(host) {
+  let run = data.connectivity[0];
+  const kinds = () => [...new Set(run.paths.map((path) => path.kind))];
+  let kind = kinds()[0];
+  const measures = [...new Set(data.connectivity.flatMap(({ paths }) => paths.flatMap(({ values }) => Object.keys(values))))];
+  let measure = measures[0];
+  const build = () => {
+    const paths = run.paths.filter((path) => path.kind === kind && path.values[measure]);
+    const points = (path) => path.lambdas.map((x, index) => ({ x, y: path.values[measure][index], text: path.values[measure][index] === null ? "–" : compact(path.values[measure][index]) }));
+    const mark = (path, index) => ({ kind: "line", label: path.label, share: paths.length > 1 ? index / (paths.length - 1) : 0.6, look: { colour: "ramp" }, points: points(path) });
+    return { columns: false, heading: (p) => `λ = ${compact(p.x)}`, x: { label: "λ, from one solution to the other" }, y: { label: measure, zero: true }, marks: paths.map(mark) };
+  };
+  const slot = html("div", { class: "slot" });
+  const refresh = () => {
+    if (!kinds().includes(kind)) kind = kinds()[0];
+    slot.replaceChildren(choice("Between", kinds().map((name) => [name, name]), kind, (value) => { kind = value; chart.whole(); }));
+  };
+  const controls = [
+    runMenu(data.connectivity, (item) => { run = item; refresh(); chart.whole(); }),
+    slot,
+    choice("Measure", measures.map((name) => [name, name]), measure, (value) => { measure = value; chart.whole(); }),
+  ];
+  const chart = new Chart(host, { name: "Loss between solutions", build, controls });
+  refresh();
+  chart.draw();
+}
+
+function surface(host) {
+  let plane = data.surfaces[0];
+  const measures = Object.keys(plane.values);
+  let [measure, log] = [measures[0], true];
+  const build = () => {
+    const at = (axis, value) => ((value - axis[0]) / (axis[axis.length - 1] - axis[0])) * (axis.length - 1);
+    const ticks = (axis) => [0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * (axis.length - 1))).map((index) => [index, axis[index].toFixed(1)]);
+    const spot = ([x, y]) => [at(plane.x, x), at(plane.y, y)];
+    return {
+      values: plane.values[measure],
+      log,
+      x: { label: `distance in weight space; colour: ${measure}`, ticks: ticks(plane.x) },
+      y: { ticks: ticks(plane.y) },
+      format: compact,
+      name: (row, column) => `${measure} at ${plane.x[column].toFixed(2)}, ${plane.y[row].toFixed(2)}`,
+      marks: (place) => {
+        const circle = (where, attributes, title) => { const [cx, cy] = place(spot(where)); return svg("circle", { cx, cy, ...attributes }, svg("title", {}, title)); };
+        const [mx, my] = place(spot(plane.mean));
+        return [
+          ...plane.particles.map((where, index) => circle(where, { r: 6, class: "dot" }, `particle ${index}`)),
+          svg("path", { class: "mark", d: `M${mx - 7} ${my}h14M${mx} ${my - 7}v14` }, svg("title", {}, "mean of the three")),
+          ...(plane.average ? [circle(plane.average, { r: 9, class: "mark" }, "the average")] : []),
+        ];
+      },
+    };
+  };
+  const options = data.surfaces.map((item, index) => [index, `${runName(item)}, ${(100 * item.sparsity).toFixed(2)} % sparse`]);
+  const controls = [
+    menu("Plane", options, 0, (value) => { plane = data.surfaces[value]; map.draw(); }),
+    choice("Measure", measures.map((name) => [name, name]), measure, (value) => { measure = value; map.draw(); }),
+    choice("Colours", [["log", "log"], ["linear", "linear"]], "log", (value) => { log = value === "log"; map.draw(); }),
+  ];
+  const map = new HeatMap(host, { name: "Plane through three particles", build, controls });
+  map.draw();
+}
+
+const LIKENESS = [["iou", "intersection over union"], ["beyond", "beyond chance"]];
+
+function masks(host) {
+  let [run, kind] = [data.masks[0], "iou"];
+  const build = () => {
+    const ticks = run.rows.map((row, index) => [index, (100 * row.sparsity).toFixed(1)]);
+    return {
+      values: run[kind], domain: [0, 1], format: (value) => value.toFixed(3),
+      x: { label: "sparsity of one mask and of the other, %", ticks }, y: { ticks },
+      name: (row, column) => `cycles ${run.rows[row].cycle} and ${run.rows[column].cycle}`,
+    };
+  };
+  const controls = [runMenu(data.masks, (item) => { run = item; map.draw(); }), choice("Likeness", LIKENESS, kind, (value) => { kind = value; map.draw(); })];
+  const map = new HeatMap(host, { name: "Masks of a run’s cycles", build, controls });
+  map.draw();
+}
+
+function pairs(host) {
+  let kind = "iou";
+  const names = [...new Set(data.pairs.map(({ runs }) => runs.join(" and ")))];
+  const build = () => ({
+    columns: false, heading: (p) => `${(100 - p.x).toFixed(2)} % sparse`,
+    x: { label: "sparsity, %", log: true, flip: true, ticks: (low, high, count) => sparsityTicks(low, high, true, count), format: (v) => String(+(100 - v).toFixed(3)) },
+    y: { label: LIKENESS.find(([key]) => key === kind)[1], zero: true },
+    marks: names.map((name, index) => ({ kind: "line", label: name, dots: true, look: look(index), points: data.pairs.filter(({ runs }) => runs.join(" and ") === name).map((pair) => ({ x: 100 - 100 * pair.sparsity, y: pair[kind], text: pair[kind].toFixed(3) })) })),
+  });
+  const chart = new Chart(host, { name: "Masks of different runs", build, controls: [choice("Between runs", LIKENESS, kind, (value) => { kind = value; chart.whole(); })] });
+  chart.draw();
+}

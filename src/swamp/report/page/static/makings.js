@@ -1,0 +1,125 @@
+// Particles, trainings, layers.
+
+function particles(host) {
+  const withMembers = everyone.filter((index) => data.series[index].points.some((point) => Object.values(point.metrics).some(({ members }) => members.some((m) => m.length))));
+  let [metric, chosen] = [metricNames[0], withMembers.find((index) => data.series[index].label === "swamp") ?? withMembers[0]];
+  const having = () => data.series[chosen].points.filter((point) => point.metrics[metric]?.members.some((m) => m.length));
+  let point = having()[having().length - 1];
+  const build = () => {
+    const { digits, label } = data.metrics[metric];
+    const { values, members } = point.metrics[metric];
+    const [single, average, ticks] = [[], [], []];
+    let x = 0;
+    members.forEach((group, run) => {
+      if (!group.length) return;
+      const begin = x;
+      group.forEach((value, particle) => single.push({ x: x++, y: value, text: fixed(value, digits), note: `particle ${particle}, seed ${data.series[chosen].seeds[run]}` }));
+      average.push({ x: x, y: values[run], text: fixed(values[run], digits), note: `average, seed ${data.series[chosen].seeds[run]}` });
+      ticks.push([(begin + x) / 2, `seed ${data.series[chosen].seeds[run]}`]);
+      x += 2;
+    });
+    const names = new Map(ticks);
+    return {
+      columns: false,
+      heading: (p) => p.note,
+      x: { label: "", domain: [-1, x - 1], ticks: () => ticks.map(([at]) => at), format: (at) => names.get(at) ?? "", exact: (at) => [...single, ...average].find((p) => p.x === at).note },
+      y: { label, zero: true },
+      marks: [
+        { kind: "bars", label: "a particle", look: look(chosen), points: single, width: 0.82, tint: true },
+        { kind: "bars", label: "their average", look: look(chosen), points: average, width: 0.82 },
+      ],
+    };
+  };
+  const slot = html("div", { class: "slot" });
+  const refreshSlider = () => {
+    const items = having();
+    point = items.find((item) => item.cycle === point.cycle) || items[items.length - 1];
+    slot.replaceChildren(slider("Cycle", items, items.indexOf(point), (item) => `${item.cycle}: ${item.sparsity.toFixed(2)} % sparse`, (item) => { point = item; chart.draw(); }));
+  };
+  const controls = [
+    withMembers.length > 1 ? menu("Method", withMembers.map((index) => [index, data.series[index].label]), chosen, (value) => { chosen = +value; refreshSlider(); chart.draw(); }) : null,
+    menu("Metric", metricOptions, metric, (value) => { metric = value; refreshSlider(); chart.draw(); }),
+    slot,
+  ];
+  const chart = new Chart(host, { name: "Particles and their average", build, controls, zoom: false, height: 300 });
+  refreshSlider();
+  chart.draw();
+}
+
+function training(host) {
+  let run = data.training.find(({ series }) => data.series[series].label === "swamp") || data.training[0];
+  let [stage, log] = [null, true];
+  const stages = () => [...new Set(run.curves.map((curve) => curve.stage))];
+  const marks = (values) => {
+    const all = stages();
+    return run.curves.filter((curve) => !stage || curve.stage === stage).map((curve) => ({
+      kind: "line", label: curve.label, faint: !stage, share: all.length > 1 ? all.indexOf(curve.stage) / (all.length - 1) : 0, look: { colour: "ramp" },
+      points: values(curve).map((value, index) => ({ x: index * data.epochStep + 1, y: value, text: value === null ? "–" : compact(value) })),
+    }));
+  };
+  const build = () => ({
+    columns: false, heading: (p) => `epoch ${p.x}`,
+    x: { label: "epoch", ticks: wholeTicks }, y: { label: "training loss", log },
+    marks: marks((curve) => curve.loss),
+  });
+  const buildRate = () => ({
+    columns: false, heading: (p) => `epoch ${p.x}`,
+    x: { label: "epoch", ticks: wholeTicks }, y: { label: "learning rate", zero: true },
+    marks: marks((curve) => data.rates[curve.rate]),
+  });
+  const slot = html("div", { class: "slot" });
+  const draw = () => { chart.whole(); rate.whole(); };
+  const refreshSlider = () => {
+    stage = null;
+    slot.replaceChildren(slider("Training", [null, ...stages()], 0, (item) => item || `all ${stages().length}, first to last`, (item) => { stage = item; draw(); }));
+  };
+  const name = ({ series, seed }) => `${data.series[series].label}, seed ${seed}`;
+  const controls = [
+    data.training.length > 1 ? menu("Run", data.training.map((item, index) => [index, name(item)]), data.training.indexOf(run), (value) => { run = data.training[value]; refreshSlider(); draw(); }) : null,
+    slot,
+    choice("Loss axis", [["log", "log"], ["linear", "linear"]], "log", (value) => { log = value === "log"; draw(); }),
+  ];
+  const ramp = html("div", { class: "rampkey", "aria-hidden": "true" }, html("span", {}, "first"), html("i", {}), html("span", {}, "last training"));
+  const second = html("div", { class: "chart" });
+  const chart = new Chart(host, { name: "Training loss", build, controls, below: ramp });
+  host.after(second);
+  const rate = new Chart(second, { name: "Learning rate", build: buildRate, zoom: false, height: 190 });
+  refreshSlider();
+  draw();
+}
+
+function layers(host) {
+  const recipes = [...new Set(everyone.map((index) => data.series[index].recipe))];
+  let [recipe, log] = [recipes[0], true];
+  const mine = () => everyone.filter((index) => data.series[index].recipe === recipe && data.series[index].layers.length);
+  const cycles = () => [...new Set(mine().flatMap((index) => data.series[index].points.map((point) => point.cycle)))].sort((a, b) => a - b);
+  let cycle = cycles().at(-1);
+  const build = () => {
+    const names = data.series[mine()[0]].layers;
+    const short = (name) => name.replace(/\.weight$/, "");
+    return {
+      columns: true, heading: (p) => names[p.x] ?? "",
+      x: { label: "", tilt: true, domain: [-0.5, names.length - 0.5], ticks: () => names.map((_, index) => index), format: (at) => (short(names[at] ?? "").length > 20 ? `…${short(names[at]).slice(-19)}` : short(names[at] ?? "")), exact: (at) => names[at] },
+      y: { label: "density of the layer, %", log, zero: !log },
+      marks: visible(mine()).flatMap((index) => data.series[index].points.filter((point) => point.cycle === cycle).map((point) => ({
+        kind: "line", label: data.series[index].label, look: look(index), dots: names.length < 40,
+        points: names.map((name, at) => ({ x: at, y: point.densities[data.series[index].layers.indexOf(name)] })).map((p) => ({ ...p, text: p.y === undefined ? "–" : `${+p.y.toPrecision(4)} %` })),
+      }))),
+    };
+  };
+  const sparsityOf = (at) => data.series[mine().find((index) => data.series[index].points.some((point) => point.cycle === at))].points.find((point) => point.cycle === at).sparsity;
+  const slot = html("div", { class: "slot" });
+  const refreshSlider = () => {
+    const items = cycles();
+    if (!items.includes(cycle)) cycle = items.at(-1);
+    slot.replaceChildren(slider("Cycle", items, items.indexOf(cycle), (at) => `${at}: ${sparsityOf(at).toFixed(2)} % sparse`, (at) => { cycle = at; chart.draw(); }));
+  };
+  const controls = [
+    recipes.length > 1 ? menu("Recipe", recipes.map((name) => [name, name]), recipe, (value) => { recipe = value; refreshSlider(); chart.draw(); }) : null,
+    slot,
+    choice("Density axis", [["log", "log"], ["linear", "linear"]], "log", (value) => { log = value === "log"; chart.draw(); }),
+  ];
+  const chart = new Chart(host, { name: "Density of each layer", build, controls, zoom: false, height: 380 });
+  refreshSlider();
+  chart.draw();
+}

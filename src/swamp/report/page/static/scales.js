@@ -1,0 +1,48 @@
+// Numbers as text, ticks of axes, scales.
+
+const fixed = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+const compact = (value) => (value === 0 ? "0" : Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(1) : String(+value.toPrecision(3)));
+
+// Round numbers, about `count` of them and at least three, no closer than `least`.
+function niceTicks(low, high, count, least = 0) {
+  const rough = Math.max((high - low) / Math.max(count, 1), least);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const steps = [0.5, 1, 2, 2.5, 5, 10].map((factor) => factor * power);
+  const fitting = (step) => Math.floor(high / step + 1e-9) - Math.ceil(low / step - 1e-9) + 1;
+  let at = steps.findIndex((step) => step >= rough * 0.999);
+  while (at > 0 && fitting(steps[at]) < 3 && steps[at - 1] >= least) at--;
+  const ticks = [];
+  for (let index = Math.ceil(low / steps[at] - 1e-9); index * steps[at] <= high + steps[at] * 1e-9; index++) ticks.push(+(index * steps[at]).toPrecision(12));
+  return ticks;
+}
+
+const wholeTicks = (low, high, count) => niceTicks(low, high, count, 1).filter(Number.isInteger);
+
+function logTicks(low, high, count) {
+  for (const digits of [[1], [1, 3], [1, 2, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9]]) {
+    const ticks = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++)
+      for (const digit of digits) {
+        const tick = +(digit * 10 ** power).toPrecision(6);
+        if (tick >= low * 0.9999 && tick <= high * 1.0001) ticks.push(tick);
+      }
+    if (ticks.length >= Math.min(3, count)) return ticks;
+  }
+  return niceTicks(low, high, count).filter((tick) => tick > 0);
+}
+
+// Remaining weights of which people know the sparsity.
+function sparsityTicks(low, high, log, count) {
+  if (!log) return niceTicks(100 - high, 100 - low, count).map((sparsity) => 100 - sparsity);
+  const round = [100, 80, 50, 30, 20, 10, 5, 3, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01].filter((v) => v >= low * 0.999 && v <= high * 1.001);
+  return round.length >= 2 ? round : niceTicks(low, high, count);
+}
+
+function makeScale([low, high], [from, to], log) {
+  const t = log ? Math.log : (v) => v;
+  const back = log ? Math.exp : (v) => v;
+  const span = t(high) - t(low) || 1;
+  const scale = (value) => from + ((t(value) - t(low)) / span) * (to - from);
+  scale.invert = (pixel) => back(t(low) + ((pixel - from) / (to - from)) * span);
+  return scale;
+}

@@ -1,0 +1,86 @@
+"""Runs that differ in their seed alone, read as one series."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swamp.core.pruning import Pruning, count
+from swamp.report.numbers import percent
+from swamp.runs.config import numbers
+from swamp.runs.runner import Result, read_config, read_results
+
+AT = "@: at this sparsity instead, which is what the method reached"
+
+
+@dataclass
+class Series:
+    """Runs that differ in their seed alone."""
+
+    recipe: str
+    method: str
+    settings: dict[str, Any]  # what decided the numbers, but for the seed
+    runs: list[list[Result]] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    label: str = ""
+    directories: list[Path] = field(default_factory=list)
+
+    @property
+    def seeds_shown(self) -> str:
+        return f" (n={len(self.runs)})" if len(self.runs) > 1 else ""
+
+    def wanted(self, row: Result) -> int:
+        """How many survivors the row's cycle asks for. A method that is not exact has some other number of them."""
+        if "start" in self.settings:
+            return row.num_survivors  # counted from the mask that it started with
+        pruning = Pruning(prune_fraction=self.settings["pruning.prune_fraction"])
+        return count(row.num_prunable, pruning.density(row.cycle))
+
+    def at(self, num_wanted: int) -> list[Result]:
+        """The row of each run that has one for this count of survivors."""
+        return [row for run in self.runs for row in run if self.wanted(row) == num_wanted]
+
+
+def read_series(directories: Iterable[Path]) -> list[Series]:
+    """Runs grouped by configuration, in the order in which they first appear, each with a label that tells it from the others."""
+    found: list[Series] = []
+    for directory in directories:
+        config = read_config(directory)
+        settings = {name: value for name, value in numbers(config).items() if name != "seed"}
+        series = next((s for s in found if (s.recipe, s.method, s.settings) == (config.recipe, config.method, settings)), None)
+        if series is None:
+            series = Series(config.recipe, config.method, settings)
+            found.append(series)
+        if config.seed in series.seeds:
+            raise ValueError(f"{directory}: seed {config.seed} of this configuration is given twice")
+        series.runs.append(read_results(directory))
+        series.seeds.append(config.seed)
+        series.directories.append(directory)
+    for series in found:
+        alike = [s for s in found if (s.recipe, s.method) == (series.recipe, series.method)]
+        differing = sorted(key for key in {k for s in alike for k in s.settings} if len({str(s.settings.get(key)) for s in alike}) > 1)
+        name = series.method if len({s.recipe for s in found}) == 1 else f"{series.recipe} {series.method}"
+        series.label = " ".join([name, *(f"{key}={series.settings.get(key)}" for key in differing)])
+    return found
+
+
+def main_metrics(row: Result) -> list[str]:
+    """The metric that counts, and the likelihood beside it."""
+    return [row.metric, *(name for name in ("nll",) if name in row.metrics and name != row.metric)]
+
+
+def reached(rows: Sequence[Result], num_wanted: int) -> str:
+    """The sparsity of rows in %, where it is not the one asked for."""
+    return "" if all(row.num_survivors == num_wanted for row in rows) else percent(statistics.fmean(row.sparsity for row in rows))
+
+
+def collapses(all_series: Sequence[Series]) -> list[str]:
+    """Which methods emptied which layers, and where."""
+    found: dict[tuple[str, float], set[str]] = {}
+    for series in all_series:
+        for row in (row for run in series.runs for row in run if row.empty_layers):
+            found.setdefault((series.label, row.sparsity), set()).update(row.empty_layers)
+    return [f"empty layers of {label} at {percent(sparsity)} %: {', '.join(sorted(names))}" for (label, sparsity), names in found.items()]
