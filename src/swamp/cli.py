@@ -158,7 +158,8 @@ def ensemble(
 ) -> None:
     """Average the predictions of several runs' networks at each sparsity (of IMP runs: IMP-n).
 
-    The runs need different seeds, so that their networks were found independently, and their weights (keep = all or averages).
+    The runs need different seeds, so that their networks were found independently, and their weights (keep = all or averages). What was
+    found is kept in analysis/ensemble-N.json of the first directory, for figures.
 
     Parameters
     ----------
@@ -175,12 +176,14 @@ def ensemble(
 
     from swamp.report.tables import ensemble_table
     from swamp.runs.ensemble import ensemble as average
+    from swamp.runs.ensemble import keep_ensemble
     from swamp.runs.store import runs_in
     from swamp.tasks import custom
     from swamp.terminal import print_table
 
     paths = [path for directory in directories for path in runs_in(directory)]
     rows = list(average(paths, custom.build(custom.Config(factory=task)) if task else None, device))
+    keep_ensemble(directories[0], paths, rows)
     if json:
         print(msgspec.json.format(msgspec.json.encode(rows)).decode())
     else:

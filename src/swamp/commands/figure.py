@@ -14,11 +14,11 @@ def figure(
     *directories: Annotated[Path, Parameter(help="Run directories or groups of them (DIR/seed-0, DIR/seed-1, …).")],
     out: Path,
 ) -> None:
-    """Draw a figure of runs: error, nll, particles, density or cost.
+    """Draw a figure of runs: error, size, nll, particles, density or cost.
 
-    error and nll stand against sparsity, with bands over seeds; particles are bars beside their average; density is that of each layer;
-    cost is set against accuracy. hessian, connectivity, hull, stability, surface, masks and calibration show what
-    `swamp analyse` has found of one run.
+    error and nll stand against sparsity, with bands over seeds; size has the error against the number of weights beside it, and what
+    `swamp ensemble` has found; particles are bars beside their average; density is that of each layer; cost is set against accuracy.
+    hessian, connectivity, hull, stability, surface, masks and calibration show what `swamp analyse` has found of one run.
 
     Parameters
     ----------
@@ -28,9 +28,8 @@ def figure(
         The file, whose name ends in .pdf, .svg or .png.
     """
     from swamp.report.figures.gallery import draw
-    from swamp.runs.store import runs_in
 
     if not directories:
         raise ValueError("figure needs at least one run directory")
-    draw(name, [path for directory in directories for path in runs_in(directory)], out)
+    draw(name, directories, out)
     print(f"picture: {out}")

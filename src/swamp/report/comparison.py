@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from swamp.report.cells import Cell, Column, cells, columns_of, metrics_of
+from swamp.report.notes import notes_of
 from swamp.report.numbers import format_of, over_seeds
-from swamp.report.series import AT, Series, collapses, main_metrics, reached, read_series
+from swamp.report.paper import paper_numbers
+from swamp.report.series import Series, main_metrics, reached, read_series
 from swamp.report.tables import Table
 from swamp.runs.runner import Result
 from swamp.runs.store import Store
@@ -19,20 +21,15 @@ Part = tuple[list[str], list[list[str]], dict[tuple[int, int], int]]  # header, 
 
 
 def comparison(directories: Sequence[Path]) -> Table:
-    """The main metrics of each method at each sparsity; mean ± standard deviation over seeds. A few methods stand side by side, with their
-    particles; many stand one below the other."""
+    """The main metrics of each method at each sparsity; mean ± standard deviation over seeds; the paper's own numbers where it has some. A
+    few methods stand side by side, with their particles; many stand one below the other."""
     all_series = read_series(directories)
     table = side_by_side if len(all_series) <= FEW else one_below_the_other
     header, body, ranks = table(all_series, columns_of(all_series))
     unfinished = [str(directory) for directory in directories if not Store(directory).finished()]
-    selected = [s.label for s in all_series if any(row.selected_on == "validation" for run in s.runs for row in run)]
-    notes = [
-        AT if any(" @ " in cell for line in body for cell in line[1:]) else "",
-        f"chosen by validation examples, which were not trained on: {', '.join(selected)}" if selected else "",
-        f"not finished: {', '.join(unfinished)}" if unfinished else "",
-        *collapses(all_series),
-    ]
-    return Table("On the test set", header, body, "\n".join(filter(None, notes)), ranks)
+    notes = notes_of(all_series, inexact=any(" @ " in cell for line in body for cell in line[1:]))
+    notes += [f"not finished: {', '.join(unfinished)}"] if unfinished else []
+    return Table("On the test set", header, body, "\n".join(notes), ranks)
 
 
 def side_by_side(all_series: Sequence[Series], columns: Sequence[Column]) -> Part:
@@ -48,6 +45,9 @@ def side_by_side(all_series: Sequence[Series], columns: Sequence[Column]) -> Par
             ranks |= {(place, len(header)): cell.rank for place, cell in enumerate(line) if cell and cell.rank}
             header.append(_heading(series.label, series, metric, number))
             upright.append([_text(cell) for cell in line])
+            if theirs := paper_line(series, line, metric):
+                header.append("the paper's")
+                upright.append(theirs)
         if any(row.members for rows in found for row in rows):
             for number, metric in enumerate(metrics):
                 header.append(_heading("its particles'", series, metric, number))
@@ -70,9 +70,22 @@ def one_below_the_other(all_series: Sequence[Series], columns: Sequence[Column])
         lines |= dict(zip(places, cells([all_series[index] for index in places], columns, metric), strict=True))
     labels = dict.fromkeys(format_of(metric).label for metric in counting)
     header = [f"{', '.join(labels)} at sparsity %", *(column.label for column in columns)]
-    body = [[series.label + series.seeds_shown, *map(_text, lines[index])] for index, series in enumerate(all_series)]
-    ranks = {(i, j): cell.rank for i, line in lines.items() for j, cell in enumerate(line, 1) if cell and cell.rank}
+    body: list[list[str]] = []
+    ranks: dict[tuple[int, int], int] = {}
+    for index, (series, metric) in enumerate(zip(all_series, counting, strict=True)):
+        line = lines[index]
+        ranks |= {(len(body), place): cell.rank for place, cell in enumerate(line, 1) if cell and cell.rank}
+        body.append([series.label + series.seeds_shown, *map(_text, line)])
+        if theirs := paper_line(series, line, metric):
+            body.append([f"{series.label}, the paper's", *theirs])
     return header, body, ranks
+
+
+def paper_line(series: Series, line: Sequence[Cell | None], metric: str) -> list[str]:
+    """The paper's numbers at the cells of a line; nothing where it has none."""
+    said = paper_numbers(series, metric)
+    numbers = [said.get(cell.cycle, "–") if cell else "–" for cell in line]
+    return numbers if set(numbers) != {"–"} else []
 
 
 def _text(cell: Cell | None) -> str:
@@ -116,6 +129,7 @@ def records(directories: Sequence[Path]) -> Iterator[dict[str, Any]]:
                         "mean": statistics.fmean(values),
                         "deviation": statistics.stdev(values) if len(values) > 1 else None,
                         "rank": (cell.rank or None) if cell and owner == "network" else None,
+                        "paper": paper_numbers(series, metric).get(rows[0][1].cycle) if owner == "network" else None,
                         "seeds": [seed for seed, _ in rows],
                         "values": values,
                     }

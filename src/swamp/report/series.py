@@ -12,6 +12,7 @@ from swamp.core.pruning import Pruning, count
 from swamp.report.numbers import percent
 from swamp.runs.config import numbers
 from swamp.runs.runner import Result, read_config, read_results
+from swamp.runs.store import Store
 
 AT = "@: at this sparsity instead, which is what the method reached"
 
@@ -25,7 +26,8 @@ class Series:
     settings: dict[str, Any]  # what decided the numbers, but for the seed
     runs: list[list[Result]] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
-    label: str = ""
+    label: str = ""  # tells it from the others that it was read with
+    name: str = ""  # tells it from those of the same recipe
     directories: list[Path] = field(default_factory=list)
 
     @property
@@ -62,9 +64,22 @@ def read_series(directories: Iterable[Path]) -> list[Series]:
     for series in found:
         alike = [s for s in found if (s.recipe, s.method) == (series.recipe, series.method)]
         differing = sorted(key for key in {k for s in alike for k in s.settings} if len({str(s.settings.get(key)) for s in alike}) > 1)
-        name = series.method if len({s.recipe for s in found}) == 1 else f"{series.recipe} {series.method}"
-        series.label = " ".join([name, *(f"{key}={series.settings.get(key)}" for key in differing)])
+        series.name = " ".join([series.method, *(f"{key}={series.settings.get(key)}" for key in differing)])
+        series.label = series.name if len({s.recipe for s in found}) == 1 else f"{series.recipe} {series.name}"
     return found
+
+
+def by_recipe(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
+    """Those that have a row; only within a recipe can they be compared."""
+    measured = [series for series in all_series if any(series.runs)]
+    recipes = dict.fromkeys(series.recipe for series in measured)
+    return [(recipe, [series for series in measured if series.recipe == recipe]) for recipe in recipes]
+
+
+def layer_names(row: Result, directories: Sequence[Path]) -> list[str]:
+    """A row's layers, from the network's input to its output where a stored mask tells; results.json is sorted by name."""
+    found = next((names for path in directories if (names := Store(path).mask_layers(row.mask))), None)
+    return found if found and set(found) == set(row.densities) else sorted(row.densities)
 
 
 def main_metrics(row: Result) -> list[str]:

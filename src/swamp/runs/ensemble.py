@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import torch
 from msgspec import Struct
 from torch import Tensor
 
+from swamp.runs.annex import Annex
 from swamp.runs.config import Config, numbers, resolve, with_settings
 from swamp.runs.runner import Result, open_task, read_config, read_results
 from swamp.runs.store import Store
@@ -67,6 +69,15 @@ def ensemble(directories: Sequence[Path], task: Task | None = None, device: str 
                 members=[row.metrics for row in chosen],
                 macs=sum(row.macs for row in chosen),
             )
+
+
+def keep_ensemble(place: Path, directories: Sequence[Path], rows: Sequence[EnsembleRow]) -> None:
+    """Beside a run or a group of them, for figures."""
+    config, first = read_config(directories[0]), read_results(directories[0])[0]
+    about = {"recipe": config.recipe, "method": config.method, "metric": first.metric, "runs": [str(path) for path in directories]}
+    annex = Annex(place)
+    annex.write_result(f"ensemble-{len(directories)}", {"analysis": "ensemble", **about, "rows": msgspec.to_builtins(rows)})
+    annex.clear_work()
 
 
 def settings_but_seed(config: Config) -> dict[str, object]:

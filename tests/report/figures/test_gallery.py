@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
+from swamp.report.ensembles import read_ensembles
 from swamp.report.figures.canvas import pyplot, style
 from swamp.report.figures.cost import cost_against_accuracy
-from swamp.report.figures.curves import error_curves, nll_curves
+from swamp.report.figures.curves import error_and_size, error_curves, nll_curves
 from swamp.report.figures.gallery import ANALYSES, FIGURES, draw
 from swamp.report.figures.landscapes import PICTURES
 from swamp.report.figures.layer_densities import layer_densities
 from swamp.report.figures.particle_bars import particle_bars
 from swamp.report.series import read_series
 from swamp.runs.annex import Annex
+from swamp.runs.ensemble import EnsembleRow, keep_ensemble
 from tests.report.runs_on_paper import made_up
 
 
@@ -69,6 +71,35 @@ def test_curves_have_the_means_at_the_sparsities_that_were_reached(plt: Any, run
     assert axes.get_ylabel() == "test NLL"
 
 
+def test_an_ensemble_stands_at_the_weights_of_all_its_networks(plt: Any, runs: list[Path], tmp_path: Path) -> None:
+    rows = [EnsembleRow(cycle=c, sparsity=1 - 0.5**c, metrics={"accuracy": 0.97, "nll": 0.2}, members=[], macs=1) for c in (0, 1)]
+    keep_ensemble(tmp_path, runs[:2], rows)
+    left, right = error_and_size(plt, read_series(runs), read_ensembles([tmp_path])).axes
+    for axes, expected in ((left, [100, 50]), (right, [200, 100])):
+        x, y = line(axes, "swamp-2, an ensemble")
+        assert x == pytest.approx(expected)
+        assert y == pytest.approx([3, 3])
+        assert line(axes, "swamp")[0] == pytest.approx([100, 50])
+    (tmp_path / "analysis" / "ensemble-9.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"ensemble-9.json is damaged"):
+        read_ensembles([tmp_path])
+
+
+def test_each_recipe_has_a_panel_in_which_a_method_looks_alike(plt: Any, tmp_path: Path) -> None:
+    measured = {"mrpc": ("f1", 0.9), "rte": ("accuracy", 0.7)}
+    paths = [
+        made_up(tmp_path / f"{recipe}-{method}", [{"metric": metric, "metrics": {metric: value}}], recipe=recipe, method=method)
+        for recipe, (metric, value) in measured.items()
+        for method in ("imp", "swamp")
+    ]
+    first, second = error_curves(plt, read_series(paths)).axes
+    assert [axes.get_title(loc="left") for axes in (first, second)] == ["mrpc", "rte"]
+    assert line(first, "swamp")[1] == pytest.approx([10])
+    assert line(second, "swamp")[1] == pytest.approx([30])
+    colours = [[drawn.get_color() for drawn in axes.get_lines()] for axes in (first, second)]
+    assert colours[0] == colours[1]
+
+
 def test_bars_are_particles_from_best_to_worst_and_their_average(plt: Any, runs: list[Path]) -> None:
     (axes,) = particle_bars(plt, read_series(runs)).axes  # DST has none
     heights = [bar.get_height() for bar in axes.patches]
@@ -84,19 +115,19 @@ def test_densities_of_one_method_by_sparsity_of_several_at_a_common_one(plt: Any
 
     dense, sparse = {"a": 1.0, "b": 1.0}, {"a": 0.75, "b": 0.25}
     one = run("imp", dense, sparse)
-    (axes,) = layer_densities(plt, read_series([one]), [one]).axes
+    (axes,) = layer_densities(plt, read_series([one])).axes
     assert line(axes, "0.00")[1] == pytest.approx([100, 100])
     assert line(axes, "50.00")[1] == pytest.approx([75, 25])
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["a", "b"]
     several = [one, run("snip", dense, {"a": 0.5, "b": 0.5}), run("dense", dense)]
-    figure = layer_densities(plt, read_series(several), several)
+    figure = layer_densities(plt, read_series(several))
     (axes,) = figure.axes
     assert line(axes, "snip")[1] == pytest.approx([50, 50])
     assert "50.00 %" in axes.get_title()
     assert "not measured at this sparsity: dense" in [text.get_text() for text in figure.texts]
     other = run("grasp", {"c": 1.0})
     with pytest.raises(ValueError, match="different networks"):
-        layer_densities(plt, read_series([one, other]), [one, other])
+        layer_densities(plt, read_series([one, other]))
 
 
 def test_layers_stand_in_the_order_of_the_network(plt: Any, tmp_path: Path, quick: Any) -> None:
@@ -104,7 +135,7 @@ def test_layers_stand_in_the_order_of_the_network(plt: Any, tmp_path: Path, quic
 
     config = quick(pruning__cycles=0, method="imp", ticket__epochs=0, cycle__epochs=1)
     list(iterate(config, tmp_path / "run"))
-    (axes,) = layer_densities(plt, read_series([tmp_path / "run"]), [tmp_path / "run"]).axes
+    (axes,) = layer_densities(plt, read_series([tmp_path / "run"])).axes
     names = [f"{tick.get_text()}.weight" for tick in axes.get_xticklabels()]
     assert names == list(open_task(config).prunable)
     assert names != sorted(names)

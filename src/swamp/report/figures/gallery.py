@@ -7,26 +7,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.core.discovery import nearest
+from swamp.report.ensembles import Ensemble, read_ensembles
 from swamp.report.figures.canvas import check_picture, pyplot, save
 from swamp.report.figures.cost import cost_against_accuracy
-from swamp.report.figures.curves import error_curves, nll_curves
+from swamp.report.figures.curves import error_and_size, error_curves, nll_curves
 from swamp.report.figures.landscapes import picture
 from swamp.report.figures.layer_densities import layer_densities
 from swamp.report.figures.particle_bars import particle_bars
 from swamp.report.series import Series, read_series
 from swamp.runs.annex import Annex
+from swamp.runs.store import runs_in
 
 
 class Figure(NamedTuple):
     summary: str
-    draw: Callable[[Any, Sequence[Series], Sequence[Path]], Any]
+    draw: Callable[[Any, Sequence[Series], Sequence[Ensemble]], Any]
 
 
 FIGURES = {
-    "error": Figure("test error against sparsity", lambda plt, series, _: error_curves(plt, series)),
-    "nll": Figure("test NLL against sparsity", lambda plt, series, _: nll_curves(plt, series)),
+    "error": Figure("test error against sparsity", error_curves),
+    "size": Figure("test error against sparsity, and against the weights of all networks that are needed", error_and_size),
+    "nll": Figure("test NLL against sparsity", nll_curves),
     "particles": Figure("particles beside their average, by sparsity", lambda plt, series, _: particle_bars(plt, series)),
-    "density": Figure("density of each layer", layer_densities),
+    "density": Figure("density of each layer", lambda plt, series, _: layer_densities(plt, series)),
     "cost": Figure("cost of training against accuracy", lambda plt, series, _: cost_against_accuracy(plt, series)),
 }
 # those of one run that show what an analysis of its weights has found
@@ -34,18 +37,19 @@ ANALYSES = ("hessian", "connectivity", "hull", "stability", "surface", "masks", 
 
 
 def draw(name: str, directories: Sequence[Path], out: Path) -> None:
-    """Draw the figure of that name of these runs into a file."""
+    """Draw the figure of that name of these runs, or groups of runs, into a file."""
     check_picture(out)
     if name not in FIGURES and name not in ANALYSES:
         raise ValueError(f"unknown figure {name!r}; {nearest(name, [*FIGURES, *ANALYSES])}")
     plt = pyplot()
+    paths = [path for directory in directories for path in runs_in(directory)]
     if name in ANALYSES:
-        save(analysis(plt, name, directories), out)
+        save(analysis(plt, name, paths), out)
         return
-    all_series = read_series(directories)
+    all_series = read_series(paths)
     if not any(run for series in all_series for run in series.runs):
         raise ValueError("none of these runs has a finished row yet")
-    save(FIGURES[name].draw(plt, all_series, directories), out)
+    save(FIGURES[name].draw(plt, all_series, read_ensembles(dict.fromkeys([*directories, *paths]))), out)
 
 
 def analysis(plt: Any, name: str, directories: Sequence[Path]) -> Any:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from swamp.report.cells import cells, columns_of, common_column
 from swamp.report.figures.canvas import name_missing, on, shades, style, text, tidy
 from swamp.report.numbers import percent
-from swamp.report.series import Series
+from swamp.report.series import Series, layer_names
 from swamp.runs.runner import Result
-from swamp.runs.store import Store
 
 FEW_NAMES = 40
 
 
-def layer_densities(plt: Any, all_series: Sequence[Series], directories: Sequence[Path]) -> Any:
+def layer_densities(plt: Any, all_series: Sequence[Series]) -> Any:
     """Of one method a line for each sparsity; of several a line each, at the highest sparsity that most of them have."""
     first = next((row for series in all_series for run in series.runs for row in run), None)
     if first is None:
         raise ValueError("none of these runs has a finished row yet")
-    names = _in_order(first, directories)
+    names = layer_names(first, [directory for series in all_series for directory in series.directories])
     if any(set(row.densities) != set(names) for series in all_series for run in series.runs for row in run):
         raise ValueError("these runs are of different networks: their layers cannot stand in one picture")
     figure, axes = plt.subplots(figsize=(min(4.5 + 0.18 * len(names), 16), 4.6), layout="constrained")
@@ -48,12 +46,6 @@ def density_axes(axes: Any, names: Sequence[str]) -> None:
     axes.set_xticks(range(0, len(names), every), [text(name.removesuffix(".weight")) for name in names[::every]], rotation=90, fontsize=8)
     axes.set_ylabel("weights that remain (%)")
     tidy(axes)
-
-
-def _in_order(row: Result, directories: Sequence[Path]) -> list[str]:
-    """The layers from input to output where a stored mask tells, else by name."""
-    found = next((names for path in directories if (names := Store(path).mask_layers(row.mask))), None)
-    return found if found and set(found) == set(row.densities) else sorted(row.densities)
 
 
 Line = tuple[str, dict[str, Any], list[Result]]

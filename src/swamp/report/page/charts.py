@@ -14,10 +14,8 @@ from swamp.report.cells import cells, columns_of, common_column, metrics_of
 from swamp.report.numbers import error_of, format_of, spread
 from swamp.report.page.reading import Reading
 from swamp.report.ranking import best_first, more_is_better
-from swamp.report.series import Series
-from swamp.runs.files import Damaged
+from swamp.report.series import Series, layer_names
 from swamp.runs.runner import Result
-from swamp.runs.store import Store
 
 FEW = 6  # series shown at first; the others are there to be switched on
 MAX_EPOCHS = 150_000  # of all training curves together; beyond, every second epoch is left out, or every third, …
@@ -26,7 +24,7 @@ PREFERRED = ("swamp", "imp")  # shown at first in any case
 
 def chart_data(all_series: Sequence[Series], readings: Sequence[Reading]) -> dict[str, Any]:
     metrics = metrics_of(all_series)
-    layers = {id(series): layer_names(series) for series in all_series}
+    layers = {id(series): layers_of(series) for series in all_series}
     first = shown_at_first(all_series)
     return {
         "metrics": {name: drawn(name) for name in metrics},
@@ -107,16 +105,9 @@ def shown_at_first(all_series: Sequence[Series]) -> set[int]:
     return set([*chosen, *(index for index in ranked if index not in chosen)][:FEW])
 
 
-def layer_names(series: Series) -> list[str]:
-    """In the order of the network where its mask is there to say so; results.json is sorted by name."""
-    row, directory = next(((run[0], place) for run, place in zip(series.runs, series.directories, strict=True) if run), (None, None))
-    if row is None or directory is None:
-        return []
-    try:
-        mask = Store(directory).load_mask(row.mask)
-    except (Damaged, OSError):
-        mask = None
-    return [name for name in mask.layers if name in row.densities] if mask else sorted(row.densities)
+def layers_of(series: Series) -> list[str]:
+    row = next((row for run in series.runs for row in run), None)
+    return layer_names(row, series.directories) if row else []
 
 
 def training_curves(all_series: Sequence[Series], readings: Sequence[Reading]) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from swamp.report.page.section import LEGEND, Section, by_recipe, chart, section
-from swamp.report.series import Series
+from swamp.report.page.section import LEGEND, Section, chart, section
+from swamp.report.series import Series, by_recipe
 
 
 def cost(all_series: Sequence[Series]) -> Section | None:

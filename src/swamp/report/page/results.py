@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from swamp.report.cells import Cell, Column, cells, columns_of, metrics_of
+from swamp.report.notes import notes_of
 from swamp.report.numbers import format_of
 from swamp.report.page.markup import Html, element
-from swamp.report.page.section import LEGEND, Section, by_recipe, chart, section
-from swamp.report.paper import paper_numbers, shortened
+from swamp.report.page.section import LEGEND, Section, chart, section
+from swamp.report.paper import paper_numbers
 from swamp.report.ranking import more_is_better
-from swamp.report.series import AT, Series, collapses
+from swamp.report.series import Series, by_recipe
 
 
 def curves(all_series: Sequence[Series]) -> Section | None:
@@ -104,17 +105,11 @@ def result_cell(cell: Cell | None, paper: Mapping[int, str]) -> Html:
 def result_notes(group: Sequence[Series]) -> list[str]:
     columns: Sequence[Column] = columns_of(group)
     inexact = any(cell and cell.other_sparsity for line in cells(group, columns, metrics_of(group)[0]) for cell in line)
-    selected = [series.label for series in group if any(row.selected_on == "validation" for run in series.runs for row in run)]
     rows = [row for series in group for run in series.runs for row in run]
     share = max((row.sparsity_of_all / row.sparsity for row in rows if row.sparsity), default=0)
-    quoted = [series for series in group if any(paper_numbers(series, metric) for metric in metrics_of(group))]
-    changed = [series.label for series in quoted if shortened(series)]
-    other = f"; trainings have another length here: {', '.join(changed)}" if changed else ""
     notes = [
         f"All with {seeds(group[0])}." if same_seeds(group) else "",
-        f"{AT}; such a row has no rank." if inexact else "",
-        f"Chosen by validation examples, which were not trained on: {', '.join(selected)}." if selected else "",
         f"Sparsity is that of the prunable weights; of all parameters it is {share:.4g} times as much." if share else "",
-        "The paper’s numbers are of its whole schedule and three seeds" + other + "." if quoted else "",
+        *(f"{text[0].upper()}{text[1:]}." for text in notes_of(group, inexact)),
     ]
-    return [note for note in [*notes, *(f"{text[0].upper()}{text[1:]}." for text in collapses(group))] if note]
+    return [note for note in notes if note]

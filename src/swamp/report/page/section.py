@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from swamp.report.page.markup import Html, element
-from swamp.report.series import Series
 
 
 class Section(NamedTuple):
@@ -33,11 +30,6 @@ def chart(name: str, **attributes: str) -> Html:
 
 
 LEGEND = element("div", data_chart="legend")
-
-
-def by_recipe(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
-    measured = [series for series in all_series if any(series.runs)]
-    return [(recipe, list(group)) for recipe, group in groupby(sorted(measured, key=lambda s: s.recipe), key=lambda s: s.recipe)]
 
 
 def count(number: int, noun: str) -> str:

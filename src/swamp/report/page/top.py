@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from swamp.report.page.headline import headline
 from swamp.report.page.markup import Html, element, join
 from swamp.report.page.reading import Damage, Reading
-from swamp.report.page.section import by_recipe, count
-from swamp.report.series import Series
+from swamp.report.page.section import count
+from swamp.report.series import Series, by_recipe
 
 
 def header(all_series: Sequence[Series], readings: Sequence[Reading], made: str) -> Html:
