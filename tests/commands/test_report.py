@@ -29,7 +29,6 @@ def test_mistakes_get_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ([], "report needs at least one run directory"),
         ([tmp_path / "nowhere"], "does not exist"),
         ([run, "--out", tmp_path / "page.pdf"], "a report's name ends in .html, not 'page.pdf'"),
-        ([run, make_run(tmp_path / "twin")], "is given twice"),
     ):
         status, _, err = call(capsys, "report", *arguments)
         assert status == 2

@@ -27,8 +27,9 @@ def report(
 
     if not directories:
         raise ValueError("report needs at least one run directory")
-    readings, damages = write_report(directories, out)
-    for damage in damages:
-        print(f"swamp: {damage.directory} is not shown: {damage.why}", file=sys.stderr)
+    readings, left_out = write_report(directories, out)
+    for one in left_out:
+        print(f"swamp: {one.directory} is not shown: {one.why}", file=sys.stderr)
     unfinished = sum(not reading.finished for reading in readings)
-    print(f"report: {out} ({len(readings)} runs" + (f", {unfinished} of them not finished)" if unfinished else ")"))
+    runs = f"{len(readings)} run" + "s" * (len(readings) != 1)
+    print(f"report: {out} ({runs}{f', {unfinished} of them not finished' if unfinished else ''})")

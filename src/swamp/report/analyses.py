@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swamp.report.numbers import percent, spread
+from swamp.report.numbers import measure_of, percent, spread
 from swamp.report.tables import Table
 from swamp.runs.annex import Annex
 
@@ -89,9 +89,9 @@ def hulls(result: Result) -> list[Line]:
 def barriers(one: Result) -> dict[str, float | None]:
     columns: dict[str, float | None] = {}
     for name, both in one["barriers"].items():
-        scale = 100.0 if name.endswith("error") else 1.0
+        label, scale = measure_of(name)
         for kind, value in both.items():
-            columns[f"{name}{' %' if scale > 1 else ''}: {kind}"] = None if value is None else scale * value
+            columns[f"{label}: {kind}"] = None if value is None else scale * value
     return columns
 
 

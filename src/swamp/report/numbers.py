@@ -48,6 +48,15 @@ def error_of(metric: str, metrics: Mapping[str, float]) -> float:
     return 100 * (1 - value) if metric.rpartition(".")[2] in PERCENTAGES else format_of(metric).scale * value
 
 
+def measure_of(name: str) -> tuple[str, float]:
+    """How a measure of an analysis (train loss, test error) is called, and what it is multiplied by.
+
+    >>> measure_of("test error"), measure_of("train loss")
+    (('test error %', 100.0), ('train loss', 1.0))
+    """
+    return (f"{name} %", 100.0) if name.endswith("error") else (name, 1.0)
+
+
 def percent(fraction: float) -> str:
     return f"{100 * fraction:.2f}"
 

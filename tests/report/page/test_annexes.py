@@ -43,7 +43,15 @@ def test_pairs_of_runs_that_are_not_in_the_report_are_left_out(runs: list[Path],
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("masks.json", "{"), ("masks.json", '{"rows": 3}'), ("hessian.json", "[" * 100_000), ("surface.npz", "PK no zip")]
+    ("name", "text"),
+    [
+        ("masks.json", "{"),
+        ("masks.json", '{"rows": 3}'),
+        ("hessian.json", "[" * 100_000),
+        ("surface.npz", "PK no zip"),
+        ("masks.json", '{"rows": [{"cycle": 0, "sparsity": 0}], "overlap": []}'),
+        ("connectivity.json", '{"lambdas": [0, 1], "paths": [{"label": "a", "kind": "cycles", "values": {"test loss": [1]}}]}'),
+    ],
 )
 def test_a_damaged_file_is_named_and_the_others_are_read(runs: list[Path], name: str, text: str) -> None:
     (runs[0] / "analysis" / name).write_text(text)

@@ -132,12 +132,13 @@ def test_the_keyboard_reads_the_curves(open_page: Open, runs: Path) -> None:
     page = open_page()
     chart = curve(page)
     chart.locator("svg[tabindex]").focus()
-    tip = chart.get_by_role("status")
+    tip = chart.locator(".tip")
     assert tip.is_hidden()
     read = {}
     for _ in range(11):
         page.keyboard.press("ArrowRight")
         text = tip.inner_text()
+        assert page.locator("#said[role=status]").inner_text().startswith(text.partition("\n")[0])  # for screen readers
         read[text.partition("\n")[0]] = text
     for cycle, row in enumerate(rows_of(runs, "imp")[0]):
         for name in ("imp", "swamp"):
@@ -155,7 +156,7 @@ def test_pointing_reads_what_is_nearest(open_page: Open, runs: Path) -> None:
     assert box
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     values = [run[5]["metrics"]["nll"] for run in rows_of(runs, "swamp")]
-    assert f"swamp\n{spread(values, 4)}" in chart.get_by_role("status").inner_text()
+    assert f"swamp\n{spread(values, 4)}" in chart.locator(".tip").inner_text()
 
 
 def lines(page: Page, colour: int) -> int:
@@ -292,7 +293,7 @@ def test_analyses(open_page: Open) -> None:
     surface.locator("svg[tabindex]").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowUp")
-    assert "test loss at -4.00, -3.10\n0.379" in surface.get_by_role("status").inner_text()
+    assert "test loss at -4.00, -3.10\n0.379" in surface.locator(".tip").inner_text()
     shades = "(cells) => cells.map((cell) => cell.style.getPropertyValue('--share'))"
     before = surface.locator("rect.cell").evaluate_all(shades)
     surface.get_by_role("radio", name="linear").check()
@@ -300,10 +301,10 @@ def test_analyses(open_page: Open) -> None:
     masks = page.locator("#masks")
     assert masks.locator("rect.cell").count() == 16
     masks.locator("rect.cell").nth(1).hover()
-    assert masks.get_by_role("status").first.inner_text() == "cycles 0 and 1\n0.500"
+    assert masks.locator(".tip").first.inner_text() == "cycles 0 and 1\n0.500"
     masks.get_by_role("radio", name="beyond chance").first.check()
     masks.locator("rect.cell").nth(1).hover()
-    assert masks.get_by_role("status").first.inner_text() == "cycles 0 and 1\n0.400"
+    assert masks.locator(".tip").first.inner_text() == "cycles 0 and 1\n0.400"
     assert "464 ± 7.5" in page.locator("#curvature").inner_text()
 
 

@@ -19,13 +19,24 @@ def test_a_damaged_run_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     rows[2]["metrics"]["accuracy"] = 1.0
     altered.write_text(json.dumps(rows))
     (strange / "run.json").write_text(json.dumps([1]))
-    readings, damages = read_runs([tmp_path / "group", tmp_path / "header", tmp_path / "altered", strange])
+    (make_run(tmp_path / "lost", "imp", 5) / "run.json").unlink()
+    readings, damages = read_runs([tmp_path / "group", tmp_path / "header", tmp_path / "altered", strange, tmp_path / "lost"])
     assert [reading.directory.name for reading in readings] == ["seed-0"]
     why = {damage.directory.name: damage.why for damage in damages}
-    assert list(why) == ["seed-1", "header", "altered", "strange"]
+    assert list(why) == ["seed-1", "header", "altered", "strange", "lost"]
+    assert all(damage.damaged for damage in damages)
     assert "results.json is damaged" in why["seed-1"]
     assert "run.json is damaged (its checksum is wrong)" in why["header"]
     assert "altered at cycle 2" in why["altered"]
+    assert "run.json" in why["lost"]
+
+
+def test_a_run_that_was_made_again_is_shown_once(tmp_path: Path) -> None:
+    first, again = make_run(tmp_path / "run"), make_run(tmp_path / "run-again")
+    readings, (twin,) = read_runs([tmp_path])
+    assert [reading.directory for reading in readings] == [first]
+    assert (twin.directory, twin.damaged) == (again, False)
+    assert f"the seed of {first}, which is shown" in twin.why
 
 
 def test_what_changed_after_the_end_is_said(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from swamp.report.figures.canvas import BLUE, GREY, ORANGE, STYLES, shades, tidy
-from swamp.report.figures.result import Arrays, Result, measure, numbers, sparsity, titled
+from swamp.report.figures.result import Arrays, Result, numbers, sparsity, titled
+from swamp.report.numbers import measure_of
 
 
 def connectivity(plt: Any, result: Result, arrays: Arrays) -> Any:
@@ -21,14 +22,14 @@ def connectivity(plt: Any, result: Result, arrays: Arrays) -> Any:
     for kind, line in zip(kinds, grid, strict=True):
         for name, axes in zip(names, line, strict=True):
             (_along if kind is cycles else _fan)(plt, axes, result["lambdas"], kind, name)
-            axes.set_ylabel(measure(name)[0])
+            axes.set_ylabel(measure_of(name)[0])
             tidy(axes)
     figure.suptitle(titled(result, "Linear connectivity"), fontsize=11)
     return figure
 
 
 def _along(plt: Any, axes: Any, lambdas: Sequence[float], paths: Sequence[Result], name: str) -> None:
-    scale = measure(name)[1]
+    scale = measure_of(name)[1]
     for index, path in enumerate(paths):
         values = numbers(path["values"][name], scale)
         axes.plot([index + x for x in lambdas], values, color=BLUE, linewidth=1.6)
@@ -41,7 +42,7 @@ def _along(plt: Any, axes: Any, lambdas: Sequence[float], paths: Sequence[Result
 
 def _fan(plt: Any, axes: Any, lambdas: Sequence[float], paths: Sequence[Result], name: str) -> None:
     """Each path thin, and of each cycle their mean."""
-    scale = measure(name)[1]
+    scale = measure_of(name)[1]
     cycles = list(dict.fromkeys(path["cycle"] for path in paths))
     for cycle, colour in zip(cycles, shades(plt, len(cycles)), strict=True):
         found = [path for path in paths if path["cycle"] == cycle]
@@ -66,7 +67,7 @@ def stability(plt: Any, result: Result, arrays: Arrays) -> Any:
     names = list(result["paths"][0]["values"])
     figure, line = plt.subplots(1, len(names), figsize=(4.3 * len(names), 3.6), layout="constrained", squeeze=False)
     for name, axes in zip(names, line[0], strict=True):
-        label, scale = measure(name)
+        label, scale = measure_of(name)
         for path, (colour, marker) in zip(result["paths"], STYLES[1::-1], strict=False):
             axes.plot(
                 result["lambdas"], numbers(path["values"][name], scale), color=colour, marker=marker, markersize=4, label=path["label"]

@@ -15,6 +15,8 @@ from swamp.report.series import Series
 def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
     """Each method at the highest sparsity that most of them have: all multiply-adds of its trainings up to there, the ticket included,
     and the metric that counts. Bars are ± one standard deviation over seeds."""
+    from matplotlib.ticker import EngFormatter, LogLocator  # there where `plt` is
+
     columns = columns_of(all_series)
     if not columns:
         raise ValueError("none of these runs has a finished row yet")
@@ -43,6 +45,9 @@ def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
         other = f" (at {cell.other_sparsity} %)" if cell.other_sparsity else ""
         axes.errorbar(cost, cell.mean, yerr=spread, label=text(series.label) + other, **drawn)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(EngFormatter())
+    axes.minorticks_off()
     axes.set_xlabel("multiply-adds of all trainings")
     axes.set_ylabel(f"test {format_of(metric).label.replace(' %', ' (%)')}")
     axes.set_title(f"Cost at {columns[place].label} % sparsity on {on(all_series)}", fontsize=11)

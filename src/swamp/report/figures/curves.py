@@ -125,7 +125,7 @@ def size_axis(axes: Any, remaining: set[float]) -> None:
     shown = sorted(remaining) if len(remaining) <= 8 else sorted(remaining)[:: len(remaining) // 7 + 1]
     axes.set_xticks(shown, [f"{share:.3g}" for share in shown])
     axes.minorticks_off()
-    axes.set_xlabel("prunable weights of all networks together, relative to one dense network (%)")
+    axes.set_xlabel("prunable weights of all networks together (% of one dense)")
 
 
 class Curve(NamedTuple):

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from swamp.report.figures.canvas import BLUE, ORANGE, tidy
-from swamp.report.figures.result import Arrays, Result, measure, numbers, sparsity, titled
+from swamp.report.figures.result import Arrays, Result, numbers, sparsity, titled
+from swamp.report.numbers import measure_of
 
 
 def hull(plt: Any, result: Result, arrays: Arrays) -> Any:
@@ -14,7 +15,7 @@ def hull(plt: Any, result: Result, arrays: Arrays) -> Any:
     names = list(rows[0]["values"])
     figure, line = plt.subplots(1, len(names), figsize=(4.3 * len(names), 3.8), layout="constrained", squeeze=False)
     for name, axes in zip(names, line[0], strict=True):
-        label, scale = measure(name)
+        label, scale = measure_of(name)
         for index, row in enumerate(rows):
             values = numbers(row["values"][name], scale)
             # spread sideways by rank order of drawing, only so that points do not hide each other

@@ -23,8 +23,3 @@ def sparsity(row: Result) -> str:
 
 def numbers(values: Sequence[float | None], scale: float = 1.0) -> list[float]:
     return [math.nan if value is None else scale * value for value in values]
-
-
-def measure(name: str) -> tuple[str, float]:
-    """How a measure is called on an axis, and what it is multiplied by."""
-    return (f"{name} (%)", 100.0) if name.endswith("error") else (name, 1.0)

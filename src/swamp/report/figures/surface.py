@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from swamp.report.figures.result import Arrays, Result, measure, sparsity, titled
+from swamp.report.figures.result import Arrays, Result, sparsity, titled
+from swamp.report.numbers import measure_of
 
 
 def surface(plt: Any, result: Result, arrays: Arrays) -> Any:
@@ -17,7 +18,7 @@ def surface(plt: Any, result: Result, arrays: Arrays) -> Any:
         len(names), len(rows), figsize=(3.9 * len(rows) + 1.2, 3.7 * len(names) + 0.4), layout="constrained", squeeze=False
     )
     for name, line in zip(names, grid, strict=True):
-        label, scale = measure(name)
+        label, scale = measure_of(name)
         values = [scale * arrays[f"cycle-{row['cycle']}.{name}"] for row in rows]
         low, high = min(np.nanmin(v) for v in values), max(np.nanmin(v) + 3 * (np.nanmedian(v) - np.nanmin(v)) for v in values)
         levels = np.linspace(low, max(high, low + 1e-9), 19)

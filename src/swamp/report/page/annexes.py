@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from swamp.report.numbers import measure_of
 from swamp.report.series import Series
 
 Value = float | None  # None where a loss was not finite
@@ -33,6 +34,10 @@ class Connectivity(Struct):
     lambdas: list[float]
     paths: list[Line]
     examples: int = 0
+
+    def __post_init__(self) -> None:
+        if any(len(values) != len(self.lambdas) for path in self.paths for values in path.values.values()):
+            raise ValueError("a path of another length than its lambdas")
 
 
 class Surface(Struct):
@@ -65,6 +70,10 @@ class Masks(Struct):
 
     rows: list[MaskRow]
     overlap: list[list[Overlap]]
+
+    def __post_init__(self) -> None:
+        if [len(line) for line in self.overlap] != [len(self.rows)] * len(self.rows):
+            raise ValueError("a table of another size than its rows")
 
 
 class Pair(Struct):
@@ -126,7 +135,9 @@ class Analyses:
         paths: list[dict[str, Any]] = []
         for name in ("connectivity", "stability"):
             if found := self._read(annex / f"{name}.json", Connectivity):
-                paths += [{"lambdas": found.lambdas, **msgspec.to_builtins(path)} for path in found.paths]
+                for path in found.paths:
+                    kind = path.kind if name == "connectivity" else name  # the init and the ticket are there to be compared
+                    paths.append({"lambdas": found.lambdas, "label": path.label, "kind": kind, "values": drawn(path)})
         if paths:
             self.connectivity.append({**run, "paths": paths})
         if surfaces := self._read(annex / "surface.json", Surfaces):
@@ -163,5 +174,17 @@ class Analyses:
         except (OSError, ValueError, KeyError, zipfile.BadZipFile, TypeError, IndexError):
             self.warnings.append(f"{path} is damaged or is not there")
             return None
-        rounded = {name: [[float(f"{value:.5g}") for value in line] for line in grid.tolist()] for name, grid in values.items()}
+        rounded = {}
+        for name, grid in values.items():
+            label, scale = measure_of(name)
+            rounded[label] = [[float(f"{scale * value:.5g}") for value in line] for line in grid.tolist()]
         return {**msgspec.to_builtins(row), "x": x[::step].tolist(), "y": y[::step].tolist(), "values": rounded}
+
+
+def drawn(path: Line) -> dict[str, list[Value]]:
+    """Errors in %."""
+    found = {}
+    for name, values in path.values.items():
+        label, scale = measure_of(name)
+        found[label] = [None if value is None else scale * value for value in values]
+    return found

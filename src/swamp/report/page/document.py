@@ -18,7 +18,7 @@ from swamp.report.page import landscape, makings, provenance, results
 from swamp.report.page.annexes import Analyses
 from swamp.report.page.charts import chart_data
 from swamp.report.page.markup import Html, element, join, json_text
-from swamp.report.page.reading import Damage, Reading, read_runs
+from swamp.report.page.reading import LeftOut, Reading, read_runs
 from swamp.report.page.section import Section
 from swamp.report.page.top import header, notices
 from swamp.report.series import read_series
@@ -28,20 +28,20 @@ from swamp.version import __version__
 SCRIPTS = ("elements", "scales", "series", "chart", "heatmap", "results", "makings", "landscape", "page")  # each uses those before it
 
 
-def write_report(directories: Sequence[Path], out: Path) -> tuple[list[Reading], list[Damage]]:
+def write_report(directories: Sequence[Path], out: Path) -> tuple[list[Reading], list[LeftOut]]:
     """Write the page, and say what was read and what could not be."""
     if out.suffix not in (".html", ".htm"):
         raise ValueError(f"a report's name ends in .html, not {out.name!r}")
     if out.is_dir():
         raise ValueError(f"--out {out} is a directory; a report is a file")
-    readings, damages = read_runs(directories)
-    text = page(readings, damages, directories)
+    readings, left_out = read_runs(directories)
+    text = page(readings, left_out, directories)
     make_directory(out.resolve().parent)
     out.write_text(text, encoding="utf-8")
-    return readings, damages
+    return readings, left_out
 
 
-def page(readings: Sequence[Reading], damages: Sequence[Damage], directories: Sequence[Path]) -> str:
+def page(readings: Sequence[Reading], left_out: Sequence[LeftOut], directories: Sequence[Path]) -> str:
     """`directories`: what was asked for, which may hold analyses that are of several runs."""
     all_series = read_series([reading.directory for reading in readings])
     analyses = Analyses(all_series, directories)
@@ -71,7 +71,7 @@ def page(readings: Sequence[Reading], damages: Sequence[Damage], directories: Se
         style=style,
         header=header(all_series, readings, now),
         nav=navigation(parts),
-        sections=join(notices(readings, damages, analyses.warnings), *(part.html for part in parts)),
+        sections=join(notices(readings, left_out, analyses.warnings), *(part.html for part in parts)),
         footer=join(f"Made by swamp {__version__} from the run directories named above, and from nothing else."),
         data=json_text(data),
         script=script,

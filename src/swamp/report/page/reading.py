@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.runs import files
-from swamp.runs.config import Config
+from swamp.runs.config import Config, numbers
 from swamp.runs.runner import Result, read_config, read_results
 from swamp.runs.store import Store, runs_in
 
 CHECKED = ("results.json", "metrics.jsonl")  # of a finished run: what numbers are taken from
 
 
-class Damage(NamedTuple):
+class LeftOut(NamedTuple):
     """A run that is not shown, and why."""
 
     directory: Path
     why: str
+    damaged: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,26 +74,49 @@ def _lines(path: Path, needed: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def read_runs(directories: Iterable[Path]) -> tuple[list[Reading], list[Damage]]:
-    """The runs that directories stand for, each once; and those that cannot be read."""
-    readings: list[Reading] = []
-    damages: list[Damage] = []
+def read_runs(directories: Iterable[Path]) -> tuple[list[Reading], list[LeftOut]]:
+    """The runs that directories stand for, each once; and those that are not shown."""
+    readings: dict[str, Reading] = {}  # by what decided the numbers
+    left_out: list[LeftOut] = []
     seen: set[Path] = set()
-    for path in (path for directory in directories for path in runs_in(directory)):
+    for path in (path for directory in directories for path in _places(directory)):
         if path.resolve() in seen:
             continue
         seen.add(path.resolve())
         try:
-            readings.append(_read(path))
+            reading = _read(path)
         except OSError as error:
-            damages.append(Damage(path, files.explain_os_error(error)))
+            left_out.append(LeftOut(path, files.explain_os_error(error)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            damages.append(Damage(path, str(error) if isinstance(error, ValueError) else f"run.json is not that of a run ({error!r})"))
-    return readings, damages
+            why = str(error) if isinstance(error, ValueError) else f"run.json is not that of a run ({error!r})"
+            left_out.append(LeftOut(path, why))
+        else:
+            twin = readings.setdefault(str((reading.config.recipe, reading.config.method, numbers(reading.config))), reading)
+            if twin is not reading:
+                why = f"it has the configuration and the seed of {twin.directory}, which is shown"
+                left_out.append(LeftOut(path, why, damaged=False))
+    return list(readings.values()), left_out
+
+
+def _places(directory: Path) -> list[Path]:
+    """The runs that a directory stands for, and what is left of those that have lost their run.json."""
+    lost = {path.parent for path in (directory / "results.json", *directory.glob("*/results.json")) if _is_lost(path)}
+    try:
+        return sorted({*runs_in(directory), *lost}, key=lambda path: (len(path.name), path.name))
+    except ValueError:
+        if lost:
+            return sorted(lost)
+        raise
+
+
+def _is_lost(results: Path) -> bool:
+    return results.exists() and not (results.parent / "run.json").exists()
 
 
 def _read(path: Path) -> Reading:
     store = Store(path)
+    if not (path / "run.json").exists():
+        raise ValueError("its run.json is missing")
     finished = store.finished()
     results = read_results(path)
     warnings = []

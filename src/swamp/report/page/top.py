@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from swamp.report.page.headline import headline
 from swamp.report.page.markup import Html, element, join
-from swamp.report.page.reading import Damage, Reading
+from swamp.report.page.reading import LeftOut, Reading
 from swamp.report.page.section import count
 from swamp.report.series import Series, by_recipe
 
@@ -33,14 +33,18 @@ def header(all_series: Sequence[Series], readings: Sequence[Reading], made: str)
     )
 
 
-def notices(readings: Sequence[Reading], damages: Sequence[Damage], warnings: Sequence[str]) -> Html:
+def notices(readings: Sequence[Reading], left_out: Sequence[LeftOut], warnings: Sequence[str]) -> Html:
     """What is missing, and what is damaged."""
-    bad = [element("li", element("code", damage.directory), f": {damage.why}") for damage in damages]
+    bad, twice = (
+        [element("li", element("code", one.directory), f": {one.why}") for one in left_out if one.damaged == damaged]
+        for damaged in (True, False)
+    )
     missing = [element("li", element("code", reading.directory), f": {lack(reading)}") for reading in readings if not reading.finished]
     changed = [element("li", element("code", reading.directory), f": {what}") for reading in readings for what in reading.warnings]
     changed += [element("li", warning) for warning in warnings]
     return join(
         notice(f"Damaged, and not shown: {count(len(bad), 'run')}", bad, "notice bad"),
+        notice(f"There already, and not shown again: {count(len(twice), 'run')}", twice, "notice"),
         notice(f"Not finished: {count(len(missing), 'run')}", missing, "notice"),
         notice("Not as they were", changed, "notice"),
     )

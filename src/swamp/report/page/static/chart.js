@@ -10,7 +10,7 @@ class Chart {
     Object.assign(this, { host, name, build, height, labels });
     this.view = null;
     this.place = svg("svg", { tabindex: 0, role: "application", "aria-roledescription": "chart" });
-    this.tip = html("div", { class: "tip", role: "status", hidden: true });
+    this.tip = html("div", { class: "tip", hidden: true });
     const tools = zoom && html("div", { class: "tools", role: "group", "aria-label": "Zoom" },
       html("button", { type: "button", "aria-label": "Zoom in", title: "Zoom in (or draw a box)", onclick: () => this.zoom(0.6) }, "+"),
       html("button", { type: "button", "aria-label": "Zoom out", title: "Zoom out", onclick: () => this.zoom(1 / 0.6) }, "−"),
@@ -146,14 +146,13 @@ class Chart {
 
   // Names at the lines' ends, moved apart where they would cover each other: all at the right, or each near its line.
   nameEnds(ends) {
-    const shortened = (label) => (label.length > 18 ? `${label.slice(0, 17)}…` : label);
     if (this.box.named === "near") {
       const taken = [];
       for (const { at, mark } of ends.sort((a, b) => a.at.py - b.at.py)) {
         let y = at.py;
         while (taken.some((other) => Math.abs(other.y - y) < 14 && Math.abs(other.x - at.px) < 80)) y += 7;
         taken.push({ x: at.px, y });
-        this.place.append(svg("text", { class: `end ${mark.look.colour}`, x: at.px + 10, y: y + 4 }, shortened(mark.label)));
+        this.place.append(this.end(mark, at.px + 10, y + 4));
       }
       return;
     }
@@ -162,9 +161,16 @@ class Chart {
     let limit = this.box.bottom;
     for (const end of [...ends].reverse()) limit = (end.y = Math.min(end.y, limit)) - 15;
     for (const { at, mark, y } of ends) {
-      this.place.append(svg("text", { class: `end ${mark.look.colour}`, x: this.box.right + 10, y: y + 4 }, shortened(mark.label)));
+      this.place.append(this.end(mark, this.box.right + 10, y + 4));
       if (at.px < this.box.right - 12 || Math.abs(at.py - y) > 6) this.place.append(svg("path", { class: `lead ${mark.look.colour}`, d: `M${at.px + 7} ${at.py}L${this.box.right + 6} ${y}` }));
     }
+  }
+
+  end(mark, x, y) {
+    const { label } = mark;
+    const text = svg("text", { class: `end ${mark.look.colour}`, x, y }, label.length > 18 ? `${label.slice(0, 17)}…` : label, svg("title", {}, label));
+    if (mark.share !== undefined) text.style.setProperty("--share", mark.share);
+    return text;
   }
 
   listen(zoom) {
@@ -257,15 +263,15 @@ class Chart {
   step(key) {
     const order = [...this.hits].sort((a, b) => a.px - b.px || a.py - b.py);
     const forward = key === "ArrowRight" || key === "ArrowDown";
-    if (!this.current) return this.read(order[forward ? 0 : order.length - 1]);
+    if (!this.current) return this.read(order[forward ? 0 : order.length - 1], true);
     const same = (p) => this.model.columns && Math.abs(p.px - this.current.px) < 2;
     const at = order.findIndex((p) => p.mark === this.current.mark && p.px === this.current.px && p.py === this.current.py);
     const rest = forward ? order.slice(at + 1) : order.slice(0, at).reverse();
     const next = rest.find((p) => !same(p));
-    if (next) this.read(next);
+    if (next) this.read(next, true);
   }
 
-  read(nearest) {
+  read(nearest, aloud = false) {
     this.current = nearest;
     const together = this.model.columns ? this.hits.filter((p) => Math.abs(p.px - nearest.px) < 2) : [nearest];
     together.sort((a, b) => a.py - b.py);
@@ -276,6 +282,7 @@ class Chart {
     this.tip.replaceChildren(html("div", { class: "at" }, heading), ...rows);
     if (together.length > 14) this.tip.append(html("div", {}, `and ${together.length - 14} more`));
     this.tip.hidden = false;
+    if (aloud) say([heading, ...together.slice(0, 14).map((p) => `${p.mark.label}: ${p.text}`)].join("; "));
     this.light(nearest.mark);
     this.cursor.setAttribute("d", this.model.columns ? `M${nearest.px} ${this.box.top}V${this.box.bottom}` : "");
     this.ring.setAttribute("visibility", this.model.columns ? "hidden" : "visible");

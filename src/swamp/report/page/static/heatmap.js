@@ -6,7 +6,7 @@ class HeatMap {
   constructor(host, { name, build, controls }) {
     Object.assign(this, { host, name, build });
     this.place = svg("svg", { tabindex: 0, role: "application", "aria-roledescription": "heat map" });
-    this.tip = html("div", { class: "tip", role: "status", hidden: true });
+    this.tip = html("div", { class: "tip", hidden: true });
     this.ends = [html("span", {}), html("span", {})];
     const key = html("div", { class: "rampkey heat" }, this.ends[0], html("i", {}), this.ends[1]);
     host.append(html("div", { class: "controls" }, ...controls), html("div", { class: "plot" }, this.place, this.tip), key);
@@ -27,7 +27,7 @@ class HeatMap {
     this.tip.hidden = true;
     const [rows, columns] = [model.values.length, model.values[0].length];
     const [left, top, bottom] = [64, 12, 46];
-    const size = Math.min((Math.min(this.width, 620) - left - 8) / columns, 480 / rows);
+    const size = Math.min((Math.min(this.width, 620) - left - 8) / columns, 480 / rows, 90);
     const height = top + rows * size + bottom;
     const right = left + columns * size;
     this.place.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
@@ -61,7 +61,18 @@ class HeatMap {
     grid.append(svg("text", { class: "name", x: (left + right) / 2, y: height - 8, "text-anchor": "middle" }, model.x.label));
     const place = ([column, row]) => [left + (column + 0.5) * size, top + (rows - 1 - row + 0.5) * size];
     const still = svg("g", { "pointer-events": "none" }, ...(model.marks ? model.marks(place) : []));
-    this.place.replaceChildren(...this.cells.flat(), grid, still);
+    this.place.replaceChildren(...this.cells.flat(), grid, size > 40 ? this.written(place, t, low, high) : "", still);
+  }
+
+  // The numbers themselves, where there is room for them.
+  written(place, t, low, high) {
+    const texts = this.model.values.flatMap((line, row) => line.map((value, column) => {
+      if (value === null) return null;
+      const [x, y] = place([column, row]);
+      const dark = (t(value) - t(low)) / (t(high) - t(low) || 1) > 0.5;
+      return svg("text", { class: dark ? "in dark" : "in", x, y: y + 4, "text-anchor": "middle" }, this.model.format(value));
+    }));
+    return svg("g", { "pointer-events": "none", "aria-hidden": "true" }, ...texts);
   }
 
   key(event) {
@@ -70,18 +81,20 @@ class HeatMap {
     else if (event.key in moves) {
       const [down, across] = moves[event.key];
       const [row, column] = this.at ? [this.at[0] + down, this.at[1] + across] : [0, 0];
-      if (this.cells[row] && this.cells[row][column]) this.read(row, column);
+      if (this.cells[row] && this.cells[row][column]) this.read(row, column, true);
     } else return;
     event.preventDefault();
   }
 
-  read(row, column) {
+  read(row, column, aloud = false) {
     this.hide();
     this.at = [row, column];
     const cell = this.cells[row][column];
     cell.classList.add("at");
     const value = this.model.values[row][column];
-    this.tip.replaceChildren(html("div", { class: "at" }, this.model.name(row, column)), html("b", {}, value === null ? "not finite" : this.model.format(value)));
+    const [name, text] = [this.model.name(row, column), value === null ? "not finite" : this.model.format(value)];
+    this.tip.replaceChildren(html("div", { class: "at" }, name), html("b", {}, text));
+    if (aloud) say(`${name}: ${text}`);
     this.tip.hidden = false;
     const beside = +cell.getAttribute("x") + +cell.getAttribute("width") + 10;
     this.tip.style.left = `${Math.max(0, Math.min(beside, this.width - this.tip.offsetWidth))}px`;

@@ -3,6 +3,8 @@
 const runName = ({ series, seed }) => `${data.series[series].label}, seed ${seed}`;
 const runMenu = (items, set) => (items.length > 1 ? menu("Run", items.map((item, index) => [index, runName(item)]), 0, (value) => set(items[value])) : html("div", {}, runName(items[0])));
 
+const KINDS = { cycles: "successive cycles", particles: "particles", stability: "two trainings" };
+
 function connectivity(host) {
   let run = data.connectivity[0];
   const kinds = () => [...new Set(run.paths.map((path) => path.kind))];
@@ -18,28 +20,29 @@ function connectivity(host) {
   const slot = html("div", { class: "slot" });
   const refresh = () => {
     if (!kinds().includes(kind)) kind = kinds()[0];
-    slot.replaceChildren(choice("Between", kinds().map((name) => [name, name]), kind, (value) => { kind = value; chart.whole(); }));
+    slot.replaceChildren(choice("Between", kinds().map((name) => [name, KINDS[name] ?? name]), kind, (value) => { kind = value; chart.whole(); }));
   };
   const controls = [
     runMenu(data.connectivity, (item) => { run = item; refresh(); chart.whole(); }),
     slot,
     choice("Measure", measures.map((name) => [name, name]), measure, (value) => { measure = value; chart.whole(); }),
   ];
-  const chart = new Chart(host, { name: "Loss between solutions", build, controls });
+  const chart = new Chart(host, { name: "Loss between solutions", build, controls, labels: "right" });
   refresh();
   chart.draw();
 }
 
 function surface(host) {
   let plane = data.surfaces[0];
-  const measures = Object.keys(plane.values);
+  const measures = [...new Set(data.surfaces.flatMap(({ values }) => Object.keys(values)))];
   let [measure, log] = [measures[0], true];
   const build = () => {
-    const at = (axis, value) => ((value - axis[0]) / (axis[axis.length - 1] - axis[0])) * (axis.length - 1);
+    const values = plane.values[measure] || plane.y.map(() => plane.x.map(() => null));
+    const at = (axis, value) => ((value - axis[0]) / (axis[axis.length - 1] - axis[0] || 1)) * (axis.length - 1);
     const ticks = (axis) => [0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * (axis.length - 1))).map((index) => [index, axis[index].toFixed(1)]);
     const spot = ([x, y]) => [at(plane.x, x), at(plane.y, y)];
     return {
-      values: plane.values[measure],
+      values,
       log,
       x: { label: `distance in weight space; colour: ${measure}`, ticks: ticks(plane.x) },
       y: { ticks: ticks(plane.y) },

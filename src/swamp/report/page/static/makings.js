@@ -34,6 +34,7 @@ function particles(host) {
   const refreshSlider = () => {
     const items = having();
     point = items.find((item) => item.cycle === point.cycle) || items[items.length - 1];
+    writeKey();
     slot.replaceChildren(slider("Cycle", items, items.indexOf(point), (item) => `${item.cycle}: ${item.sparsity.toFixed(2)} % sparse`, (item) => { point = item; chart.draw(); }));
   };
   const controls = [
@@ -41,7 +42,10 @@ function particles(host) {
     menu("Metric", metricOptions, metric, (value) => { metric = value; refreshSlider(); chart.draw(); }),
     slot,
   ];
-  const chart = new Chart(host, { name: "Particles and their average", build, controls, zoom: false, height: 300 });
+  const swatch = (tint) => svg("svg", { width: 14, height: 14, class: look(chosen).colour, "aria-hidden": "true" }, svg("rect", { class: `bar${tint}`, width: 14, height: 14, rx: 2 }));
+  const key = html("div", { class: "barkey" });
+  const writeKey = () => key.replaceChildren(html("span", {}, swatch(" tint"), "a particle"), html("span", {}, swatch(""), "their average"));
+  const chart = new Chart(host, { name: "Particles and their average", build, controls, zoom: false, height: 300, below: key });
   refreshSlider();
   chart.draw();
 }

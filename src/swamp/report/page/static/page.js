@@ -24,7 +24,14 @@ function theme(host) {
 
 const hosts = (name) => [...document.querySelectorAll(`[data-chart="${name}"]`)];
 const SECTIONS = { theme, axes: axesControls, curves, cost, particles, training, layers, masks, pairs, connectivity, surface, tables };
-for (const [name, mount] of Object.entries(SECTIONS)) for (const host of hosts(name)) mount(host);
+for (const [name, mount] of Object.entries(SECTIONS))
+  for (const host of hosts(name))
+    try {
+      mount(host);
+    } catch (error) {
+      host.replaceChildren(html("p", { class: "note" }, "This could not be drawn."));  // the rest of the page can
+      console.error(error);
+    }
 for (const host of hosts("legend")) host.append(legend(everyone));
 addEventListener("beforeprint", () => redraws.forEach((draw) => draw()));
 document.documentElement.dataset.ready = "yes";
