@@ -363,7 +363,8 @@ def test_it_prints(open_page: Open, tmp_path: Path) -> None:
     page = open_page(theme="dark")
     page.emulate_media(media="print", color_scheme="dark")
     assert page.locator("nav").is_hidden()
-    assert page.locator(".controls:visible").count() == 0
+    assert page.locator(".tools:visible, .options label:visible:has(input:not(:checked)), input[type=range]:visible").count() == 0
+    assert page.locator("#particles output").is_visible()  # what a picture is of is still said
     assert page.locator("[data-chart=tables] .scroll:visible").count() == 4  # all metrics
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
     assert page.pdf().startswith(b"%PDF")

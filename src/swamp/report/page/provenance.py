@@ -93,8 +93,14 @@ def run_item(label: str, readings: Sequence[Reading]) -> Html:
         element("div", element("b", label), element("span", state, class_="state" if done else "state open"), class_="title"),
         *(element("p", text) for text in dict.fromkeys(environment(reading) for reading in readings)),
         element("ul", *(element("li", *place(reading)) for reading in readings), class_="places"),
-        element("pre", *(element("span", command(reading.config, reading.directory) + "\n", class_="command") for reading in readings)),
+        element("pre", *(command_line(command(reading.config, reading.directory)) for reading in readings)),
     )
+
+
+def command_line(text: str) -> Html:
+    """Broken between its words alone: a line that ends in `--` misleads."""
+    words = [part for word in text.split(" ") for part in (" ", element("span", word))]
+    return element("span", *words[1:], "\n", class_="command")
 
 
 def place(reading: Reading) -> list[Any]:

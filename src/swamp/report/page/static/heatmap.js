@@ -61,7 +61,30 @@ class HeatMap {
     grid.append(svg("text", { class: "name", x: (left + right) / 2, y: height - 8, "text-anchor": "middle" }, model.x.label));
     const place = ([column, row]) => [left + (column + 0.5) * size, top + (rows - 1 - row + 0.5) * size];
     const still = svg("g", { "pointer-events": "none" }, ...(model.marks ? model.marks(place) : []));
+    if (model.contours) still.prepend(svg("path", { class: "contour", d: this.contours(place, t, low, high) }));
     this.place.replaceChildren(...this.cells.flat(), grid, size > 40 ? this.written(place, t, low, high) : "", still);
+  }
+
+  // Lines of equal value: each square of four neighbours is cut where its sides pass a level (marching squares).
+  contours(place, t, low, high) {
+    const { values, contours } = this.model;
+    const parts = [];
+    for (let step = 1; step <= contours; step++) {
+      const level = t(low) + (step / (contours + 1)) * (t(high) - t(low));
+      for (let row = 0; row + 1 < values.length; row++)
+        for (let column = 0; column + 1 < values[0].length; column++) {
+          const corners = [[0, 0], [0, 1], [1, 1], [1, 0]].map(([down, across]) => [column + across, row + down, values[row + down][column + across]]);
+          if (corners.some(([, , value]) => value === null || (this.model.log && value <= 0))) continue;
+          const cuts = corners.flatMap(([x0, y0, v0], side) => {
+            const [x1, y1, v1] = corners[(side + 1) % 4];
+            if (t(v0) < level === t(v1) < level) return [];
+            const share = (level - t(v0)) / (t(v1) - t(v0));
+            return [place([x0 + share * (x1 - x0), y0 + share * (y1 - y0)]).map((at) => at.toFixed(1)).join(" ")];
+          });
+          for (let cut = 0; cut + 1 < cuts.length; cut += 2) parts.push(`M${cuts[cut]}L${cuts[cut + 1]}`);
+        }
+    }
+    return parts.join("");
   }
 
   // The numbers themselves, where there is room for them.

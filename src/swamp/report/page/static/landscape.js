@@ -44,6 +44,7 @@ function surface(host) {
     return {
       values,
       log,
+      contours: 9,
       x: { label: `distance in weight space; colour: ${measure}`, ticks: ticks(plane.x) },
       y: { ticks: ticks(plane.y) },
       format: compact,
@@ -95,6 +96,7 @@ function pairs(host) {
     y: { label: LIKENESS.find(([key]) => key === kind)[1], zero: true },
     marks: names.map((name, index) => ({ kind: "line", label: name, dots: true, look: look(index), points: data.pairs.filter(({ runs }) => runs.join(" and ") === name).map((pair) => ({ x: 100 - 100 * pair.sparsity, y: pair[kind], text: pair[kind].toFixed(3) })) })),
   });
-  const chart = new Chart(host, { name: "Masks of different runs", build, controls: [choice("Between runs", LIKENESS, kind, (value) => { kind = value; chart.whole(); })] });
+  const below = html("div", { class: "linekey" }, ...names.map((name, index) => html("span", {}, swatch(look(index)), name)));
+  const chart = new Chart(host, { name: "Masks of different runs", build, below, controls: [choice("Between runs", LIKENESS, kind, (value) => { kind = value; chart.whole(); })] });
   chart.draw();
 }

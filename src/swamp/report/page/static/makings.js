@@ -42,9 +42,9 @@ function particles(host) {
     menu("Metric", metricOptions, metric, (value) => { metric = value; refreshSlider(); chart.draw(); }),
     slot,
   ];
-  const swatch = (tint) => svg("svg", { width: 14, height: 14, class: look(chosen).colour, "aria-hidden": "true" }, svg("rect", { class: `bar${tint}`, width: 14, height: 14, rx: 2 }));
+  const square = (tint) => svg("svg", { width: 14, height: 14, class: look(chosen).colour, "aria-hidden": "true" }, svg("rect", { class: `bar${tint}`, width: 14, height: 14, rx: 2 }));
   const key = html("div", { class: "barkey" });
-  const writeKey = () => key.replaceChildren(html("span", {}, swatch(" tint"), "a particle"), html("span", {}, swatch(""), "their average"));
+  const writeKey = () => key.replaceChildren(html("span", {}, square(" tint"), "a particle"), html("span", {}, square(""), "their average"));
   const chart = new Chart(host, { name: "Particles and their average", build, controls, zoom: false, height: 300, below: key });
   refreshSlider();
   chart.draw();

@@ -18,13 +18,15 @@ function setShown(change) {
   for (const refresh of [...legends, ...redraws]) refresh();
 }
 
+function swatch({ colour, dash, marker }) {
+  return svg("svg", { width: 26, height: 12, viewBox: "-13 -6 26 12", "aria-hidden": "true", class: colour },
+    svg("path", { d: "M-13 0H13", class: "line", "stroke-dasharray": dash }), svg("path", { d: marker, class: "marker" }));
+}
+
 function legend(indices, aside) {
   const buttons = indices.map((index) => {
-    const { colour, dash, marker } = look(index);
-    const swatch = svg("svg", { width: 26, height: 12, viewBox: "-13 -6 26 12", "aria-hidden": "true", class: colour },
-      svg("path", { d: "M-13 0H13", class: "line", "stroke-dasharray": dash }), svg("path", { d: marker, class: "marker" }));
     const toggle = () => setShown(() => (shown[index] = !shown[index]));
-    return [index, html("button", { type: "button", class: "key", onclick: toggle }, swatch, data.series[index].label)];
+    return [index, html("button", { type: "button", class: "key", onclick: toggle }, swatch(look(index)), data.series[index].label)];
   });
   const refresh = () => buttons.forEach(([index, button]) => button.setAttribute("aria-pressed", String(shown[index])));
   const set = (value) => () => setShown(() => indices.forEach((index) => (shown[index] = value)));
