@@ -58,6 +58,24 @@ def test_programs_get_every_number(three: list[Path], capsys: pytest.CaptureFixt
     ]
 
 
+def test_a_damaged_run_is_named_and_the_others_are_compared(three: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (three[1] / "results.json").write_text("[")
+    status, shown, said = call(capsys, "compare", *three)
+    assert (status, said) == (0, "")
+    assert f"damaged: {three[1]} is not shown: " in shown
+    assert "imp accuracy" in shown
+    assert "swamp accuracy" not in shown
+    status, shown, said = call(capsys, "compare", *three, "--format", "json")
+    assert status == 0
+    assert {record["method"] for record in json.loads(shown)} == {"imp", "snip"}
+    assert said.startswith(f"swamp: {three[1]} is not shown: ")
+    status, _, said = call(capsys, "figure", "error", *three, "--out", tmp_path / "x.svg")
+    assert (status, said.count("is not shown")) == (0, 1)
+    status, _, said = call(capsys, "compare", three[1])
+    assert status == 2
+    assert said.startswith(f"swamp: {three[1]} cannot be shown: ")
+
+
 def test_unknown_formats(three: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     status, _, said = call(capsys, "compare", *three, "--format", "word")
     assert status == 2

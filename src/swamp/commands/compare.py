@@ -19,7 +19,8 @@ def compare(
     plot: Path | None = None,
 ) -> None:
     """Compare runs in one table: accuracy and NLL of each method at each sparsity, over all seeds, best and second best marked. Where
-    runs share seeds, a second table has their differences, paired by seed, with a confidence interval.
+    runs share seeds, a second table has their differences, paired by seed, with a confidence interval. A damaged run is named, and the
+    others are compared.
 
     Parameters
     ----------
@@ -35,18 +36,20 @@ def compare(
     from swamp.report.differences import differences
     from swamp.report.figures.curves import error_against_sparsity
     from swamp.report.formats import as_csv, as_json, latex, markdown
-    from swamp.runs.store import runs_in
+    from swamp.report.reading import readable
     from swamp.terminal import plain_text, print_table
 
     if not directories:
         raise ValueError("compare needs at least one run directory")
     form = format or SUFFIXES.get(out.suffix if out else "", "text")
-    paths = [path for directory in directories for path in runs_in(directory)]
+    paths, left_out = readable(directories)
     if form in ("csv", "json"):
+        for one in left_out:
+            print(f"swamp: {one}", file=sys.stderr)
         found = list(records(paths))
         text = as_csv(found) if form == "csv" else as_json(found)
     else:
-        tables = [table for table in (comparison(paths), differences(paths)) if table]
+        tables = [table for table in (comparison(paths, left_out), differences(paths)) if table]
         text = "\n".join(map({"text": plain_text, "markdown": markdown, "latex": latex}[form], tables))
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)

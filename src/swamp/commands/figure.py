@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,5 +32,6 @@ def figure(
 
     if not directories:
         raise ValueError("figure needs at least one run directory")
-    draw(name, directories, out)
+    for one in draw(name, directories, out):
+        print(f"swamp: {one}", file=sys.stderr)
     print(f"picture: {out}")

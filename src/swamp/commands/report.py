@@ -29,7 +29,7 @@ def report(
         raise ValueError("report needs at least one run directory")
     readings, left_out = write_report(directories, out)
     for one in left_out:
-        print(f"swamp: {one.directory} is not shown: {one.why}", file=sys.stderr)
+        print(f"swamp: {one}", file=sys.stderr)
     unfinished = sum(not reading.finished for reading in readings)
     runs = f"{len(readings)} run" + "s" * (len(readings) != 1)
     print(f"report: {out} ({runs}{f', {unfinished} of them not finished' if unfinished else ''})")

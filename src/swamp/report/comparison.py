@@ -11,6 +11,7 @@ from swamp.report.cells import Cell, Column, cells, columns_of, metrics_of
 from swamp.report.notes import notes_of
 from swamp.report.numbers import format_of, over_seeds
 from swamp.report.paper import paper_numbers
+from swamp.report.reading import LeftOut
 from swamp.report.series import Series, main_metrics, reached, read_series
 from swamp.report.tables import Table
 from swamp.runs.runner import Result
@@ -20,7 +21,7 @@ FEW = 3  # so many methods stand side by side
 Part = tuple[list[str], list[list[str]], dict[tuple[int, int], int]]  # header, body, ranks
 
 
-def comparison(directories: Sequence[Path]) -> Table:
+def comparison(directories: Sequence[Path], left_out: Sequence[LeftOut] = ()) -> Table:
     """The main metrics of each method at each sparsity; mean ± standard deviation over seeds; the paper's own numbers where it has some. A
     few methods stand side by side, with their particles; many stand one below the other."""
     all_series = read_series(directories)
@@ -29,6 +30,7 @@ def comparison(directories: Sequence[Path]) -> Table:
     unfinished = [str(directory) for directory in directories if not Store(directory).finished()]
     notes = notes_of(all_series, inexact=any(" @ " in cell for line in body for cell in line[1:]))
     notes += [f"not finished: {', '.join(unfinished)}"] if unfinished else []
+    notes += [f"{'damaged: ' if one.damaged else ''}{one}" for one in left_out]
     return Table("On the test set", header, body, "\n".join(notes), ranks)
 
 

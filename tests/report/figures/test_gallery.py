@@ -180,6 +180,9 @@ def test_what_is_missing_is_said_in_a_sentence(runs: list[Path], tmp_path: Path)
     ]:
         with pytest.raises(ValueError, match=message):
             draw(name, directories, out)
+    Annex(runs[0]).write_result("hull", {"rows": [{}]})
+    with pytest.raises(ValueError, match=r"hull.json is damaged .*; swamp analyse .*swamp-0 --hull makes it again"):
+        draw("hull", runs[:1], out)
     with pytest.raises(ValueError, match=r"ends in .png, .svg, .pdf, not 'x.gif'"):
         draw("error", runs, tmp_path / "x.gif")
     assert not out.exists()

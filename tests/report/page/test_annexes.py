@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from swamp.report.page import annexes
 from swamp.report.page.annexes import MAX_CELLS, Analyses
 from swamp.report.series import read_series
 from tests.report.synthetic import add_analyses, add_overlap, make_run
@@ -61,11 +62,14 @@ def test_a_damaged_file_is_named_and_the_others_are_read(runs: list[Path], name:
     assert left.count(False) == 1
 
 
-def test_no_pickle_is_opened_and_a_fine_grid_is_thinned(runs: list[Path]) -> None:
+def test_no_pickle_is_opened_and_a_fine_grid_is_thinned(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     annex, axis = runs[0] / "analysis", np.linspace(0, 1, 200)
     np.savez(annex / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": np.ones((200, 200))})
     (plane,) = found(runs).surfaces
     assert len(plane["x"]) == len(plane["values"]["test loss"]) <= MAX_CELLS
+    monkeypatch.setattr(annexes, "MAX_VALUES", 300)  # of all surfaces together
+    (plane,) = found(runs).surfaces
+    assert len(plane["x"]) == len(plane["y"]) == len(plane["values"]["test loss"]) == len(plane["values"]["test loss"][0]) == 13
     np.savez(annex / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": np.array([[{}]], dtype=object)})
     assert found(runs).warnings
     record = json.loads((annex / "surface.json").read_text())

@@ -378,6 +378,12 @@ def test_thirty_runs_open(open_page: Open, tmp_path: Path) -> None:
     ]
     write_report(runs, tmp_path / "report.html")
     page = open_page(file=tmp_path / "report.html")
+    loaded = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+    times = []
+    while len(times) < 5 and min(times, default=9e9) > 2000:  # the machine may be busy with other tests
+        page.reload(wait_until="load")
+        times.append(page.evaluate(loaded))
+    assert 0 < min(times) < 2000
     assert page.locator("[data-chart=tables] .scroll:visible tbody tr").count() == 15
     page.get_by_role("button", name="all", exact=True).first.click()
     assert curve(page).locator("path.line").count() == 15

@@ -14,9 +14,9 @@ from swamp.report.figures.curves import error_and_size, error_curves, nll_curves
 from swamp.report.figures.landscapes import picture
 from swamp.report.figures.layer_densities import layer_densities
 from swamp.report.figures.particle_bars import particle_bars
+from swamp.report.reading import LeftOut, readable
 from swamp.report.series import Series, read_series
 from swamp.runs.annex import Annex
-from swamp.runs.store import runs_in
 
 
 class Figure(NamedTuple):
@@ -36,20 +36,21 @@ FIGURES = {
 ANALYSES = ("hessian", "connectivity", "hull", "stability", "surface", "masks", "calibration")
 
 
-def draw(name: str, directories: Sequence[Path], out: Path) -> None:
-    """Draw the figure of that name of these runs, or groups of runs, into a file."""
+def draw(name: str, directories: Sequence[Path], out: Path) -> list[LeftOut]:
+    """Draw the figure of that name of these runs, or groups of runs, into a file, and say which could not be read."""
     check_picture(out)
     if name not in FIGURES and name not in ANALYSES:
         raise ValueError(f"unknown figure {name!r}; {nearest(name, [*FIGURES, *ANALYSES])}")
     plt = pyplot()
-    paths = [path for directory in directories for path in runs_in(directory)]
+    paths, left_out = readable(directories)
     if name in ANALYSES:
         save(analysis(plt, name, paths), out)
-        return
+        return left_out
     all_series = read_series(paths)
     if not any(run for series in all_series for run in series.runs):
         raise ValueError("none of these runs has a finished row yet")
     save(FIGURES[name].draw(plt, all_series, read_ensembles(dict.fromkeys([*directories, *paths]))), out)
+    return left_out
 
 
 def analysis(plt: Any, name: str, directories: Sequence[Path]) -> Any:

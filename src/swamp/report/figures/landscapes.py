@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,9 @@ def draw(annex: Annex, name: str) -> list[Path]:
 
 def picture(plt: Any, annex: Annex, name: str) -> Any:
     """The figure of one result, or None where there is no such result."""
-    result = annex.read_result(name)
-    if result is None:
-        return None
     path = annex.root / f"{name}.npz"
-    return PICTURES[name](plt, result, dict(np.load(path)) if path.exists() else {})
+    try:
+        result = annex.read_result(name)
+        return result and PICTURES[name](plt, result, dict(np.load(path, allow_pickle=False)) if path.exists() else {})
+    except (ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{annex.root / name}.json is damaged ({error!r}); swamp analyse {annex.run} --{name} makes it again") from error

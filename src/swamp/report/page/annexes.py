@@ -20,6 +20,7 @@ from swamp.report.series import Series
 Value = float | None  # None where a loss was not finite
 Place = tuple[float, float]
 MAX_CELLS = 64  # a side of a surface as it is drawn; a finer grid is thinned out
+MAX_VALUES = 200_000  # of all surfaces together, so that the page stays small
 
 
 class Line(Struct):
@@ -124,6 +125,8 @@ class Analyses:
         for index, series in enumerate(all_series):
             for directory, seed in zip(series.directories, series.seeds, strict=True):
                 self._read_run(directory / "analysis", {"series": index, "seed": seed}, series)
+        while sum(num_values(plane) for plane in self.surfaces) > MAX_VALUES:
+            self.surfaces = [thinned(plane) for plane in self.surfaces]
         known = {path.resolve(): f"{s.label}, seed {n}" for s in all_series for path, n in zip(s.directories, s.seeds, strict=True)}
         places = dict.fromkeys([*directories, *known])
         self.pairs = [pair for place in places for pair in self._pairs(place / "analysis", known)]
@@ -188,3 +191,13 @@ def drawn(path: Line) -> dict[str, list[Value]]:
         label, scale = measure_of(name)
         found[label] = [None if value is None else scale * value for value in values]
     return found
+
+
+def num_values(plane: dict[str, Any]) -> int:
+    return len(plane["values"]) * len(plane["x"]) * len(plane["y"])
+
+
+def thinned(plane: dict[str, Any]) -> dict[str, Any]:
+    """Every second line of a surface, both ways."""
+    values = {name: [line[::2] for line in grid[::2]] for name, grid in plane["values"].items()}
+    return {**plane, "x": plane["x"][::2], "y": plane["y"][::2], "values": values}

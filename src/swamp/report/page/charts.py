@@ -12,8 +12,8 @@ from typing import Any
 
 from swamp.report.cells import cells, columns_of, common_column, metrics_of
 from swamp.report.numbers import error_of, format_of, spread
-from swamp.report.page.reading import Reading
 from swamp.report.ranking import best_first, more_is_better
+from swamp.report.reading import Reading
 from swamp.report.series import Series, layer_names
 from swamp.runs.runner import Result
 

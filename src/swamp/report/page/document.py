@@ -18,9 +18,9 @@ from swamp.report.page import landscape, makings, provenance, results
 from swamp.report.page.annexes import Analyses
 from swamp.report.page.charts import chart_data
 from swamp.report.page.markup import Html, element, join, json_text
-from swamp.report.page.reading import LeftOut, Reading, read_runs
 from swamp.report.page.section import Section
 from swamp.report.page.top import header, notices
+from swamp.report.reading import LeftOut, Reading, read_runs
 from swamp.report.series import read_series
 from swamp.runs.files import make_directory
 from swamp.version import __version__

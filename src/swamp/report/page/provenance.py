@@ -7,9 +7,9 @@ from typing import Any
 
 from swamp.report.numbers import duration
 from swamp.report.page.markup import Html, element
-from swamp.report.page.reading import Reading
 from swamp.report.page.repeat import command
 from swamp.report.page.section import Section, count, section
+from swamp.report.reading import Reading
 from swamp.report.series import Series
 from swamp.runs.settings import toml_text
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from swamp.report.page.headline import headline
 from swamp.report.page.markup import Html, element, join
-from swamp.report.page.reading import LeftOut, Reading
 from swamp.report.page.section import count
+from swamp.report.reading import LeftOut, Reading
 from swamp.report.series import Series, by_recipe
 
 

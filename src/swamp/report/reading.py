@@ -1,4 +1,4 @@
-"""What a report reads of run directories. One that cannot be read is named with the reason, and the others are read."""
+"""Runs as tables, figures and the page read them. One that cannot be read is named with the reason, and the others are shown."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ class LeftOut(NamedTuple):
     directory: Path
     why: str
     damaged: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.directory} is not shown: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,14 @@ def read_runs(directories: Iterable[Path]) -> tuple[list[Reading], list[LeftOut]
                 why = f"it has the configuration and the seed of {twin.directory}, which is shown"
                 left_out.append(LeftOut(path, why, damaged=False))
     return list(readings.values()), left_out
+
+
+def readable(directories: Iterable[Path]) -> tuple[list[Path], list[LeftOut]]:
+    """The directories of the runs to show; at least one, or there is nothing to be shown."""
+    readings, left_out = read_runs(directories)
+    if not readings:
+        raise ValueError(f"{left_out[0].directory} cannot be shown: {left_out[0].why}")
+    return [reading.directory for reading in readings], left_out
 
 
 def _places(directory: Path) -> list[Path]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from swamp.report.page.reading import read_runs
+from swamp.report.reading import read_runs
 from tests.report.synthetic import make_run
 
 
