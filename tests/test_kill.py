@@ -134,7 +134,14 @@ def test_a_kill_changes_nothing(target: str, expected: dict[str, bytes], tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "keep"),
-    [("swamp", "all"), ("swamp", "last"), ("imp", "averages"), ("swamp", "averages"), ("rigl-swamp", "last"), ("lottery-pools", "averages")],
+    [
+        ("swamp", "all"),
+        ("swamp", "last"),
+        ("imp", "averages"),
+        ("swamp", "averages"),
+        ("rigl-swamp", "last"),
+        ("lottery-pools", "averages"),
+    ],
 )
 def test_fifty_random_kills_change_nothing(method: str, keep: str, tmp_path: Path) -> None:
     subprocess.run(command(tmp_path / "whole", method, keep), check=True, capture_output=True)

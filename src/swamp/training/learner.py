@@ -15,7 +15,7 @@ from swamp.core.rules import Rule
 from swamp.core.state import State
 from swamp.tasks.task import MODULE_KINDS, Batch, Task
 from swamp.training.rules import behaviour
-from swamp.training.step import Parts, channels_last, compiled_parts, gradient, written_parts
+from swamp.training.step import Loss, Parts, channels_last, compiled_parts, gradient, written_parts
 from swamp.training.update import Rate, Update
 
 ROUNDED = tuple(kind for kinds in MODULE_KINDS.values() for kind in kinds)  # modules whose weights autocast rounds to bf16
@@ -106,7 +106,11 @@ class Learner:
 
     def gradient(self, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
         """The loss of a batch, and its gradient by all weights, pruned ones included."""
-        return gradient(parts.loss, self.model, batch, self.optimizer.accumulate, self.numerics)
+        return self.gradient_of(parts.loss, self.model, batch)
+
+    def gradient_of(self, loss_of: Loss, network: nn.Module, batch: Batch) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """Of any loss, by all parameters of the network; the one place at which gradients are made."""
+        return gradient(loss_of, network, batch, self.optimizer.accumulate, self.numerics)
 
     def step(self, batch: Batch, rate: Rate, parts: Parts | None = None) -> Tensor:
         """One step of masked training; its loss."""

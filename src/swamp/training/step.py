@@ -18,13 +18,15 @@ from swamp.tasks.task import Batch, Plan, Task, num_examples
 from swamp.training.numerics import autocast
 from swamp.training.update import Update
 
+Loss = Callable[[nn.Module, Batch], Tensor]
+
 
 @dataclass(frozen=True, eq=False)
 class Parts:
     """The three pieces of a step: as they are written, or compiled."""
 
     batch: Callable[[dict[str, Tensor], Tensor, int], Batch]  # of the step with that number, by the tables of the epoch's plan
-    loss: Callable[[nn.Module, Batch], Tensor]
+    loss: Loss
     update: Callable[..., None]  # see `Update`
 
 
@@ -80,9 +82,7 @@ def split_batch(batch: Batch, parts: int) -> list[Batch]:
     return [pytree.tree_map(lambda leaf, a=a, b=b: leaf[a:b] if isinstance(leaf, Tensor) else leaf, batch) for a, b in pairwise(edges)]
 
 
-def gradient(
-    loss_of: Callable[[nn.Module, Batch], Tensor], model: nn.Module, batch: Batch, num_parts: int, numerics: Numerics
-) -> tuple[Tensor, Sequence[Tensor | None]]:
+def gradient(loss_of: Loss, model: nn.Module, batch: Batch, num_parts: int, numerics: Numerics) -> tuple[Tensor, Sequence[Tensor | None]]:
     """The batch's mean loss, and its gradient by the model's parameters; None for one that the loss does not depend on."""
     parameters = list(model.parameters())
     moving = [parameter for parameter in parameters if parameter.requires_grad]
