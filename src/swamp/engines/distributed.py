@@ -21,8 +21,8 @@ from msgspec import Meta, Struct
 from swamp.core.job import Job, Optimizer, Solution
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines import graphed, sequential
 from swamp.engines.engine import Engine, Progress, Report, Shelf, Workshop, time_step, train_job
+from swamp.engines.local import build_local
 from swamp.engines.mesh import SETTLING, Lost, Mesh, Place, connected, waited_for
 from swamp.engines.worker import portable
 from swamp.training.data_parallel import SharingLearner
@@ -175,7 +175,7 @@ class Distributed:
 
     def _train(self, job: Job, report: Report) -> None:
         if self.config.data == 1:
-            self.local = self.local or self._local_engine()
+            self.local = self.local or build_local(self.workshop)
             for _ in self.local.train([job], report):
                 pass
             return
@@ -183,11 +183,6 @@ class Distributed:
         learner = SharingLearner(self.workshop.task, job, self.workshop.device, self.group, self.config.batch_norm == "synced")
         shelf = GroupShelf(self.workshop.shelf, self.group)
         train_job(replace(self.workshop, shelf=shelf), job, report if self._leads_group else lambda _: None, learner)
-
-    def _local_engine(self) -> Engine:
-        if self.workshop.device.type == "cuda":
-            return graphed.build(self.workshop, graphed.Config(particles=1))
-        return sequential.build(self.workshop, sequential.Config())
 
     def _groups(self) -> dist.ProcessGroup | None:
         """The group of this rank; every rank has to make all of them."""
