@@ -14,6 +14,7 @@ from swamp.core.noise import Noise
 from swamp.core.rules import DST, SAM, RigL
 from swamp.core.schedules import SWA
 from swamp.core.state import State
+from swamp.tasks.task import Batch, Plan, share_of
 from swamp.training.data_parallel import SharingLearner
 from swamp.training.numerics import applied
 from swamp.training.train import Training
@@ -30,6 +31,21 @@ JOBS: dict[str, Job] = {
     "rigl": make_job(TASK, rule=RigL(interval=3, fraction=0.3, until=0.75)),
     "dst": make_job(TASK, rule=DST(alpha=1e-3)),
 }
+
+
+class Dear(Blobs):
+    """Batches come in shares, as those of decoded images do."""
+
+    def cut(self, plan: Plan, index: int, count: int) -> Plan:
+        order = plan.tables["order"]
+        batches = [range(first, min(first + self.batch_size, len(order))) for first in range(0, len(order), self.batch_size)]
+        return Plan({f"{step}": order[torch.tensor(share_of(rows, index, count))] for step, rows in enumerate(batches)})
+
+    def batch(self, plan: Plan, step: int) -> Batch:
+        if "order" in plan.tables:
+            return super().batch(plan, step)
+        rows = plan.tables[f"{step}"]
+        return self.x[rows], self.y[rows]
 
 
 def trained(job: Job, group: dist.ProcessGroup | None = None, synced: bool = True, task: Blobs = TASK) -> tuple[State, list[float]]:
@@ -57,6 +73,8 @@ def main(rank: int, folder: str) -> None:
             continue
         for name, job in JOBS.items():
             found[f"{name} by {size}"] = difference(trained(job), trained(job, group))
+        dear = Dear(batch_size=8, num_examples=12)
+        found[f"dear by {size}"] = difference(trained(make_job(TASK)), trained(make_job(TASK), group, task=dear))
     if rank < 2:
         job = make_job(TASK, optimizer=Optimizer(accumulate=2))
         found["local by 2"] = difference(trained(job), trained(job, groups[0], synced=False), buffers=False)

@@ -21,7 +21,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(3)]
 
 
-NAMES = ["plain", "swa", "accumulate", "clipped adamw", "sam", "rigl", "dst"]
+NAMES = ["plain", "swa", "accumulate", "clipped adamw", "sam", "rigl", "dst", "dear"]
 
 
 @pytest.mark.parametrize("name", [*(f"{name} by {size}" for name in NAMES for size in (2, 3)), "local by 2"])

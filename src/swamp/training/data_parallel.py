@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from swamp.core.job import Job
-from swamp.tasks.task import Batch, Task, num_examples
+from swamp.tasks.task import Batch, Plan, Task, num_examples
 from swamp.training.learner import Learner
 from swamp.training.numerics import autocast, seed_model_draws
 from swamp.training.step import Loss, Parts, split_batch
@@ -100,6 +100,7 @@ class SharingLearner(Learner):
         super().__init__(task, job.optimizer, job.numerics, device, job.rule)
         self.group, self.synced = group, synced
         self.index, self.count = dist.get_rank(group), dist.get_world_size(group)
+        self.cut = False  # whether batches come as this rank's shares
         self.norms = synchronised(self.model, group) if synced else []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # what newer versions want in the place of broadcast_buffers, older ones lack
@@ -116,12 +117,19 @@ class SharingLearner(Learner):
         self._draw_own()
         return super().act(batch, step, num_steps)
 
+    def planned(self, plan: Plan) -> Plan:
+        """Its shares alone, where batches are dear."""
+        cut = getattr(self.task, "cut", None) if self.optimizer.accumulate == 1 else None
+        shares = cut(plan, self.index, self.count) if cut else None
+        self.cut = shares is not None
+        return plan if shares is None else shares
+
     def gradient_of(self, loss_of: Loss, network: nn.Module, batch: Batch) -> tuple[Tensor, Sequence[Tensor | None]]:
         assert network is self.network
-        parameters, size = list(network.parameters()), num_examples(batch)
+        parameters = list(network.parameters())
         self.shared.zero_grad(set_to_none=True)
         losses = []
-        shares = self._shares(batch)
+        shares, size = self._shares(batch)
         for number, (share, weight, whole) in enumerate(shares):
             for norm in self.norms:
                 norm.alone = whole
@@ -138,11 +146,17 @@ class SharingLearner(Learner):
         self.shared.zero_grad(set_to_none=True)
         return loss, gradients
 
-    def _shares(self, batch: Batch) -> list[tuple[Batch, float, bool]]:
-        """The parts of a batch that are this rank's, how many examples each stands for, and whether all ranks have the same."""
+    def _shares(self, batch: Batch) -> tuple[list[tuple[Batch, float, bool]], float]:
+        """The parts of a batch that are this rank's, how many examples each stands for, and whether all ranks have the same; and how many
+        examples there are in all."""
+        size = num_examples(batch)
+        if self.cut:
+            total = torch.tensor([size], device=self.device)
+            dist.all_reduce(total, group=self.group)
+            return [(batch, size, False)], int(total)
         accumulated = split_batch(batch, self.optimizer.accumulate) if self.optimizer.accumulate > 1 else [batch]
         if not self.synced and len(accumulated) % self.count == 0:
-            return [(part, num_examples(part), False) for part in accumulated[self.index :: self.count]]
+            return [(part, num_examples(part), False) for part in accumulated[self.index :: self.count]], size
         found: list[tuple[Batch, float, bool]] = []
         for part in accumulated:
             cut = split_batch(part, self.count)
@@ -150,7 +164,7 @@ class SharingLearner(Learner):
                 found.append((cut[self.index], num_examples(cut[self.index]), False))
             else:  # too small to be shared
                 found.append((part, num_examples(part) / self.count, True))
-        return found
+        return found, size
 
     def _draw_own(self) -> None:
         """What the model draws itself (dropout) must not be the same for every share; the first draws what one rank alone would."""

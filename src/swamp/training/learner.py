@@ -13,7 +13,7 @@ from swamp.core.job import Numerics, Optimizer
 from swamp.core.mask import Mask
 from swamp.core.rules import Rule
 from swamp.core.state import State
-from swamp.tasks.task import MODULE_KINDS, Batch, Task
+from swamp.tasks.task import MODULE_KINDS, Batch, Plan, Task
 from swamp.training.rules import behaviour
 from swamp.training.step import Loss, Parts, channels_last, compiled_parts, gradient, written_parts
 from swamp.training.update import Rate, Update
@@ -120,6 +120,10 @@ class Learner:
         copies = [self.copies.get(name) for name in self.moved]
         parts.update(list(self.moved.values()), gradients, factors, self.memory, rate, copies)
         return loss
+
+    def planned(self, plan: Plan) -> Plan:
+        """What it wants to see of an epoch's plan: all of it."""
+        return plan
 
     def act(self, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
         """What the rule does before a step or in its place, where it `acts`; the loss, where that was in its place."""

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from swamp.core.job import Numerics
-from swamp.tasks.task import Batch, Plan, Task, num_examples
+from swamp.tasks.task import Batch, Plan, Task, num_examples, share_of
 from swamp.training.numerics import autocast
 from swamp.training.update import Update
 
@@ -78,8 +77,11 @@ def split_batch(batch: Batch, parts: int) -> list[Batch]:
     """A batch as `parts` smaller ones of nearly equal size (fewer, where there are fewer examples)."""
     size = num_examples(batch)
     parts = min(parts, size)
-    edges = [size * part // parts for part in range(parts + 1)]
-    return [pytree.tree_map(lambda leaf, a=a, b=b: leaf[a:b] if isinstance(leaf, Tensor) else leaf, batch) for a, b in pairwise(edges)]
+    shares = [share_of(range(size), part, parts) for part in range(parts)]
+    return [
+        pytree.tree_map(lambda leaf, share=share: leaf[share.start : share.stop] if isinstance(leaf, Tensor) else leaf, batch)
+        for share in shares
+    ]
 
 
 def gradient(loss_of: Loss, model: nn.Module, batch: Batch, num_parts: int, numerics: Numerics) -> tuple[Tensor, Sequence[Tensor | None]]:
