@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -319,6 +320,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. A mistake of the user's gets one sentence and status 2, a failure on the way one sentence and status 1."""
     if "" not in sys.path:
         sys.path.insert(0, "")  # --task module:function is looked for here first, as python -m would
+    if int(os.environ.get("LOCAL_RANK", 0)) or int(os.environ.get("RANK", 0)):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # of the processes that torchrun starts, one speaks
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:

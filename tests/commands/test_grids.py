@@ -118,6 +118,18 @@ def test_seeds_are_added_and_finished_parts_show_while_the_rest_is_missing(swept
     assert not (swept / "out" / "IMP-seed-2").exists()
 
 
+def test_parts_make_up_the_whole(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """As a job array runs them; the cache makes this short."""
+    made: list[set[str]] = []
+    for part in ("0/4", "1/4", "2/4", "3/4", "6/7"):
+        status, _, _ = call(capsys, "sweep", swept / "grid.toml", "--out", tmp_path, "--cache", swept / "out/cache", "--part", part)
+        assert status == 0
+        made.append({path.parent.name for path in tmp_path.glob("*/run.json")})
+    assert list(map(len, made)) == [2, 4, 5, 6, 6]  # of six runs, the seventh part of seven is none
+    for path in (swept / "out").glob("*/results.json"):
+        assert (tmp_path / path.parent.name / "results.json").read_bytes() == path.read_bytes()
+
+
 def test_compare_has_paired_differences_where_seeds_are_shared(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [swept / "out" / f"{cell}-seed-{seed}" for cell in ("SWAMP", "IMP") for seed in (0, 1)]
     status, out, _ = call(capsys, "compare", *runs)
@@ -217,6 +229,7 @@ def test_ablations_and_targets_are_listed_and_explain_themselves(capsys: pytest.
         (["ablate", "num-particles", "digit"], "did you mean 'digits'"),
         (["ablate", "num-particles", "--seeds", "0,x"], "expected different whole numbers"),
         (["ablate", "num-particles", "--seed", "3"], "--seeds"),
+        (["ablate", "num-particles", "--part", "8/8"], "from 0/8 to 7/8"),
         (["ablate", "mask-training", "--methods.swamp.particles", "2"], "it uses retrain"),
         (["reproduce", "main-cifar"], "did you mean 'main-cifar10'"),
         (["reproduce", "main-cifar10", "digits"], "says which recipes it runs"),

@@ -75,3 +75,14 @@ def parse_counts(option: str, text: str) -> list[int]:
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise ValueError(f"{option} {text}: expected positive whole numbers with commas between, such as 1,4")
     return [int(part) for part in parts]
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """
+    >>> parse_part("3/8")
+    (3, 8)
+    """
+    first, slash, of = text.partition("/")
+    if not (slash and first.isdecimal() and of.isdecimal() and int(first) < int(of)):
+        raise ValueError(f"--part {text}: expected a number and how many parts there are, from 0/8 to 7/8")
+    return int(first), int(of)

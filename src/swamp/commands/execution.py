@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,10 @@ def execute(
     from swamp.runs.runner import begin, open_tasks
 
     tasks = open_tasks([config for config, _ in jobs])
+    if helping(config for config, _ in jobs):
+        for job, task in zip(jobs, tasks, strict=True):
+            run_silently(job, cache, task)
+        return
     if len(jobs) > 1:
         # at once, so that resuming the group later finds those that were never reached
         jobs = [(begin(config, directory, task), directory) for (config, directory), task in zip(jobs, tasks, strict=True)]
@@ -48,6 +52,20 @@ def execute(
     for failure in failures:
         if failure:
             raise failure
+
+
+def helping(configs: Iterable[Config]) -> bool:
+    """Whether this process is one of several that torchrun started, and not the one that speaks for them."""
+    from swamp.engines.distributed import helps
+
+    return helps() and all(config.engine == "distributed" for config in configs)
+
+
+def run_silently(job: Job, cache: Path | None, task: Task) -> None:
+    from swamp.runs.runner import iterate
+
+    for _ in iterate(*job, cache, task=task):
+        pass
 
 
 def run_alone(

@@ -2,44 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
+
+from swamp.commands.arguments import parse_part, parse_seeds
 from swamp.commands.execution import execute, new_work
+from swamp.commands.following import Following
 
 if TYPE_CHECKING:
     from swamp.runs.grid import Grid, Sweep
 
+Settings = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
+Flag = Annotated[bool, Parameter(negative=())]
 
-def carry_out(
-    grid: Grid,
-    name: str,
-    *,
-    settings: Mapping[str, Any],
-    recipe: str | None,
-    seeds: Sequence[int] | None,
-    out: Path | None,
-    cache: Path | None,
-    dry_run: bool,
-    show: bool,
-) -> None:
+
+@Parameter(name="*")  # its fields are options like any others
+@dataclass(frozen=True)
+class GridOptions:
+    out: Annotated[Path | None, Parameter(help="Directory of the runs. Default: one in runs/, named after the grid.")] = None
+    seeds: Annotated[str | None, Parameter(help="Seeds in the place of the grid's, such as 0,1,2.")] = None
+    cache: Annotated[
+        Path | None,
+        Parameter(
+            help="Directory in which runs share what they have in common. Default: cache in --out where that is given, else in runs/."
+        ),
+    ] = None
+    data: Annotated[Path | None, Parameter(help="Folder that holds your data sets. Default: the environment's SWAMP_DATA.")] = None
+    scale: Annotated[float | None, Parameter(help="Factor of all epoch counts, such as 0.1.")] = None
+    part: Annotated[
+        str | None,
+        Parameter(help="Run one part of the grid, from 0/8 to 7/8 for example: for job arrays, whose jobs share --out."),
+    ] = None
+    dry_run: Annotated[Flag, Parameter(help="List the runs, what they would train and how long that takes here, and do nothing.")] = False
+    show: Annotated[Flag, Parameter(help="Print the tables of what is finished, and run nothing.")] = False
+
+    def named(self, *parts: str) -> str:
+        """A name for the whole; shortened runs are not to be taken for whole ones."""
+        return "-".join([*parts, *([f"scale{self.scale:g}"] if self.scale is not None else [])])
+
+
+OPTIONS = GridOptions()  # as it is by default
+
+
+def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, Any], options: GridOptions, following: Following) -> None:
     """Run what is missing of a grid and print its tables; or only the one or the other."""
     from swamp.runs.grid import expand
 
-    runs = Path("runs")
-    sweep = expand(grid, out or runs / name, settings, recipe, seeds)
-    if dry_run:
+    following.check()
+    given = {key: value for key, value in (("data", options.data), ("scale", options.scale)) if value is not None}
+    seeds = parse_seeds(options.seeds) if options.seeds is not None else None
+    out, cache, runs = options.out, options.cache, Path("runs")
+    sweep = expand(grid, out or runs / name, {**settings, **given}, recipe, seeds)
+    if options.dry_run:
         show_plan(sweep)
         return
     whole = sweep.runs[0].directory.parent
+    first, step = parse_part(options.part) if options.part is not None else (0, 1)
+    chosen = [(run.config, run.directory) for run in sweep.runs[first::step]]
     try:
-        if not show:
-            execute([(run.config, run.directory) for run in sweep.runs], cache or (out or runs) / "cache", whole, lambda _: None)
+        if chosen and not options.show:
+            execute(chosen, cache or (out or runs) / "cache", whole, lambda _: None, following)
     finally:
         # also where a run failed or was stopped: what is finished stands
-        if any((run.directory / "results.json").exists() for run in sweep.runs) or show:
+        if any((run.directory / "results.json").exists() for run in sweep.runs) or options.show:
             print_tables(sweep)
 
 

@@ -63,6 +63,7 @@ class Workshop:
     numerics: Numerics
     device: torch.device
     checkpoint_seconds: float
+    claims: Mapping[str, str] = field(default_factory=dict)  # what must be the same on every machine that takes part
 
 
 class Engine(Protocol):

@@ -28,6 +28,7 @@ from swamp.runs.shorthands import data_setting, scaled, task_setting
 
 # What does not decide the numbers of a run, and may change when it is resumed; tasks name settings of theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
+SHORT_NAMES = {"ray-address": "engines.ray.address"}  # on the command line
 HELD_OUT = 0.1  # of the training examples, for a method that selects
 
 
@@ -268,7 +269,7 @@ def parse_setting(name: str, text: str) -> tuple[str, Any]:
     if name == "recipe":
         raise ValueError(f"a recipe is named without --recipe: swamp run {text}".rstrip())
     settings = {setting.name: setting for setting in all_settings()}
-    for candidate in (name, name.replace("-", "_")):
+    for candidate in (SHORT_NAMES.get(name, name), name.replace("-", "_")):
         if candidate in settings:
             return candidate, parse_value(bare(settings[candidate].kind), text)
     raise ValueError(f"unknown setting --{name}; {nearest(name, settings)}".rstrip("; ") + " (all of them: swamp recipes digits)")

@@ -7,6 +7,7 @@ import pickle
 import platform
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -18,8 +19,11 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from swamp.core.cost import masked_macs
 from swamp.core.keys import canonical, key_of
+from swamp.core.machine import code_digest
 from swamp.core.patterns import Pattern
 from swamp.core.pruning import count
+from swamp.engines import distributed
+from swamp.engines.distributed import Distributed
 from swamp.engines.engine import Engine, Progress, TimedEngine, Workshop
 from swamp.methods.method import Keep, Row, knows_patterns, selects
 from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
@@ -147,8 +151,14 @@ def can_be_sent(task: Task) -> bool:
         return False
 
 
-def open_workshop(config: Config, task: Task, store: Store) -> Workshop:
-    return Workshop(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds)
+def open_workshop(config: Config, task: Task, store: Store, claims: Mapping[str, str] | None = None) -> Workshop:
+    return Workshop(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds, claims or {})
+
+
+def claims_of(config: Config, task: Task) -> dict[str, str]:
+    """What decides the numbers of a run as it was asked for, and so must be the same on every machine that takes part in it."""
+    settings = {f"setting {name}": json.dumps(value) for name, value in numbers(config).items()}
+    return {**settings, **versions(), "swamp's code": code_digest(), "the task (model, data or loss)": task.fingerprint}
 
 
 def build_engine(config: Config, workshop: Workshop) -> TimedEngine:
@@ -232,38 +242,52 @@ def iterate(
     listener = listener or Silent()
     # all that can be wrong with what was asked for is found before anything is written
     device = resolve_device(config.device)
+    if config.engine == "distributed":
+        distributed.check(config.selected("engine"), config.optimizer, config.compile)
     task = task or open_task(config)
     check_survivors(config, task)
     refuse_foreign(out)
     store = Store(out, open_cache(cache, device.type) if cache else None)
+    claims = claims_of(config, task)
+    if config.engine == "distributed" and distributed.helps():
+        config = resolve(config)
+        distributed.build(open_workshop(config, task, store, claims), config.selected("engine")).help()
+        yield from read_results(out)
+        return
     with store.locked():
         config = prepare(config, task, store)
-        if store.finished():
-            differing = store.differing()
-            if not differing:
-                store.clear_work()
-                listener.say(f"{out} is finished; nothing to do")
-                yield from read_results(out)
-                return
-            listener.say(f"{out} was finished, but {', '.join(differing)} changed since; what is sound is used, the rest is computed again")
-        store.clear_temporaries()
-        for path in store.put_aside_damaged():
-            listener.say(f"{path} is damaged; it was put aside and is computed again")
-        then, now = (store.header() or {})["versions"], versions()
-        if then["torch"] != now["torch"]:
-            listener.say(f"this run began with torch {then['torch']}; with {now['torch']} the last bits may differ")
-        if config.engine == "processes" and not can_be_sent(task):
+        if config.engine == "processes" and not store.finished() and not can_be_sent(task):
             listener.say(
                 "this task cannot be sent to worker processes (it is defined in a script or notebook); particles are trained in turn"
             )
             config = resolve(structs.replace(config, engine="sequential"))
-        workshop = open_workshop(config, task, store)
-        engine = (engine_for or partial(build_engine, config))(workshop)
-        try:
-            yield from _rows(RunContext(config, workshop, store, engine, listener.epoch), listener)
-        finally:
-            engine.close()
-        store.finish()
+        workshop = open_workshop(config, task, store, claims)
+        with closing((engine_for or partial(build_engine, config))(workshop)) as engine:
+            yield from _rows_of(config, workshop, store, engine, listener)
+
+
+def _rows_of(config: Config, workshop: Workshop, store: Store, engine: Engine, listener: Listener) -> Iterator[Result]:
+    """What is there already, brought to order, and what comes."""
+    if isinstance(engine, Distributed):
+        engine.join()  # the other ranks wait for this one, even where there is nothing to do
+    if store.finished():
+        differing = store.differing()
+        if not differing:
+            store.clear_work()
+            listener.say(f"{store.root} is finished; nothing to do")
+            yield from read_results(store.root)
+            return
+        listener.say(
+            f"{store.root} was finished, but {', '.join(differing)} changed since; what is sound is used, the rest is computed again"
+        )
+    store.clear_temporaries()
+    for path in store.put_aside_damaged():
+        listener.say(f"{path} is damaged; it was put aside and is computed again")
+    then, now = (store.header() or {})["versions"], versions()
+    if then["torch"] != now["torch"]:
+        listener.say(f"this run began with torch {then['torch']}; with {now['torch']} the last bits may differ")
+    yield from _rows(RunContext(config, workshop, store, engine, listener.epoch), listener)
+    store.finish()
 
 
 def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:

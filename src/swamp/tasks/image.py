@@ -135,6 +135,10 @@ class ImageTask:
     def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]:
         return self.source.batch(plan, step)
 
+    def cut(self, plan: Plan, index: int, count: int) -> Plan | None:
+        """A plan with one of `count` shares of each batch; None where a batch costs nothing and can be cut as it is."""
+        return self.source.cut(plan, index, count) if isinstance(self.source, Streaming) else None
+
     def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         return self.source.unaugmented(rows, device)
 

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from multiprocessing.connection import wait
 from types import ModuleType
 from typing import Any, cast
@@ -29,7 +30,7 @@ from swamp.core.noise import Noise
 from swamp.tasks.datasets.image_set import FileSet
 from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, training_view
 from swamp.tasks.source import EVALUATION_BATCH, Normaliser, Views
-from swamp.tasks.task import Plan
+from swamp.tasks.task import Plan, share_of
 
 CHUNK = 32  # images a worker decodes at a time: small, so that the first batch is not one worker's work alone
 AHEAD = 4  # chunks that each worker may be ahead
@@ -127,6 +128,7 @@ class Stream:
 
     order: Tensor
     seed: Tensor
+    edges: Sequence[int]  # step t has the rows from edges[t] to edges[t + 1]
     images: Iterator[Tensor] = field(default_factory=lambda: iter(()))
     next_step: int = -1  # the step that `images` gives next
     latest: Tensor | None = None  # the images of the step before it
@@ -157,7 +159,22 @@ class Streaming:
         draw = noise.fold("epoch", epoch).generator()
         order = torch.randperm(self.num_examples, generator=draw)
         seed = torch.randint(0, 2**62, (self.num_examples,), generator=draw)
-        return StreamedPlan({"order": order.to(device)}, Stream(order, seed))
+        return StreamedPlan({"order": order.to(device)}, Stream(order, seed, self._edges))
+
+    @property
+    def _edges(self) -> list[int]:
+        return [*range(0, self.num_examples, self.views.batch_size), self.num_examples]
+
+    def cut(self, plan: Plan, index: int, count: int) -> Plan:
+        """A plan with that one of `count` shares of each batch, so that nobody decodes what others see; a batch of fewer stays whole."""
+        assert isinstance(plan, StreamedPlan)
+        whole = plan.stream
+        batches = [range(first, end) for first, end in pairwise(whole.edges)]
+        shares = [rows if len(rows) < count else share_of(rows, index, count) for rows in batches]
+        rows = torch.tensor([row for share in shares for row in share])
+        edges = [0, *accumulate(len(share) for share in shares)]
+        device = plan.tables["order"].device
+        return StreamedPlan({"order": whole.order[rows].to(device)}, Stream(whole.order[rows], whole.seed[rows], edges))
 
     def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]:
         """Asked for in turn, a batch is ready; asked for out of turn, decoding starts anew from there."""
@@ -165,18 +182,15 @@ class Streaming:
         stream, device = plan.stream, plan.tables["order"].device
         if step != stream.next_step - 1:
             if step != stream.next_step:
-                orders = (self._orders(stream, later) for later in range(step, -(-self.num_examples // self.views.batch_size)))
+                orders = (self._orders(stream, later) for later in range(step, len(stream.edges) - 1))
                 stream.images = decoded(self.decoder, orders, self.num_workers, device)
             stream.latest, stream.next_step = next(stream.images), step + 1
         assert stream.latest is not None
-        labels = self.files.splits["train"].labels[stream.order[self._rows(step)]]
+        labels = self.files.splits["train"].labels[stream.order[_rows(stream, step)]]
         return self.normalised(stream.latest), labels.to(device)
 
-    def _rows(self, step: int) -> slice:
-        return slice(step * self.views.batch_size, (step + 1) * self.views.batch_size)
-
     def _orders(self, stream: Stream, step: int) -> list[Order]:
-        files, rows = self.files.splits["train"], self._rows(step)
+        files, rows = self.files.splits["train"], _rows(stream, step)
         pairs = zip(stream.order[rows].tolist(), stream.seed[rows].tolist(), strict=True)
         return [(str(files.root / files.names[index]), seed) for index, seed in pairs]
 
@@ -200,3 +214,7 @@ class Streaming:
     def example(self) -> Tensor:
         size = self.views.crop_size
         return self.normalised(torch.zeros((1, 3, size, size), dtype=torch.uint8))
+
+
+def _rows(stream: Stream, step: int) -> slice:
+    return slice(stream.edges[step], stream.edges[step + 1])

@@ -88,6 +88,15 @@ def num_examples(batch: Batch) -> int:
     return len(next(leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)))
 
 
+def share_of(rows: range, index: int, count: int) -> range:
+    """One of `count` nearly equal shares of a batch.
+
+    >>> [share_of(range(10, 17), index, 3) for index in range(3)]
+    [range(10, 12), range(12, 14), range(14, 17)]
+    """
+    return rows[len(rows) * index // count : len(rows) * (index + 1) // count]
+
+
 def seeded_state(factory: Any, noise: Noise) -> State:
     """The state of a model whose constructor draws its own init, made a function of the noise."""
     with torch.random.fork_rng(devices=[]):

@@ -13,9 +13,9 @@ from swamp.core.job import Numerics, Optimizer
 from swamp.core.mask import Mask
 from swamp.core.rules import Rule
 from swamp.core.state import State
-from swamp.tasks.task import MODULE_KINDS, Batch, Task
+from swamp.tasks.task import MODULE_KINDS, Batch, Plan, Task
 from swamp.training.rules import behaviour
-from swamp.training.step import Parts, channels_last, compiled_parts, gradient, written_parts
+from swamp.training.step import Loss, Parts, channels_last, compiled_parts, gradient, written_parts
 from swamp.training.update import Rate, Update
 
 ROUNDED = tuple(kind for kinds in MODULE_KINDS.values() for kind in kinds)  # modules whose weights autocast rounds to bf16
@@ -106,7 +106,11 @@ class Learner:
 
     def gradient(self, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
         """The loss of a batch, and its gradient by all weights, pruned ones included."""
-        return gradient(parts.loss, self.model, batch, self.optimizer.accumulate, self.numerics)
+        return self.gradient_of(parts.loss, self.model, batch)
+
+    def gradient_of(self, loss_of: Loss, network: nn.Module, batch: Batch) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """Of any loss, by all parameters of the network; the one place at which gradients are made."""
+        return gradient(loss_of, network, batch, self.optimizer.accumulate, self.numerics)
 
     def step(self, batch: Batch, rate: Rate, parts: Parts | None = None) -> Tensor:
         """One step of masked training; its loss."""
@@ -116,6 +120,10 @@ class Learner:
         copies = [self.copies.get(name) for name in self.moved]
         parts.update(list(self.moved.values()), gradients, factors, self.memory, rate, copies)
         return loss
+
+    def planned(self, plan: Plan) -> Plan:
+        """What it wants to see of an epoch's plan: all of it."""
+        return plan
 
     def act(self, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
         """What the rule does before a step or in its place, where it `acts`; the loss, where that was in its place."""

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,9 +13,11 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from swamp.core.job import Numerics
-from swamp.tasks.task import Batch, Plan, Task, num_examples
+from swamp.tasks.task import Batch, Plan, Task, num_examples, share_of
 from swamp.training.numerics import autocast
 from swamp.training.update import Update
+
+Loss = Callable[[nn.Module, Batch], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Parts:
     """The three pieces of a step: as they are written, or compiled."""
 
     batch: Callable[[dict[str, Tensor], Tensor, int], Batch]  # of the step with that number, by the tables of the epoch's plan
-    loss: Callable[[nn.Module, Batch], Tensor]
+    loss: Loss
     update: Callable[..., None]  # see `Update`
 
 
@@ -76,13 +77,14 @@ def split_batch(batch: Batch, parts: int) -> list[Batch]:
     """A batch as `parts` smaller ones of nearly equal size (fewer, where there are fewer examples)."""
     size = num_examples(batch)
     parts = min(parts, size)
-    edges = [size * part // parts for part in range(parts + 1)]
-    return [pytree.tree_map(lambda leaf, a=a, b=b: leaf[a:b] if isinstance(leaf, Tensor) else leaf, batch) for a, b in pairwise(edges)]
+    shares = [share_of(range(size), part, parts) for part in range(parts)]
+    return [
+        pytree.tree_map(lambda leaf, share=share: leaf[share.start : share.stop] if isinstance(leaf, Tensor) else leaf, batch)
+        for share in shares
+    ]
 
 
-def gradient(
-    loss_of: Callable[[nn.Module, Batch], Tensor], model: nn.Module, batch: Batch, num_parts: int, numerics: Numerics
-) -> tuple[Tensor, Sequence[Tensor | None]]:
+def gradient(loss_of: Loss, model: nn.Module, batch: Batch, num_parts: int, numerics: Numerics) -> tuple[Tensor, Sequence[Tensor | None]]:
     """The batch's mean loss, and its gradient by the model's parameters; None for one that the loss does not depend on."""
     parameters = list(model.parameters())
     moving = [parameter for parameter in parameters if parameter.requires_grad]

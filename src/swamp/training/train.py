@@ -62,7 +62,7 @@ class Training:
         return self.rates[self.epoch * per_epoch : (self.epoch + 1) * per_epoch]
 
     def plan(self, epoch: int) -> Plan:
-        return self.task.plan(self.job.noise.fold("data"), epoch, self.device)
+        return self.learner.planned(self.task.plan(self.job.noise.fold("data"), epoch, self.device))
 
     def draw_seed(self, step: int) -> int:
         """What draws inside the model are seeded with at a step of this epoch: they do not depend on what ran before."""

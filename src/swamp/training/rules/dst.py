@@ -19,7 +19,7 @@ from swamp.core.mask import Mask
 from swamp.core.view import seen_with
 from swamp.tasks.task import Batch
 from swamp.training.rules.plain import Plain
-from swamp.training.step import Parts, gradient
+from swamp.training.step import Parts
 
 if TYPE_CHECKING:
     from swamp.training.learner import Learner
@@ -81,7 +81,7 @@ class DST(Plain):
             penalty = sum(torch.exp(-threshold).sum() for threshold in network.thresholds)
             return seen_with(network.model, network.seen(), lambda model: learner.task.loss(model, batch)) + self.rule.alpha * penalty
 
-        return gradient(loss, network, batch, learner.optimizer.accumulate, learner.numerics)
+        return learner.gradient_of(loss, network, batch)
 
     def mask(self, learner: Learner) -> Mask:
         network: Any = learner.network

@@ -1,0 +1,235 @@
+"""Particles across processes and hosts, started by torchrun:  torchrun … -m swamp run RECIPE --engine distributed
+
+Ranks form a mesh of particles × data: each group of `data` ranks trains one particle at a time. Rank 0 runs the method and hands out
+its jobs; it and all others take the next that nobody has, until none is left. The first rank of a group leads it and writes the particle
+to the store, from which rank 0 folds particles in their order: no weights are ever summed over the network. With one rank for each
+particle a job is trained by the engine that this device has otherwise, and the bits are those of `sequential`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import torch
+import torch.distributed as dist
+from msgspec import Meta, Struct
+
+from swamp.core.job import Job, Optimizer, Solution
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.engines.engine import Engine, Progress, Report, Shelf, Workshop, time_step, train_job
+from swamp.engines.local import build_local
+from swamp.engines.mesh import SETTLING, Lost, Mesh, Place, connected, waited_for
+from swamp.engines.worker import portable
+from swamp.training.data_parallel import SharingLearner
+from swamp.training.train import Checkpoint
+
+name = "distributed"
+elsewhere = True  # its processes are not started by it
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Processes that torchrun starts, on any number of hosts."""
+
+    data: Annotated[int, Meta(ge=1, description="Ranks that train one particle together, each on its share of every batch.")] = 1
+    batch_norm: Annotated[
+        Literal["synced", "local"],
+        Meta(description="Where ranks share a batch: over all of it, or over each of the optimizer.accumulate parts that it is cut into."),
+    ] = "synced"
+    timeout: Annotated[float, Meta(gt=0, description="Seconds after which a rank that is not heard of is missing.")] = 300.0
+
+
+def check(config: Config, optimizer: Optimizer, compiled: bool) -> None:
+    """What can be wrong with what was asked for."""
+    place = Place.here()
+    if place is None:
+        raise ValueError(
+            "engine 'distributed' needs processes that torchrun starts: torchrun --nproc-per-node 4 -m swamp run … --engine distributed"
+        )
+    if place.size % config.data:
+        raise ValueError(f"engines.distributed.data = {config.data} does not divide the {place.size} ranks")
+    if config.data > 1 and compiled:
+        raise ValueError("compile = true is for particles that one rank trains alone, not for engines.distributed.data > 1")
+    if config.data > 1 and config.batch_norm == "local" and optimizer.accumulate % config.data:
+        raise ValueError(
+            f"engines.distributed.batch_norm = 'local' lets BatchNorm see parts of each batch, which changes the numbers: say so by "
+            f"optimizer.accumulate = {config.data} (or a multiple of it), and every engine computes the same"
+        )
+
+
+def helps() -> bool:
+    """Whether this process is one that waits for rank 0's jobs."""
+    place = Place.here()
+    return place is not None and not place.leads
+
+
+class Distributed:
+    """On rank 0 an engine like any other. The other ranks `help`."""
+
+    def __init__(self, workshop: Workshop, config: Config) -> None:
+        place = Place.here() or Place(0, config.data, 0, "", 0, False)  # for a dry run: `check` refuses to train there
+        if str(workshop.device) == "cuda":
+            workshop = replace(workshop, device=torch.device("cuda", place.local_rank % torch.cuda.device_count()))
+            torch.cuda.set_device(workshop.device)
+        self.workshop, self.config, self.place = workshop, config, place
+        self.num_parallel = place.size // config.data
+        self.mesh: Mesh | None = None
+        self.group: dist.ProcessGroup | None = None
+        self.local: Engine | None = None
+
+    def join(self) -> Mesh:
+        """Meet the other ranks."""
+        if self.mesh is None:
+            shelf = self.workshop.shelf
+            self.mesh = Mesh(
+                self.place,
+                self.workshop.claims,
+                self.config.timeout,
+                leave=lambda sign: shelf.write_checkpoint(sign, Checkpoint({}, 0, 0, [])),
+                see=lambda sign: shelf.read_checkpoint(sign) is not None,
+                clear=shelf.remove_checkpoint,
+            )
+            self.group = self._groups()
+        return self.mesh
+
+    def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
+        shelf = self.workshop.shelf
+        missing = list({job.key: job for job in jobs if shelf.solution(job.key) is None}.values())
+        if missing:
+            with connected():
+                self._lead(missing, report)
+        for job in jobs:
+            solution = waited_for(partial(shelf.solution, job.key), SETTLING)
+            if solution is None:
+                raise Lost(f"the weights of {job.label} were written, but cannot be seen from rank 0")
+            yield solution
+
+    def help(self) -> None:
+        """On all ranks but 0: train what there is to train, until the run ends."""
+        with connected():
+            mesh = self.join()
+            while (jobs := mesh.next_announcement()) is not None:
+                try:
+                    for job in self._taken(mesh, jobs):
+                        self._train(job, mesh.tell)
+                        mesh.tell(job.key)
+                except Exception as error:
+                    error.add_note(traceback.format_exc())
+                    mesh.tell(portable(error))
+                    raise
+            self.close()
+
+    def close(self) -> None:
+        """Leave the mesh; where rank 0 does, all do."""
+        if self.local is not None:
+            self.local.close()
+        if self.mesh is not None:
+            self.mesh.close()
+        self.mesh = self.group = self.local = None
+
+    def step_seconds(self, jobs: Sequence[Job]) -> float:
+        return time_step(self.workshop, jobs[0]) / self.config.data
+
+    def _lead(self, jobs: Sequence[Job], report: Report) -> None:
+        mesh, missing = self.join(), {job.key for job in jobs}
+
+        def hear() -> bool:
+            for message in mesh.news():
+                match message:
+                    case Progress():
+                        report(message)
+                    case Exception():
+                        raise message
+                    case key:
+                        missing.discard(key)
+            return not missing
+
+        def report_both(progress: Progress) -> None:
+            report(progress)
+            hear()
+
+        mesh.announce(jobs)
+        for job in self._taken(mesh, jobs):
+            self._train(job, report_both)
+            missing.discard(job.key)
+        waited_for(hear, float("inf"))  # as long as all ranks are alive, which the mesh watches
+
+    def _taken(self, mesh: Mesh, jobs: Sequence[Job]) -> Iterator[Job]:
+        """Jobs that fall to this rank's group."""
+        while True:
+            number = torch.tensor([mesh.take_number(f"jobs/{mesh.num_said}") if self._leads_group else 0])
+            if self.config.data > 1:
+                number = number.to(self.workshop.device)
+                dist.broadcast(number, group_src=0, group=self.group)
+            if number.item() >= len(jobs):
+                return
+            yield jobs[int(number)]
+
+    @property
+    def _leads_group(self) -> bool:
+        return self.place.rank % self.config.data == 0
+
+    def _train(self, job: Job, report: Report) -> None:
+        if self.config.data == 1:
+            self.local = self.local or build_local(self.workshop)
+            for _ in self.local.train([job], report):
+                pass
+            return
+        assert self.group is not None
+        learner = SharingLearner(self.workshop.task, job, self.workshop.device, self.group, self.config.batch_norm == "synced")
+        shelf = GroupShelf(self.workshop.shelf, self.group)
+        train_job(replace(self.workshop, shelf=shelf), job, report if self._leads_group else lambda _: None, learner)
+
+    def _groups(self) -> dist.ProcessGroup | None:
+        """The group of this rank; every rank has to make all of them."""
+        if self.config.data == 1:
+            return None
+        backend = "nccl" if self.workshop.device.type == "cuda" else "gloo"
+        mine: Any = None
+        for first in range(0, self.place.size, self.config.data):
+            ranks = list(range(first, first + self.config.data))
+            group = dist.new_group(ranks, backend=backend)
+            mine = group if self.place.rank in ranks else mine
+        return mine
+
+
+class GroupShelf:
+    """The shelf of ranks that train a job together: all go on from the checkpoint that their leader finds, and only it writes."""
+
+    def __init__(self, shelf: Shelf, group: dist.ProcessGroup) -> None:
+        self.shelf, self.group, self.leads = shelf, group, dist.get_rank(group) == 0
+
+    def solution(self, key: str) -> Solution | None:
+        return self.shelf.solution(key)
+
+    def load_state(self, key: str) -> State:
+        return self.shelf.load_state(key)
+
+    def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
+        if self.leads:
+            return self.shelf.save_solution(key, state, history, mask)
+        return Solution(key, tuple(history), lambda: state)
+
+    def read_checkpoint(self, key: str) -> Checkpoint | None:
+        box = [self.shelf.read_checkpoint(key) if self.leads else None]
+        dist.broadcast_object_list(box, group_src=0, group=self.group)
+        return box[0]
+
+    def write_checkpoint(self, key: str, checkpoint: Checkpoint) -> None:
+        if self.leads:
+            self.shelf.write_checkpoint(key, checkpoint)
+
+    def remove_checkpoint(self, key: str) -> None:
+        if self.leads:
+            self.shelf.remove_checkpoint(key)
+
+    def log_timing(self, record: dict[str, Any]) -> None:
+        if self.leads:
+            self.shelf.log_timing(record)
+
+
+build = Distributed

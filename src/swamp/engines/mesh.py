@@ -1,0 +1,307 @@
+"""Mesh: the processes that torchrun started, as one crew.
+
+What is said goes through the key-value store that torchrun hosts, weights go through the run directory, and only the gradients of
+particles that several ranks share go through collectives. So a rank that is gone is missed by its heartbeat, not by a hanging collective,
+and since everything that matters is on disk, all that is left to do then is to say who is missing and to end.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+T = TypeVar("T")
+GLANCE = 0.05  # seconds between looks at the store
+SETTLING = 30.0  # within which a network file system shows on one host what was written on another
+
+
+class Lost(RuntimeError):
+    """A rank, or what connects the ranks, is gone. The run goes on when it is started again."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where torchrun has put this process."""
+
+    rank: int
+    size: int
+    local_rank: int
+    address: str
+    port: int
+    hosted: bool  # torchrun itself hosts the store; else rank 0 does
+
+    @classmethod
+    def here(cls) -> Place | None:
+        """None in a process that torchrun did not start."""
+        env = os.environ
+        if any(name not in env for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
+            return None
+        hosted = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        local = int(env.get("LOCAL_RANK", 0))
+        return cls(int(env["RANK"]), int(env["WORLD_SIZE"]), local, env["MASTER_ADDR"], int(env["MASTER_PORT"]), hosted)
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a rank says of itself when it joins."""
+
+    host: str
+    claims: Mapping[str, str]  # that must be the same on every rank
+    sees: bool  # what rank 0 left in the run directory
+
+
+class Mesh:
+    """All ranks of one launch, joined. Every rank makes one at the same point, with what must be equal on all of them as `claims`.
+
+    `leave` leaves a sign of that name where all ranks should see it, `see` looks for it, and `clear` takes it away.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        claims: Mapping[str, str],
+        timeout: float,
+        leave: Callable[[str], None],
+        see: Callable[[str], bool],
+        clear: Callable[[str], None],
+    ) -> None:
+        self.place, self.timeout = place, timeout
+        try:
+            store = TCPStore(
+                place.address, place.port, None, place.leads and not place.hosted, timedelta(seconds=timeout), False, multi_tenant=True
+            )
+        except RuntimeError as error:
+            raise Lost(f"rank {place.rank} cannot reach the rendezvous at {place.address}:{place.port} ({_first_line(error)})") from None
+        sign = f"tmp-{uuid.uuid4().hex}"  # it is the session's name, too
+        if place.leads:
+            leave(sign)
+        try:
+            with connected():
+                lobby = PrefixStore("swamp", store)
+                session = self._gather(lobby, sign) if place.leads else self._arrive(lobby)
+                self.store = PrefixStore(f"swamp/{session}", store)
+                self.hellos = self._greet(session, claims, see)
+        finally:
+            if place.leads:
+                clear(sign)
+        self.watch = Watch(PrefixStore(f"swamp/{session}", cast(Any, store).clone()), place, self.hosts, timeout)
+        dist.init_process_group(
+            "gloo",
+            store=PrefixStore("collectives", self.store),
+            rank=place.rank,
+            world_size=place.size,
+            timeout=timedelta(seconds=timeout),
+        )
+        self.num_said = 0  # announcements made, or heard
+
+    @property
+    def hosts(self) -> list[str]:
+        return [hello.host for hello in self.hellos]
+
+    # -- joining --------------------------------------------------------------------------------------------------------------------
+
+    def _gather(self, lobby: Store, session: str) -> str:
+        """Tell the session's name to every rank that knocks. What torchrun counts as a restart differs between hosts, so that a
+        launch has no name that all its ranks would know by themselves; and who knocked before a restart is not there any more."""
+        here: set[int] = set()
+        answered: set[str] = set()
+
+        def look() -> bool:
+            for rank in set(range(1, self.place.size)) - here:
+                if lobby.check([f"knock/{rank}"]):
+                    token = lobby.get(f"knock/{rank}").decode()
+                    if token not in answered:
+                        lobby.set(f"answer/{token}", session)
+                        answered.add(token)
+                if lobby.check([f"{session}/hello/{rank}"]):
+                    here.add(rank)
+            return len(here) == self.place.size - 1
+
+        if not waited_for(look, self.timeout):
+            missing = sorted(set(range(1, self.place.size)) - here)
+            raise Lost(f"{_ranks(missing)} of {self.place.size} did not come within {self.timeout:g} s")
+        return session
+
+    def _arrive(self, lobby: Store) -> str:
+        token = uuid.uuid4().hex
+        lobby.set(f"knock/{self.place.rank}", token)
+        if not waited_for(lambda: lobby.check([f"answer/{token}"]), self.timeout):
+            raise Lost(f"rank 0 did not answer rank {self.place.rank} within {self.timeout:g} s")
+        return lobby.get(f"answer/{token}").decode()
+
+    def _greet(self, session: str, claims: Mapping[str, str], see: Callable[[str], bool]) -> list[Hello]:
+        """Everybody's hello, if all of them may work together."""
+        sees = self.place.leads or waited_for(lambda: see(session), min(SETTLING, self.timeout / 2))
+        self._set(f"hello/{self.place.rank}", Hello(socket.gethostname(), claims, sees))
+        self.store.add(f"beat/{self.place.rank}", 1)
+        hellos: list[Hello] = []
+        if self.place.leads:
+            hellos = [self._get(f"hello/{rank}") for rank in range(self.place.size)]
+            self._set("verdict", (objection(hellos), hellos))
+        elif not waited_for(lambda: self.store.check(["verdict"]), self.timeout):
+            raise Lost(f"rank 0 was not heard of by rank {self.place.rank} for {self.timeout:g} s")
+        against, hellos = self._get("verdict")
+        self.store.add("heard", 1)
+        if against:
+            if self.place.leads:  # the store may end with it
+                waited_for(lambda: self.store.add("heard", 0) == self.place.size, min(SETTLING, self.timeout))
+            raise ValueError(against)
+        return hellos
+
+    # -- talking --------------------------------------------------------------------------------------------------------------------
+
+    def announce(self, value: object) -> None:
+        """From rank 0 to all, for `next_announcement`."""
+        self.num_said += 1
+        self.store.set(f"said/{self.num_said}", "")  # the others come to the broadcast only when there is one
+        dist.broadcast_object_list([value], src=0)
+
+    def next_announcement(self) -> Any | None:
+        """None when it is over. This waits for as long as rank 0 is alive, which the watch sees to."""
+        key = f"said/{self.num_said + 1}"
+        waited_for(lambda: self.store.check([key]) or self.store.check(["over"]), float("inf"))
+        if not self.store.check([key]):
+            return None
+        self.num_said += 1
+        box: list[Any] = [None]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def tell(self, message: object) -> None:
+        """To rank 0, for `news`."""
+        self.store.queue_push("news", pickle.dumps(message))
+
+    def news(self) -> list[Any]:
+        return [pickle.loads(self.store.queue_pop("news")) for _ in range(self.store.queue_len("news"))]
+
+    def take_number(self, name: str) -> int:
+        """0, 1, 2, …, each to one rank only."""
+        return self.store.add(name, 1) - 1
+
+    def close(self) -> None:
+        """On all ranks, at the end; on rank 0 this is the end for all. It stays for as long as others need a store that it hosts."""
+        self.watch.stop()
+        with suppress(RuntimeError):
+            if self.place.leads:
+                self.store.set("over", "")
+            self.store.add("gone", 1)
+            if self.place.leads and not self.place.hosted:
+                waited_for(lambda: self.store.add("gone", 0) == self.place.size, min(SETTLING, self.timeout))
+        dist.destroy_process_group()
+
+    def _set(self, key: str, value: object) -> None:
+        self.store.set(key, cast(str, pickle.dumps(value)))  # bytes are what it takes
+
+    def _get(self, key: str) -> Any:
+        return pickle.loads(self.store.get(key))
+
+
+class Watch:
+    """Heartbeats. When a rank, or the store itself, is not heard of for `timeout` seconds, this process ends at once and says so."""
+
+    def __init__(self, store: Store, place: Place, hosts: Sequence[str], timeout: float) -> None:
+        self.store, self.place, self.hosts, self.timeout = store, place, hosts, timeout
+        self.period = min(timeout / 5, 5.0)
+        self.answered = time.monotonic()  # when the store last did
+        self.stopped = threading.Event()
+        for target in (self._beat, self._look):
+            threading.Thread(target=target, daemon=True).start()
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    def _beat(self) -> None:
+        names = [f"beat/{rank}" for rank in range(self.place.size)]
+        last: list[bytes] = [b""] * len(names)
+        heard = [time.monotonic()] * len(names)
+        while not self.stopped.wait(self.period):
+            try:
+                self.store.add(names[self.place.rank], 1)
+                beats = self.store.multi_get(names)
+            except RuntimeError as error:
+                self._end(f"the rendezvous at {self.place.address}:{self.place.port} is gone ({_first_line(error)})")
+                return
+            now = self.answered = time.monotonic()
+            heard = [now if beat != before else then for beat, before, then in zip(beats, last, heard, strict=True)]
+            last = beats
+            silent = [rank for rank, then in enumerate(heard) if now - then > self.timeout]
+            if silent:
+                hosts = ", ".join(dict.fromkeys(self.hosts[rank] for rank in silent))
+                self._end(f"{_ranks(silent)} (on {hosts}) has not been heard of for {self.timeout:g} s")
+
+    def _look(self) -> None:
+        """A store on a host that is switched off does not even refuse: nobody but a second thread would notice."""
+        while not self.stopped.wait(self.period):
+            if time.monotonic() - self.answered > self.timeout + 2 * self.period:
+                self._end(f"the rendezvous at {self.place.address}:{self.place.port} has not answered for {self.timeout:g} s")
+
+    def _end(self, reason: str) -> None:
+        if not self.stopped.is_set():
+            print(f"swamp: rank {self.place.rank} ends: {reason}; start the run again to go on", file=sys.stderr, flush=True)
+            os._exit(1)
+
+
+def objection(hellos: Sequence[Hello]) -> str:
+    """Why these ranks cannot work together, if they cannot.
+
+    >>> objection([Hello("a", {"torch": "2.13"}, True), Hello("b", {"torch": "2.12"}, True)])
+    "rank 1 on b differs from rank 0 on a: torch is '2.12' there and '2.13' here"
+    """
+    first = hellos[0]
+    for rank, hello in enumerate(hellos):
+        names = sorted({*first.claims, *hello.claims})
+        differing = [name for name in names if first.claims.get(name) != hello.claims.get(name)]
+        if differing:
+            told = ", ".join(f"{name} is {hello.claims.get(name)!r} there and {first.claims.get(name)!r} here" for name in differing[:5])
+            return f"rank {rank} on {hello.host} differs from rank 0 on {first.host}: {told}"
+    blind = [rank for rank, hello in enumerate(hellos) if not hello.sees]
+    if blind:
+        return (
+            f"{_ranks(blind)} on {hellos[blind[0]].host} does not see the run directory of rank 0 on {first.host}: "
+            "it must lie on a file system that all hosts share"
+        )
+    return ""
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    """Where ranks talk to each other: what becomes of that when one of them is gone is no defect."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or "gloo" in str(error):
+            raise Lost(f"the connection to other ranks is lost ({_first_line(error)}); start the run again to go on") from None
+        raise
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank {', '.join(map(str, ranks))}"
+
+
+def waited_for(look: Callable[[], T], seconds: float) -> T:
+    """What is seen as soon as something is, or when so many seconds are over."""
+    end = time.monotonic() + seconds
+    while not (seen := look()) and time.monotonic() < end:
+        time.sleep(GLANCE)
+    return seen
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

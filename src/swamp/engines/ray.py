@@ -1,0 +1,245 @@
+"""Jobs as tasks of a Ray cluster: of one that is there already, or of one that lives on this machine for as long as the run.
+
+Everything a job needs travels through Ray's object store, and what comes of it travels back: only this process touches the run
+directory, so the nodes need share no file system (but for data that are read from files). A task whose worker or node dies is scheduled
+again by Ray, and goes on from the last checkpoint that it had posted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Annotated, Any, cast
+
+import torch
+from msgspec import Meta, Struct
+
+from swamp.core.job import Job, Solution
+from swamp.core.machine import code_digest, num_cores
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.engines.engine import Progress, Report, Workshop, time_step
+from swamp.engines.local import build_local
+from swamp.engines.worker import portable
+from swamp.training.train import Checkpoint
+
+name = "ray"
+elsewhere = True  # its processes are not children of this one
+takes_several_runs = True  # jobs of all of them fill the cluster together
+GLANCE = 0.2  # seconds between looks at what workers have posted
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tasks of a Ray cluster."""
+
+    address: Annotated[str, Meta(description="Of the cluster, such as auto or ray://host:10001; empty: one of this run's own, here.")] = ""
+    cpus: Annotated[float, Meta(ge=0, description="CPUs that a job is given; 0 means as many as its threads.")] = 0.0
+    gpus: Annotated[float, Meta(ge=0, description="GPUs that a job is given, on CUDA; 0.5 lets two jobs share one.")] = 1.0
+    retries: Annotated[int, Meta(ge=0, description="How often a job whose worker or node died is tried again.")] = 3
+
+
+class RayFailed(RuntimeError):
+    """The cluster did not do what was asked of it."""
+
+
+class Ray:
+    def __init__(self, workshop: Workshop, config: Config) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise ValueError("engine 'ray' needs Ray: pip install 'swamp[ray]'") from None
+        self.ray, self.workshop, self.config = ray, workshop, config
+        self.cpus = config.cpus or workshop.numerics.threads
+        self.gpus = config.gpus if workshop.device.type == "cuda" else 0.0
+        self.started = False  # a cluster that is to be stopped again
+
+    @cached_property
+    def num_parallel(self) -> int:
+        self._connect()
+        there: Mapping[str, float] = self.ray.cluster_resources()
+        places = [there.get("CPU", 0) // self.cpus]
+        if self.gpus:
+            places.append(there.get("GPU", 0) // self.gpus)
+        if min(places) < 1:
+            asked = f"{self.cpus:g} CPUs" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
+            raise ValueError(
+                f"no job fits into the Ray cluster: it is given {asked}, and there are {there.get('CPU', 0):g} CPUs "
+                f"and {there.get('GPU', 0):g} GPUs; lower engines.ray.cpus or engines.ray.gpus"
+            )
+        return int(min(places))
+
+    @cached_property
+    def board(self) -> Any:
+        """An actor of no weight beside this process: where workers post how far they are."""
+        here = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(self.ray.get_runtime_context().get_node_id(), soft=False)
+        return self.ray.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
+
+    @cached_property
+    def bench(self) -> Any:
+        """The workshop without its shelf, sent once."""
+        return self.ray.put(replace(self.workshop, shelf=cast(Any, None)))
+
+    def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
+        shelf = self.workshop.shelf
+        missing = {job.key: job for job in jobs if shelf.solution(job.key) is None}
+        tasks = self._submit(list(missing.values())) if missing else {}
+        try:
+            for job in jobs:
+                while (solution := shelf.solution(job.key)) is None:
+                    ready, _ = self.ray.wait(list(tasks), timeout=GLANCE)
+                    self._read_board(report)
+                    for task in ready:
+                        self._shelve(tasks.pop(task), task)
+                yield solution
+        finally:
+            for task in tasks:  # an error, or nobody wants the rest
+                self.ray.cancel(task, force=True)
+
+    def step_seconds(self, jobs: Sequence[Job]) -> float:
+        return time_step(self.workshop, jobs[0])
+
+    def close(self) -> None:
+        if self.started:
+            self.ray.shutdown()
+
+    def _connect(self) -> None:
+        """A cluster that this process is connected to already is used as it is."""
+        if self.ray.is_initialized():
+            return
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns wherever there is no GPU
+        settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+        if self.config.address:
+            settings |= {"address": self.config.address}
+        else:
+            # modules are looked for where this process looks for them
+            places = os.pathsep.join(place or os.getcwd() for place in sys.path)
+            settings |= {"num_cpus": num_cores(), "include_dashboard": False, "runtime_env": {"env_vars": {"PYTHONPATH": places}}}
+        try:
+            self.ray.init(**settings)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"engines.ray.address = {self.config.address!r}: no Ray cluster answers there ({reason})") from None
+        self.started = True
+
+    def _submit(self, jobs: Sequence[Job]) -> dict[Any, Job]:
+        assert self.num_parallel  # connected, and there is room
+        shelf = self.workshop.shelf
+        train = self.ray.remote(train_there).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.config.retries)
+        starts = {start: self.ray.put(shelf.load_state(start)) for start in dict.fromkeys(job.start for job in jobs)}
+        self.ray.get([self.board.keep.remote(job.key, found) for job in jobs if (found := shelf.read_checkpoint(job.key))])
+        return {train.remote(self.bench, job, starts[job.start], self.board): job for job in jobs}
+
+    def _read_board(self, report: Report) -> None:
+        for message in self.ray.get(self.board.take.remote()):
+            if isinstance(message, Progress):
+                report(message)
+            else:
+                self.workshop.shelf.write_checkpoint(*message)
+
+    def _shelve(self, job: Job, task: Any) -> None:
+        try:
+            found = self.ray.get(task)
+        except self.ray.exceptions.RayError as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise RayFailed(f"the worker of {job.label} died, and was tried {self.config.retries + 1} times ({reason})") from None
+        if isinstance(found, Exception):
+            raise found
+        shelf = self.workshop.shelf
+        shelf.save_solution(job.key, found.state, found.history, found.mask)
+        shelf.remove_checkpoint(job.key)
+        for record in found.timings:
+            shelf.log_timing(record)
+        self.board.forget.remote(job.key)
+
+
+class Board:
+    """What workers post, until it is taken, and the last checkpoint of each job, for the worker that has to go on with it."""
+
+    def __init__(self) -> None:
+        self.messages: list[Progress | tuple[str, Checkpoint]] = []
+        self.checkpoints: dict[str, Checkpoint] = {}
+
+    def post(self, progress: Progress) -> None:
+        self.messages.append(progress)
+
+    def keep(self, key: str, checkpoint: Checkpoint, is_new: bool = False) -> None:
+        self.checkpoints[key] = checkpoint
+        if is_new:
+            # one of a job is enough
+            self.messages = [message for message in self.messages if isinstance(message, Progress) or message[0] != key]
+            self.messages.append((key, checkpoint))
+
+    def latest(self, key: str) -> Checkpoint | None:
+        return self.checkpoints.get(key)
+
+    def forget(self, key: str) -> None:
+        self.checkpoints.pop(key, None)
+
+    def take(self) -> list[Progress | tuple[str, Checkpoint]]:
+        taken, self.messages = self.messages, []
+        return taken
+
+
+class Parcel:
+    """The shelf of a worker: it holds the start, and what is to be sent back."""
+
+    def __init__(self, start: State, board: Any) -> None:
+        import ray
+
+        self.ray, self.start, self.board = ray, start, board
+        self.state = start
+        self.history: list[dict[str, Any]] = []
+        self.mask: Mask | None = None
+        self.timings: list[dict[str, Any]] = []
+        self.found: Solution | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"state": self.state, "history": self.history, "mask": self.mask, "timings": self.timings}
+
+    def solution(self, key: str) -> Solution | None:
+        return self.found
+
+    def load_state(self, key: str) -> State:
+        return self.start
+
+    def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
+        self.state, self.history, self.mask = state, list(history), mask
+        self.found = Solution(key, tuple(history), lambda: state, mask.digest if mask else None)
+        return self.found
+
+    def read_checkpoint(self, key: str) -> Checkpoint | None:
+        found: Checkpoint | None = self.ray.get(self.board.latest.remote(key))
+        return found
+
+    def write_checkpoint(self, key: str, checkpoint: Checkpoint) -> None:
+        self.ray.get(self.board.keep.remote(key, checkpoint, is_new=True))
+
+    def remove_checkpoint(self, key: str) -> None:
+        """The board forgets it when the result has arrived."""
+
+    def log_timing(self, record: dict[str, Any]) -> None:
+        self.timings.append(record)
+
+
+def train_there(workshop: Workshop, job: Job, start: State, board: Any) -> Parcel | Exception:
+    """What a worker does."""
+    try:
+        for what, here in (("torch", str(torch.__version__)), ("swamp's code", code_digest())):
+            if workshop.claims.get(what, here) != here:
+                raise ValueError(f"a Ray worker differs from this process: {what} is {here!r} there and {workshop.claims[what]!r} here")
+        parcel = Parcel(start, board)
+        engine = build_local(replace(workshop, shelf=parcel))
+        for _ in engine.train([job], lambda progress: board.post.remote(progress)):
+            pass
+        return parcel
+    except Exception as error:
+        error.add_note(traceback.format_exc())
+        return portable(error)
+
+
+build = Ray

@@ -1,0 +1,80 @@
+"""Hosts made of network namespaces: each with an address and a name of its own, joined by a bridge; no traffic leaves the machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PORT = 29417
+
+
+def available() -> str:
+    """Why there can be no such hosts here; nothing, where there can."""
+    if os.geteuid() or not shutil.which("ip") or not shutil.which("unshare"):
+        return "network namespaces need root, ip and unshare"
+    made = subprocess.run(["ip", "netns", "add", "swamp-probe"], capture_output=True, text=True)
+    if made.returncode:
+        return f"network namespaces cannot be made: {made.stderr.strip()}"
+    subprocess.run(["ip", "netns", "del", "swamp-probe"], check=True)
+    return ""
+
+
+def ip(*arguments: str, check: bool = True) -> None:
+    subprocess.run(["ip", *arguments], check=check, capture_output=True)
+
+
+class Hosts:
+    """As a context: made at its beginning, gone at its end."""
+
+    def __init__(self, count: int) -> None:
+        self.names = [f"swamp-{os.getpid() % 10000}-{index}" for index in range(count)]
+        self.bridge = f"swb{os.getpid() % 10000}"
+        self.links = [f"sw{os.getpid() % 10000}v{index}" for index in range(count)]
+
+    def address(self, index: int) -> str:
+        return f"10.177.0.{index + 1}"
+
+    def __enter__(self) -> Hosts:
+        try:
+            ip("link", "add", self.bridge, "type", "bridge")
+            ip("link", "set", self.bridge, "up")
+            for index, (name, link) in enumerate(zip(self.names, self.links, strict=True)):
+                ip("netns", "add", name)
+                ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
+                ip("link", "set", link, "master", self.bridge, "up")
+                ip("-n", name, "addr", "add", f"{self.address(index)}/24", "dev", "eth0")
+                ip("-n", name, "link", "set", "eth0", "up")
+                ip("-n", name, "link", "set", "lo", "up")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for name in self.names:
+            ip("netns", "del", name, check=False)
+        ip("link", "del", self.bridge, check=False)
+
+    def unplug(self, index: int) -> None:
+        ip("link", "set", self.links[index], "down")
+
+    def plug(self, index: int) -> None:
+        ip("link", "set", self.links[index], "up")
+
+    def launch(self, index: int, directory: Path, settings: dict[str, object], timeout: float, restarts: int = 0) -> subprocess.Popen[str]:
+        """torchrun with one rank on that host."""
+        torchrun = [
+            *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(self.names)}", "--nproc-per-node=1"),
+            *("--rdzv-backend=c10d", f"--rdzv-endpoint={self.address(0)}:{PORT}", f"--local-addr={self.address(index)}"),
+            *("--rdzv-id=swamp", f"--max-restarts={restarts}", "--rdzv-conf=join_timeout=120,timeout=120"),
+            *("-m", "swamp", "run", "digits", f"--out={directory}", f"--engines.distributed.timeout={timeout:g}", "--plain"),
+            *(f"--{name}={value}" for name, value in settings.items()),
+        ]
+        inside = ["ip", "netns", "exec", self.names[index], "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', f"host{index}"]
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(
+            [*inside, *torchrun], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )

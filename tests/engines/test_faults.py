@@ -1,0 +1,188 @@
+"""Ranks, launchers, hosts and links that fail, for real; what is left is always the bytes of one undisturbed process."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from swamp.runs.config import Config
+from tests.conftest import contents
+from tests.engines import hosts
+from tests.engines.hosts import Hosts
+from tests.engines.test_distributed import SETTINGS, reference, torchrun
+from tests.test_kill import children, newest
+
+Make = Callable[..., Config]
+pytestmark = pytest.mark.slow
+LONG = {"cycle.epochs": 12}
+
+
+def rank_of(pid: int) -> int | None:
+    try:
+        environment = dict(pair.split("=", 1) for pair in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in pair)
+    except OSError:
+        return None
+    return int(environment["RANK"]) if "RANK" in environment else None
+
+
+def ranks(launcher: int) -> dict[int, int]:
+    """Ranks that a launcher has running, and their processes."""
+    return {rank: pid for pid in children(launcher) if (rank := rank_of(pid)) is not None}
+
+
+def disturb(directory: Path, line: list[str], rng: random.Random, most: int, target: str) -> int:
+    """Kill while something is written, over and over, until `most` kills or the end. How many kills struck a run at work."""
+    kills = 0
+    while not (directory / "manifest.json").exists():
+        process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            while kills < most and process.poll() is None:
+                before = newest(directory)
+                while newest(directory) == before and process.poll() is None:
+                    time.sleep(0.005)
+                time.sleep(rng.uniform(0.0, 0.5))
+                there = ranks(process.pid)
+                if process.poll() is not None or (directory / "manifest.json").exists() or not there:
+                    break
+                if target == "launcher":
+                    os.killpg(process.pid, signal.SIGKILL)
+                    for pid in there.values():
+                        os.kill(pid, signal.SIGKILL)
+                    kills += 1
+                    break
+                victim = 0 if target == "rank 0" else rng.choice(sorted(there))
+                if victim in there:
+                    os.kill(there[victim], signal.SIGKILL)
+                    kills += 1
+            _, errors = process.communicate(timeout=600)
+            assert process.returncode in (0, -signal.SIGKILL), errors
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return kills
+
+
+@pytest.mark.parametrize(("target", "most"), [("rank 0", 12), ("any rank", 24), ("launcher", 6)])
+def test_kills_change_nothing(target: str, most: int, quick: Make, tmp_path: Path) -> None:
+    line = torchrun(3, tmp_path / "run", "--max-restarts=100", "--monitor-interval=0.05", cycle__epochs=12)
+    kills = disturb(tmp_path / "run", line, random.Random(target), most, target)
+    print(f"{target}: {kills} kills")
+    assert kills > most // 2
+    assert contents(tmp_path / "run") == reference(quick, tmp_path / "alone", cycle__epochs=12)
+
+
+def test_kills_of_ranks_that_share_a_particle_change_nothing(tmp_path: Path) -> None:
+    """Sums over ranks are made in one order, so that even these bytes are repeated, though they are not those of one process."""
+    settings = {"engines__distributed__data": 2, "methods__swamp__particles": 2, "cycle__epochs": 8}
+    subprocess.run(torchrun(4, tmp_path / "whole", **settings), check=True, capture_output=True)
+    line = torchrun(4, tmp_path / "run", "--max-restarts=100", "--monitor-interval=0.05", **settings)
+    kills = disturb(tmp_path / "run", line, random.Random(2), 12, "any rank")
+    print(f"a rank of a group: {kills} kills")
+    assert kills > 6
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_a_second_launch_on_the_directory_is_refused(tmp_path: Path) -> None:
+    first = subprocess.Popen(torchrun(2, tmp_path / "run", cycle__epochs=60), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not list((tmp_path / "run").glob("work/*.checkpoint")):
+            assert first.poll() is None
+            time.sleep(0.05)
+        second = subprocess.run(torchrun(2, tmp_path / "run", cycle__epochs=60), capture_output=True, text=True, timeout=120)
+        assert second.returncode
+        assert "is in use by another process" in second.stderr
+        assert first.poll() is None
+    finally:
+        first.terminate()
+        first.wait(60)
+
+
+def test_a_rank_that_hangs_is_missed_and_named(quick: Make, tmp_path: Path) -> None:
+    """Stopped, not killed: no connection is closed, and only the heartbeat tells."""
+    line = torchrun(3, tmp_path / "run", "--monitor-interval=0.05", engines__distributed__timeout=6, cycle__epochs=12)
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while not list((tmp_path / "run").glob("work/*.checkpoint")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.kill(ranks(process.pid)[2], signal.SIGSTOP)
+    begin = time.monotonic()
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode
+    assert "rank 2 (on " in errors
+    assert "has not been heard of for 6 s; start the run again to go on" in errors
+    print(f"missed after {time.monotonic() - begin:.0f} s with a timeout of 6 s")
+    subprocess.run(line, check=True, capture_output=True)
+    assert contents(tmp_path / "run") == reference(quick, tmp_path / "alone", cycle__epochs=12)
+
+
+# -- hosts ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def four() -> Iterator[Hosts]:
+    if why := hosts.available():
+        pytest.skip(why)
+    with Hosts(4) as made:
+        yield made
+
+
+def end(processes: list[subprocess.Popen[str]], seconds: float = 300) -> list[tuple[int, str]]:
+    """Status and errors of each, however it ends."""
+    try:
+        return [(process.wait(seconds), (process.stderr or open(os.devnull)).read()) for process in processes]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_four_hosts_give_the_bytes_of_one_process(four: Hosts, quick: Make, tmp_path: Path) -> None:
+    """One of them loses its rank on the way; its launcher and those of the others start again, each by its own count of restarts."""
+    settings = {**SETTINGS, **LONG}
+    launchers = [four.launch(index, tmp_path / "run", settings, 60, restarts=3) for index in range(4)]
+    while not list((tmp_path / "run").glob("work/*.checkpoint")):
+        assert all(launcher.poll() is None for launcher in launchers), [launcher.stderr.read() for launcher in launchers if launcher.stderr]
+        time.sleep(0.05)
+    (victim,) = ranks(launchers[2].pid).values()
+    os.kill(victim, signal.SIGKILL)
+    ended = end(launchers)
+    assert [status for status, _ in ended] == [0] * 4, ended
+    assert contents(tmp_path / "run") == reference(quick, tmp_path / "alone", cycle__epochs=12)
+
+
+@pytest.mark.parametrize("lost", [3, 0])
+def test_a_lost_host_ends_the_run_within_the_timeout_and_a_relaunch_goes_on(lost: int, four: Hosts, quick: Make, tmp_path: Path) -> None:
+    """Its link is cut: 0 is the host of the rendezvous."""
+    settings = {**SETTINGS, **LONG}
+    launchers = [four.launch(index, tmp_path / "run", settings, 10) for index in range(4)]
+    while not list((tmp_path / "run").glob("work/*.checkpoint")):
+        assert all(launcher.poll() is None for launcher in launchers), [launcher.stderr.read() for launcher in launchers if launcher.stderr]
+        time.sleep(0.05)
+    four.unplug(lost)
+    begin = time.monotonic()
+    ended = end(launchers)
+    print(f"host {lost} lost: all had ended after {time.monotonic() - begin:.0f} s with a timeout of 10 s")
+    told = "".join(errors for index, (_, errors) in enumerate(ended) if index != lost)
+    assert all(status for status, _ in ended)
+    assert f"(on host{lost}) has not been heard of for 10 s" in told if lost else "the rendezvous at 10.177.0.1" in told, told
+    four.plug(lost)
+    again = [four.launch(index, tmp_path / "run", settings, 60) for index in range(4)]
+    ended = end(again)
+    assert [status for status, _ in ended] == [0] * 4, ended
+    assert contents(tmp_path / "run") == reference(quick, tmp_path / "alone", cycle__epochs=12)
+
+
+def test_a_host_without_the_run_directory_is_refused(four: Hosts, tmp_path: Path) -> None:
+    places = [tmp_path / ("apart" if index == 1 else "run") for index in range(4)]
+    launchers = [four.launch(index, places[index], SETTINGS, 30) for index in range(4)]
+    ended = end(launchers)
+    assert all(status for status, _ in ended)
+    assert all("on host1 does not see the run directory of rank 0" in errors or "terminat" in errors.lower() for _, errors in ended), ended
+    assert "on host1 does not see the run directory" in "".join(errors for _, errors in ended)

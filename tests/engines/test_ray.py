@@ -1,0 +1,135 @@
+"""Jobs on a Ray cluster of this machine: the same bytes, also where workers die."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from swamp.core.job import Numerics
+from swamp.core.noise import Noise
+from swamp.core.schedules import Schedule
+from swamp.engines import ray as engine
+from swamp.engines import sequential
+from swamp.engines.engine import Progress, Workshop
+from swamp.runs.config import Config
+from swamp.runs.group import run_together
+from swamp.runs.runner import Silent, iterate, open_task
+from swamp.tasks.task import Batch
+from swamp.training.train import Diverged
+from tests.conftest import contents
+from tests.engines.shelf import MemoryShelf
+from tests.training.blobs import Blobs
+from tests.training.test_train import make_job
+
+Make = Callable[..., Config]
+ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """One for all tests here: the engine uses the one it finds."""
+    places = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, places)), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False, runtime_env={"env_vars": env})
+    yield
+    ray.shutdown()
+
+
+@dataclass
+class Fatal(Blobs):
+    """Its loss kills the process that computes it at the tenth step, so often."""
+
+    deaths: int = 1
+    counter: Path = Path()
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        steps = len(list(self.counter.glob("step-*")))
+        (self.counter / f"step-{steps}").touch()
+        if steps % 10 == 9 and len(list(self.counter.glob("death-*"))) < self.deaths:
+            (self.counter / f"death-{steps}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().loss(model, batch)
+
+
+def trained(task: Blobs, config: engine.Config | None = None, **changes: Any) -> tuple[MemoryShelf, list[Progress]]:
+    """A job of four epochs of three steps, on Ray where a configuration of it is given."""
+    shelf, heard = MemoryShelf(), []
+    shelf.states["start"] = task.init(Noise(0))
+    workshop = Workshop(task, shelf, Numerics(), CPU, 0.0, changes.pop("claims", {}))
+    built = engine.build(workshop, config) if config else sequential.build(workshop, sequential.Config())
+    for _ in built.train([make_job(task, **changes)], heard.append):
+        pass
+    built.close()
+    return shelf, heard
+
+
+def test_runs_side_by_side_give_the_bytes_of_one_process(quick: Make, tmp_path: Path) -> None:
+    """Two methods share one engine, and the ticket that they both need is trained once."""
+    configs = [quick(method=method, engine="ray", device="cpu", precision="float32") for method in ("swamp", "imp")]
+    task = open_task(configs[0])
+    runs = [(config, tmp_path / "ray" / config.method) for config in configs]
+    assert run_together(runs, None, [Silent(), Silent()], task) == [None, None]
+    for config in configs:
+        list(iterate(quick(method=config.method), tmp_path / "one" / config.method))
+        assert contents(tmp_path / "ray" / config.method) == contents(tmp_path / "one" / config.method)
+
+
+def test_only_the_lost_particle_is_redone_and_from_its_checkpoint(tmp_path: Path) -> None:
+    expected, _ = trained(Blobs())
+    found, heard = trained(Fatal(deaths=1, counter=tmp_path), engine.Config())
+    job = make_job(Blobs())
+    for name, tensor in expected.states[job.key].parameters.items():
+        assert torch.equal(found.states[job.key].parameters[name], tensor)
+    assert len(list(tmp_path.glob("death-*"))) == 1
+    assert len(list(tmp_path.glob("step-*"))) == 13  # nine, the tenth that was fatal, and the last epoch's three again
+    assert [progress.epoch for progress in heard][-1] == 4
+    assert not found.checkpoints
+
+
+def test_what_dies_each_time_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(engine.RayFailed, match="cycle 3, particle 2 died, and was tried 1 times"):
+        trained(Fatal(deaths=9, counter=tmp_path), engine.Config(retries=0), schedule=Schedule(epochs=40))
+
+
+def test_errors_come_home_as_they_were() -> None:
+    with pytest.raises(Diverged, match="the loss became"):
+        trained(Blobs(), engine.Config(), schedule=Schedule(epochs=4, learning_rate=1e30))
+
+
+def test_a_worker_with_other_code_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"a Ray worker differs from this process: torch is '.*' there and '0\.1' here"):
+        trained(Blobs(), engine.Config(), claims={"torch": "0.1"})
+
+
+def test_a_job_that_fits_nowhere_is_refused() -> None:
+    with pytest.raises(ValueError, match="no job fits into the Ray cluster: it is given 64 CPUs, and there are 2 CPUs"):
+        trained(Blobs(), engine.Config(cpus=64))
+
+
+def test_a_checkpoint_of_an_earlier_process_is_gone_on_from() -> None:
+    task, job = Blobs(), make_job(Blobs())
+    shelf = MemoryShelf()
+    shelf.states["start"] = task.init(Noise(0))
+    workshop = Workshop(task, shelf, Numerics(), CPU, 0.0)
+    first = sequential.build(workshop, sequential.Config())
+
+    def stop(progress: Progress) -> None:
+        if progress.epoch == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(first.train([job], stop))
+    heard: list[Progress] = []
+    list(engine.build(replace(workshop), engine.Config()).train([job], heard.append))
+    assert [progress.epoch for progress in heard] == [3, 4]  # the second epoch's checkpoint was the last
+    assert torch.equal(trained(task)[0].states[job.key].parameters["first.weight"], shelf.states[job.key].parameters["first.weight"])

@@ -1,0 +1,92 @@
+"""What each of three processes does for `test_data_parallel.py`: train jobs alone, then shared by two ranks and by three."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from swamp.core.job import Job, Optimizer
+from swamp.core.noise import Noise
+from swamp.core.rules import DST, SAM, RigL
+from swamp.core.schedules import SWA
+from swamp.core.state import State
+from swamp.tasks.task import Batch, Plan, share_of
+from swamp.training.data_parallel import SharingLearner
+from swamp.training.numerics import applied
+from swamp.training.train import Training
+from tests.training.blobs import Blobs
+from tests.training.test_train import CPU, make_job
+
+TASK = Blobs(batch_size=8, num_examples=12)  # the last batch, cut in two to be accumulated, is too small for three ranks
+JOBS: dict[str, Job] = {
+    "plain": make_job(TASK),
+    "swa": make_job(TASK, swa=SWA()),
+    "accumulate": make_job(TASK, optimizer=Optimizer(accumulate=2)),
+    "clipped adamw": make_job(TASK, optimizer=Optimizer(name="adamw", clip_norm=0.1, eps=1e-2)),
+    "sam": make_job(TASK, rule=SAM(rho=0.1)),
+    "rigl": make_job(TASK, rule=RigL(interval=3, fraction=0.3, until=0.75)),
+    "dst": make_job(TASK, rule=DST(alpha=1e-3)),
+}
+
+
+class Dear(Blobs):
+    """Batches come in shares, as those of decoded images do."""
+
+    def cut(self, plan: Plan, index: int, count: int) -> Plan:
+        order = plan.tables["order"]
+        batches = [range(first, min(first + self.batch_size, len(order))) for first in range(0, len(order), self.batch_size)]
+        return Plan({f"{step}": order[torch.tensor(share_of(rows, index, count))] for step, rows in enumerate(batches)})
+
+    def batch(self, plan: Plan, step: int) -> Batch:
+        if "order" in plan.tables:
+            return super().batch(plan, step)
+        rows = plan.tables[f"{step}"]
+        return self.x[rows], self.y[rows]
+
+
+def trained(job: Job, group: dist.ProcessGroup | None = None, synced: bool = True, task: Blobs = TASK) -> tuple[State, list[float]]:
+    with applied(job.numerics):
+        learner = SharingLearner(task, job, CPU, group, synced) if group else None
+        training = Training(task, job, task.init(Noise(0)), CPU, learner)
+        while not training.done:
+            training.run_epoch()
+        return training.finish(), [record["loss"] for record in training.history]
+
+
+def difference(one: tuple[State, list[float]], other: tuple[State, list[float]], buffers: bool = True) -> float:
+    (a, a_losses), (b, b_losses) = one, other
+    pairs = [(a.parameters[name], b.parameters[name]) for name in a.parameters]
+    pairs += [(a.buffers[name].float(), b.buffers[name].float()) for name in a.buffers] if buffers else []
+    return max(float((x - y).abs().max()) for x, y in [*pairs, (torch.tensor(a_losses), torch.tensor(b_losses))])
+
+
+def main(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
+    groups = [dist.new_group([0, 1]), dist.new_group([0, 1, 2])]
+    found: dict[str, float] = {}
+    for group, size in zip(groups, (2, 3), strict=True):
+        if rank >= size:
+            continue
+        for name, job in JOBS.items():
+            found[f"{name} by {size}"] = difference(trained(job), trained(job, group))
+        dear = Dear(batch_size=8, num_examples=12)
+        found[f"dear by {size}"] = difference(trained(make_job(TASK)), trained(make_job(TASK), group, task=dear))
+    if rank < 2:
+        job = make_job(TASK, optimizer=Optimizer(accumulate=2))
+        found["local by 2"] = difference(trained(job), trained(job, groups[0], synced=False), buffers=False)
+        found["parts that are not accumulated"] = difference(trained(make_job(TASK)), trained(make_job(TASK), groups[0], False), False)
+        dropping = Blobs(dropout=0.5, batch_size=8, num_examples=12)
+        # the first share draws what one rank alone draws for as many examples; the second must draw something else
+        one = [trained(make_job(dropping), groups[0], task=dropping) for _ in range(2)]
+        found["dropout, again"] = difference(*one)
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(int(sys.argv[1]), sys.argv[2])
