@@ -80,6 +80,10 @@ def test_commands_exist_and_take_the_arguments_shown() -> None:
 
 def test_following_shows_commands_and_a_tracker_that_work(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "following.md").read_text()
+    inline = [text.split() for text in re.findall(r"`(swamp (?:figure|ensemble|analyse) [^`…]+)`", page)]
+    assert len(inline) >= 8
+    for _, *arguments in inline:
+        app.parse_args(arguments, exit_on_error=False, print_error=False)
     commands = [line.split("#")[0].split() for block in blocks("bash", page) for line in block.splitlines() if line.startswith("swamp ")]
     assert {name for _, name, *_ in commands} == {"watch", "run", "compare", "figure"}
     for _, *arguments in commands:

@@ -52,7 +52,16 @@ def plain_text(table: Table) -> str:
         lines.append("  ".join(cells).rstrip())
     meanings = {1: "*: best", 2: "+: second best"}
     notes = [table.note, ", ".join(text for rank, text in meanings.items() if rank in table.ranks.values())]
-    return "\n".join([*lines, *filter(None, notes)]) + "\n"
+    return visible("\n".join([*lines, *filter(None, notes)])) + "\n"
+
+
+def visible(text: str) -> str:
+    """Names come from whoever made a run: none of them may speak to the terminal.
+
+    >>> visible(chr(27) + "[31m ± 1")
+    '?[31m ± 1'
+    """
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
 
 
 def print_prunable(task: Task) -> None:

@@ -45,6 +45,7 @@ SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "±": r"$\pm$",
+    "−": "$-$",  # which no LaTeX knows by itself
     "×": r"$\times$",
     "≥": r"$\geq$",
     "≤": r"$\leq$",
