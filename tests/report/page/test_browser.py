@@ -370,6 +370,20 @@ def test_it_prints(open_page: Open, tmp_path: Path) -> None:
     assert page.pdf().startswith(b"%PDF")
 
 
+def test_recipes_stand_apart_and_a_method_looks_alike_in_each(open_page: Open, tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / f"{recipe}-{name}", name, recipe=recipe) for recipe in ("digits", "fashion-mnist") for name in ("imp", "swamp")]
+    write_report(runs, tmp_path / "report.html")
+    page = open_page(file=tmp_path / "report.html")
+    assert page.locator(".headline b").all_inner_texts() == ["imp", "swamp"] * 2
+    assert page.locator("#curves h3").all_inner_texts() == ["digits", "fashion-mnist"]
+    lines = "(lines) => lines.map((line) => line.getAttribute('class'))"
+    drawn = [curve(page, index).locator("path.line").evaluate_all(lines) for index in range(4)]
+    assert drawn == [["line s0", "line s1"]] * 4
+    page.locator("#curves .legend").nth(1).get_by_role("button", name="imp").click()
+    assert [curve(page, index).locator("path.line").count() for index in range(4)] == [2, 2, 1, 1]
+    assert page.locator("#cost figure").nth(1).locator("path.line").count() == 1
+
+
 def test_thirty_runs_open(open_page: Open, tmp_path: Path) -> None:
     runs = [
         make_run(tmp_path / f"{index}-{seed}", name, seed, cycles=13, epochs=60, cycle__epochs=10 + index)

@@ -14,7 +14,7 @@ from swamp.report.cells import cells, columns_of, common_column, metrics_of
 from swamp.report.numbers import error_of, format_of, spread
 from swamp.report.ranking import best_first, more_is_better
 from swamp.report.reading import Reading
-from swamp.report.series import Series, layer_names
+from swamp.report.series import Series, by_recipe, layer_names
 from swamp.runs.runner import Result
 
 FEW = 6  # series shown at first; the others are there to be switched on
@@ -31,6 +31,7 @@ def chart_data(all_series: Sequence[Series], readings: Sequence[Reading]) -> dic
         "series": [
             {
                 "label": series.label,
+                "name": series.name,
                 "recipe": series.recipe,
                 "seeds": series.seeds,
                 "shown": index in first,
@@ -93,16 +94,17 @@ def point(rows: Sequence[Result], metrics: Iterable[str], layers: Sequence[str])
 
 
 def shown_at_first(all_series: Sequence[Series]) -> set[int]:
-    """Few enough lines to be told apart: SWAMP, IMP, and those that are best at the highest sparsity that most have."""
-    if len(all_series) <= FEW:
-        return set(range(len(all_series)))
-    chosen = [index for index, series in enumerate(all_series) if series.label in PREFERRED]
-    metric, columns = metrics_of(all_series)[0], columns_of(all_series)
-    table = cells(all_series, columns, metric)
-    at = common_column(table, len(columns))
-    means = {index: cell.mean for index, line in enumerate(table) if (cell := line[at])}
-    ranked = best_first(means, metric)
-    return set([*chosen, *(index for index in ranked if index not in chosen)][:FEW])
+    """Of each recipe few enough lines to be told apart: SWAMP, IMP, and those that are best at the highest sparsity that most have."""
+    first: set[int] = set()
+    for _, group in by_recipe(all_series):
+        metric, columns = metrics_of(group)[0], columns_of(group)
+        table = cells(group, columns, metric)
+        at = common_column(table, len(columns))
+        means = {series.name: cell.mean for series, line in zip(group, table, strict=True) if (cell := line[at])}
+        names = dict.fromkeys([*PREFERRED, *best_first(means, metric), *(series.name for series in group)])
+        chosen = [series for name in names for series in group if series.name == name][:FEW]
+        first |= {index for index, series in enumerate(all_series) if series in chosen}
+    return first
 
 
 def layers_of(series: Series) -> list[str]:

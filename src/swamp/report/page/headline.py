@@ -22,7 +22,7 @@ def headline(all_series: Sequence[Series]) -> Html | None:
     metric, columns = metrics[0], columns_of(all_series)
     table = cells(all_series, columns, metric)
     at = common_column(table, len(columns))
-    found = {series.label: cell for series, line in zip(all_series, table, strict=True) if (cell := line[at]) and not cell.other_sparsity}
+    found = {series.name: cell for series, line in zip(all_series, table, strict=True) if (cell := line[at]) and not cell.other_sparsity}
     if not found:
         return None
     ranked = best_first({label: cell.mean for label, cell in found.items()}, metric)
@@ -45,5 +45,5 @@ def dense_cell(all_series: Sequence[Series], table: Sequence[Sequence[Cell | Non
     having = [(series, line[0]) for series, line in zip(all_series, table, strict=True) if line[0] is not None and line[0].cycle == 0]
     order = {"dense": 0, "imp": 1}
     for series, cell in sorted(having, key=lambda pair: order.get(pair[0].method, 2)):
-        return ("dense" if series.method == "dense" else f"dense ({series.label})"), cell
+        return ("dense" if series.method == "dense" else f"dense ({series.name})"), cell
     return None

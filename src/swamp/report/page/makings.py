@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from swamp.report.page.section import LEGEND, Section, chart, section
+from swamp.report.page.section import LEGEND, Section, chart, each_recipe, section
 from swamp.report.series import Series, by_recipe
 
 
@@ -17,8 +17,7 @@ def cost(all_series: Sequence[Series]) -> Section | None:
         "Cost against error",
         "Each line goes through a method’s sparsities. The paper’s cost is the forward multiply-adds of one example in the masked network, "
         "summed over all trainings so far; the total counts every example, epoch and backward pass, and the ticket.",
-        LEGEND,
-        chart("cost"),
+        *each_recipe(all_series, lambda _, recipe: [chart("cost", data_recipe=recipe)]),
     )
 
 

@@ -8,25 +8,27 @@ from swamp.report.cells import Cell, Column, cells, columns_of, metrics_of
 from swamp.report.notes import notes_of
 from swamp.report.numbers import format_of
 from swamp.report.page.markup import Html, element
-from swamp.report.page.section import LEGEND, Section, chart, section
+from swamp.report.page.section import Section, chart, each_recipe, section
 from swamp.report.paper import paper_numbers
 from swamp.report.ranking import more_is_better
 from swamp.report.series import Series, by_recipe
 
 
 def curves(all_series: Sequence[Series]) -> Section | None:
-    metrics = metrics_of(all_series)
-    if not metrics:
+    def pair(group: Sequence[Series], recipe: str | None) -> list[Html]:
+        metrics = metrics_of(group)
+        drawn = [metrics[0], *(name for name in ("nll",) if name in metrics[1:])]
+        return [element("div", *(chart("curves", data_metric=name, data_recipe=recipe) for name in drawn), class_="pair")]
+
+    if not by_recipe(all_series):
         return None
-    drawn = [metrics[0], *(name for name in ("nll",) if name in metrics[1:])]
     return section(
         "Curves",
         "Error against sparsity",
         "Means over seeds on the test set, after the last epoch; bands are ± one standard deviation. Point at a chart to read it, "
         "draw a box to look closer.",
-        LEGEND,
         element("div", data_chart="axes", class_="controls"),
-        element("div", *(chart("curves", data_metric=name) for name in drawn), class_="pair"),
+        *each_recipe(all_series, pair),
     )
 
 
@@ -56,7 +58,7 @@ def result_table(group: Sequence[Series], metric: str) -> Html:
     body = [
         element(
             "tr",
-            element("th", series.label, None if alike else element("small", seeds(series)), scope="row"),
+            element("th", series.name, None if alike else element("small", seeds(series)), scope="row"),
             *(result_cell(cell, paper_numbers(series, metric)) for cell in line),
         )
         for series, line in zip(group, table, strict=True)
@@ -94,7 +96,7 @@ def result_cell(cell: Cell | None, paper: Mapping[int, str]) -> Html:
     theirs = paper.get(cell.cycle)
     return element(
         "td",
-        cell.text,
+        element("span", cell.text),
         element("small", f"@ {cell.other_sparsity}") if cell.other_sparsity else None,
         element("small", f"paper {theirs}") if theirs else None,
         class_={1: "best", 2: "second"}.get(cell.rank),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from swamp.report.page.markup import Html, element
+from swamp.report.series import Series, by_recipe
 
 
 class Section(NamedTuple):
@@ -25,11 +27,22 @@ def section(name: str, title: str, intro: str, *children: Any) -> Section:
     )
 
 
-def chart(name: str, **attributes: str) -> Html:
+def chart(name: str, **attributes: str | None) -> Html:
     return element("figure", element("div", class_="chart", data_chart=name, **attributes))
 
 
 LEGEND = element("div", data_chart="legend")
+
+
+def each_recipe(all_series: Sequence[Series], draw: Callable[[Sequence[Series], str | None], Sequence[Html]]) -> list[Html]:
+    """A legend and charts for each recipe, whose numbers are on different data; with one alone nothing need be said of it."""
+    groups = by_recipe(all_series)
+    parts: list[Html] = []
+    for recipe, group in groups:
+        named = recipe if len(groups) > 1 else None
+        parts += [element("h3", recipe)] if named else []
+        parts += [element("div", data_chart="legend", data_recipe=named), *draw(group, named)]
+    return parts
 
 
 def count(number: int, noun: str) -> str:

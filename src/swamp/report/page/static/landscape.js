@@ -89,14 +89,14 @@ function masks(host) {
 
 function pairs(host) {
   let kind = "iou";
-  const names = [...new Set(data.pairs.map(({ runs }) => runs.join(" and ")))];
+  const both = [...new Set(data.pairs.map(({ runs }) => runs.join(" and ")))];
   const build = () => ({
     columns: false, heading: (p) => `${(100 - p.x).toFixed(2)} % sparse`,
     x: { label: "sparsity, %", log: true, flip: true, ticks: (low, high, count) => sparsityTicks(low, high, true, count), format: (v) => String(+(100 - v).toFixed(3)) },
     y: { label: LIKENESS.find(([key]) => key === kind)[1], zero: true },
-    marks: names.map((name, index) => ({ kind: "line", label: name, dots: true, look: look(index), points: data.pairs.filter(({ runs }) => runs.join(" and ") === name).map((pair) => ({ x: 100 - 100 * pair.sparsity, y: pair[kind], text: pair[kind].toFixed(3) })) })),
+    marks: both.map((name, index) => ({ kind: "line", label: name, dots: true, look: style(index), points: data.pairs.filter(({ runs }) => runs.join(" and ") === name).map((pair) => ({ x: 100 - 100 * pair.sparsity, y: pair[kind], text: pair[kind].toFixed(3) })) })),
   });
-  const below = html("div", { class: "linekey" }, ...names.map((name, index) => html("span", {}, swatch(look(index)), name)));
+  const below = html("div", { class: "linekey" }, ...both.map((name, index) => html("span", {}, swatch(style(index)), name)));
   const chart = new Chart(host, { name: "Masks of different runs", build, below, controls: [choice("Between runs", LIKENESS, kind, (value) => { kind = value; chart.whole(); })] });
   chart.draw();
 }

@@ -2,7 +2,7 @@
 
 function particles(host) {
   const withMembers = everyone.filter((index) => data.series[index].points.some((point) => Object.values(point.metrics).some(({ members }) => members.some((m) => m.length))));
-  let [metric, chosen] = [metricNames[0], withMembers.find((index) => data.series[index].label === "swamp") ?? withMembers[0]];
+  let [metric, chosen] = [metricNames[0], withMembers.find((index) => data.series[index].name === "swamp") ?? withMembers[0]];
   const having = () => data.series[chosen].points.filter((point) => point.metrics[metric]?.members.some((m) => m.length));
   let point = having()[having().length - 1];
   const build = () => {
@@ -51,7 +51,7 @@ function particles(host) {
 }
 
 function training(host) {
-  let run = data.training.find(({ series }) => data.series[series].label === "swamp") || data.training[0];
+  let run = data.training.find(({ series }) => data.series[series].name === "swamp") || data.training[0];
   let [stage, log] = [null, true];
   const stages = () => [...new Set(run.curves.map((curve) => curve.stage))];
   const marks = (values) => {

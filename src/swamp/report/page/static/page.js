@@ -32,6 +32,6 @@ for (const [name, mount] of Object.entries(SECTIONS))
       host.replaceChildren(html("p", { class: "note" }, "This could not be drawn."));  // the rest of the page can
       console.error(error);
     }
-for (const host of hosts("legend")) host.append(legend(everyone));
+for (const host of hosts("legend")) host.append(legend(members(host)));
 addEventListener("beforeprint", () => redraws.forEach((draw) => draw()));
 document.documentElement.dataset.ready = "yes";

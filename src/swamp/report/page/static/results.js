@@ -18,9 +18,10 @@ function axesControls(host) {
 
 function curves(host) {
   let metric = host.dataset.metric;
+  const { indices, nameOf } = members(host);
   const build = () => {
     const marks = [];
-    for (const index of visible(everyone)) {
+    for (const index of visible(indices)) {
       const having = data.series[index].points.filter((point) => point.metrics[metric]);
       const points = having.map((point) => {
         const { mean, std } = point.metrics[metric];
@@ -30,9 +31,9 @@ function curves(host) {
       if (axes.particles) {
         const dot = (point) => (value) => ({ x: 100 - point.sparsity, y: value, text: fixed(value, data.metrics[metric].digits) });
         const dots = having.flatMap((point) => point.metrics[metric].members.flat().map(dot(point)));
-        marks.push({ kind: "dots", label: `${data.series[index].label}: a particle`, look: look(index), points: dots });
+        marks.push({ kind: "dots", label: `${nameOf(index)}: a particle`, look: look(index), points: dots });
       }
-      marks.push({ kind: "line", label: data.series[index].label, look: look(index), points, dots: true });
+      marks.push({ kind: "line", label: nameOf(index), look: look(index), points, dots: true });
     }
     const ticks = (low, high, count) => sparsityTicks(low, high, axes.logX, count);
     const format = (remaining) => String(+(100 - remaining).toFixed(3));
@@ -49,20 +50,21 @@ function curves(host) {
     metric = value;
     chart.whole();
   };
-  const chart = new Chart(host, { name: "Error against sparsity", build, controls: [menu("Metric", metricOptions, metric, change)], labels: "right" });
+  const chart = new Chart(host, { name: "Error against sparsity", build, controls: [menu("Metric", metricsOf(indices), metric, change)], labels: "right" });
   axes.charts.push(chart);
   chart.draw();
 }
 
 function cost(host) {
-  let [metric, kind] = [metricNames[0], "cost"];
+  const { indices: mine, nameOf } = members(host);
+  let [metric, kind] = [metricsOf(mine)[0][0], "cost"];
   const kinds = {
     cost: ["the paper’s", "the paper’s cost so far"],
     training: ["all training", "all training so far"],
     macs: ["the network’s", "one example, forward"],
   };
   const build = () => {
-    const indices = visible(everyone);
+    const indices = visible(mine);
     const most = Math.max(...indices.flatMap((index) => data.series[index].points.map((point) => point[kind])), 1);
     const [unit, size] = [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6], ["", 1]].find(([, factor]) => most >= factor);
     const points = (index) => data.series[index].points.filter((point) => point.metrics[metric]).map((point) => ({
@@ -76,11 +78,11 @@ function cost(host) {
       heading: (p) => p.note,
       x: { label: `${kinds[kind][1]}, ${unit}MACs`, log: true },
       y: { label: data.metrics[metric].label },
-      marks: indices.map((index) => ({ kind: "line", label: data.series[index].label, look: look(index), dots: true, points: points(index) })),
+      marks: indices.map((index) => ({ kind: "line", label: nameOf(index), look: look(index), dots: true, points: points(index) })),
     };
   };
   const controls = [
-    menu("Metric", metricOptions, metric, (value) => { metric = value; chart.whole(); }),
+    menu("Metric", metricsOf(mine), metric, (value) => { metric = value; chart.whole(); }),
     choice("Cost", Object.entries(kinds).map(([key, [label]]) => [key, label]), kind, (value) => { kind = value; chart.whole(); }),
   ];
   const chart = new Chart(host, { name: "Error against cost", build, controls, labels: "near" });
