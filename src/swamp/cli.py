@@ -178,13 +178,17 @@ def ensemble(
     from swamp.report.tables import ensemble_table
     from swamp.runs.ensemble import ensemble as average
     from swamp.runs.ensemble import keep_ensemble
+    from swamp.runs.files import explain_os_error
     from swamp.runs.store import runs_in
     from swamp.tasks import custom
     from swamp.terminal import print_table
 
     paths = [path for directory in directories for path in runs_in(directory)]
     rows = list(average(paths, custom.build(custom.Config(factory=task)) if task else None, device))
-    keep_ensemble(directories[0], paths, rows)
+    try:
+        keep_ensemble(directories[0], paths, rows)
+    except OSError as error:  # such as a place that may only be read
+        print(f"swamp: not kept for figures: {explain_os_error(error)}", file=sys.stderr)
     if json:
         print(msgspec.json.format(msgspec.json.encode(rows)).decode())
     else:

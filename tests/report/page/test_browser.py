@@ -371,7 +371,9 @@ def test_it_prints(open_page: Open, tmp_path: Path) -> None:
 
 
 def test_recipes_stand_apart_and_a_method_looks_alike_in_each(open_page: Open, tmp_path: Path) -> None:
-    runs = [make_run(tmp_path / f"{recipe}-{name}", name, recipe=recipe) for recipe in ("digits", "fashion-mnist") for name in ("imp", "swamp")]
+    runs = [
+        make_run(tmp_path / f"{recipe}-{name}", name, recipe=recipe) for recipe in ("digits", "fashion-mnist") for name in ("imp", "swamp")
+    ]
     write_report(runs, tmp_path / "report.html")
     page = open_page(file=tmp_path / "report.html")
     assert page.locator(".headline b").all_inner_texts() == ["imp", "swamp"] * 2
