@@ -14,8 +14,8 @@ def connectivity(found: Analyses) -> Section | None:
     return section(
         "Connectivity",
         "Are solutions connected?",
-        "Loss and error on straight lines between solutions of successive cycles, and between particles of a cycle; BatchNorm statistics "
-        "are recomputed at every point.",
+        "Loss and error on straight lines between solutions of successive cycles, between particles of a cycle, and between two trainings "
+        "of one start; BatchNorm statistics are recomputed at every point.",
         chart("connectivity"),
     )
 

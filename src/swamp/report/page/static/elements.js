@@ -12,6 +12,9 @@ function fill(node, attributes, children) {
 const html = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
 const svg = (name, attributes, ...children) => fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
 
+// What light and dark of a ramp of colours mean.
+const rampKey = (first, last) => html("div", { class: "rampkey", "aria-hidden": "true" }, html("span", {}, first), html("i", {}), html("span", {}, last));
+
 // For those who hear the page: what a key has brought up. A pointer says nothing, or it would never be silent.
 const say = (text) => (document.getElementById("said").textContent = text);
 

@@ -8,7 +8,8 @@ class HeatMap {
     this.place = svg("svg", { tabindex: 0, role: "application", "aria-roledescription": "heat map" });
     this.tip = html("div", { class: "tip", hidden: true });
     this.ends = [html("span", {}), html("span", {})];
-    const key = html("div", { class: "rampkey heat" }, this.ends[0], html("i", {}), this.ends[1]);
+    this.colour = html("b", {});
+    const key = html("div", { class: "rampkey heat" }, this.colour, this.ends[0], html("i", {}), this.ends[1]);
     host.append(html("div", { class: "controls" }, ...controls), html("div", { class: "plot" }, this.place, this.tip), key);
     const cellAt = (event) => event.target.dataset && event.target.dataset.cell;
     this.place.addEventListener("pointermove", (event) => (cellAt(event) ? this.read(...cellAt(event).split(",").map(Number)) : this.hide()));
@@ -36,6 +37,7 @@ class HeatMap {
     const usable = model.values.flat().filter((value) => value !== null && (!model.log || value > 0));
     const t = model.log ? Math.log : (value) => value;
     const [low, high] = model.domain || [Math.min(...usable), Math.max(...usable)];
+    this.colour.textContent = model.colour || "";
     this.ends.forEach((end, index) => (end.textContent = model.format([low, high][index])));
     this.cells = model.values.map((line, row) => line.map((value, column) => {
       const known = value !== null && (!model.log || value > 0);

@@ -27,7 +27,7 @@ function connectivity(host) {
     slot,
     choice("Measure", measures.map((name) => [name, name]), measure, (value) => { measure = value; chart.whole(); }),
   ];
-  const chart = new Chart(host, { name: "Loss between solutions", build, controls, labels: "right" });
+  const chart = new Chart(host, { name: "Loss between solutions", build, controls, labels: "right", below: rampKey("first path", "last") });
   refresh();
   chart.draw();
 }
@@ -45,7 +45,8 @@ function surface(host) {
       values,
       log,
       contours: 9,
-      x: { label: `distance in weight space; colour: ${measure}`, ticks: ticks(plane.x) },
+      colour: measure,
+      x: { label: "distance in weight space", ticks: ticks(plane.x) },
       y: { ticks: ticks(plane.y) },
       format: compact,
       name: (row, column) => `${measure} at ${plane.x[column].toFixed(2)}, ${plane.y[row].toFixed(2)}`,

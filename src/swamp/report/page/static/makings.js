@@ -83,7 +83,7 @@ function training(host) {
     slot,
     choice("Loss axis", [["log", "log"], ["linear", "linear"]], "log", (value) => { log = value === "log"; draw(); }),
   ];
-  const ramp = html("div", { class: "rampkey", "aria-hidden": "true" }, html("span", {}, "first"), html("i", {}), html("span", {}, "last training"));
+  const ramp = rampKey("first", "last training");
   const second = html("div", { class: "chart" });
   const chart = new Chart(host, { name: "Training loss", build, controls, below: ramp });
   host.after(second);
