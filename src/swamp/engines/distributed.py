@@ -8,6 +8,7 @@ particle a job is trained by the engine that this device has otherwise, and the 
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -152,7 +153,10 @@ class Distributed:
             report(progress)
             hear()
 
-        mesh.announce(jobs)
+        begin = time.monotonic()
+        num_bytes = mesh.announce(jobs)
+        seconds = round(time.monotonic() - begin, 3)
+        self.workshop.shelf.log_timing({"what": "jobs announced", "jobs": len(jobs), "bytes": num_bytes, "seconds": seconds})
         for job in self._taken(mesh, jobs):
             self._train(job, report_both)
             missing.discard(job.key)
