@@ -17,6 +17,7 @@ from swamp.engines.distributed import Config, check
 from swamp.runs.config import Config as RunConfig
 from swamp.runs.runner import iterate
 from tests.conftest import QUICK, contents
+from tests.test_cli import call
 from tests.test_kill import children
 
 Make = Callable[..., RunConfig]
@@ -72,3 +73,14 @@ def test_what_cannot_be_is_refused_at_once(
     with pytest.raises(ValueError, match=message):
         check(config, Optimizer(accumulate=accumulate), compiled)
     check(Config(data=2, batch_norm="local"), Optimizer(accumulate=4), False)
+
+
+def test_torchrun_with_another_engine_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    status, _, errors = call(capsys, "run", "digits", "--out", tmp_path / "run")
+    assert status == 2
+    assert "torchrun started 4 processes, and only --engine distributed knows" in errors
+    assert not (tmp_path / "run").exists()
