@@ -86,15 +86,16 @@ class Distributed:
         """Meet the other ranks."""
         if self.mesh is None:
             shelf = self.workshop.shelf
-            self.mesh = Mesh(
-                self.place,
-                self.workshop.claims,
-                self.config.timeout,
-                leave=lambda sign: shelf.write_checkpoint(sign, Checkpoint({}, 0, 0, [])),
-                see=lambda sign: shelf.read_checkpoint(sign) is not None,
-                clear=shelf.remove_checkpoint,
-            )
-            self.group = self._groups()
+            with connected():
+                self.mesh = Mesh(
+                    self.place,
+                    self.workshop.claims,
+                    self.config.timeout,
+                    leave=lambda sign: shelf.write_checkpoint(sign, Checkpoint({}, 0, 0, [])),
+                    see=lambda sign: shelf.read_checkpoint(sign) is not None,
+                    clear=shelf.remove_checkpoint,
+                )
+                self.group = self._groups()
         return self.mesh
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 T = TypeVar("T")
-GLANCE = 0.05  # seconds between looks at the store
+GLANCE = 0.1  # seconds between looks at the store
 SETTLING = 30.0  # within which a network file system shows on one host what was written on another
 
 
