@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 PORT = 29417
@@ -34,10 +36,14 @@ class Hosts:
         self.bridge = f"swb{os.getpid() % 10000}"
         self.links = [f"sw{os.getpid() % 10000}v{index}" for index in range(count)]
 
+        self.table = Path(tempfile.gettempdir()) / f"{self.bridge}-hosts"
+
     def address(self, index: int) -> str:
         return f"10.177.0.{index + 1}"
 
     def __enter__(self) -> Hosts:
+        lines = ["127.0.0.1 localhost", *(f"{self.address(index)} host{index}" for index in range(len(self.names)))]
+        self.table.write_text("\n".join(lines) + "\n")
         try:
             ip("link", "add", self.bridge, "type", "bridge")
             ip("link", "set", self.bridge, "up")
@@ -54,9 +60,14 @@ class Hosts:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for name in self.names:
+        for name, link in zip(self.names, self.links, strict=True):
+            left = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
+            for pid in map(int, left):
+                os.kill(pid, signal.SIGKILL)
+            ip("link", "del", link, check=False)
             ip("netns", "del", name, check=False)
         ip("link", "del", self.bridge, check=False)
+        self.table.unlink()
 
     def unplug(self, index: int) -> None:
         ip("link", "set", self.links[index], "down")
@@ -64,7 +75,9 @@ class Hosts:
     def plug(self, index: int) -> None:
         ip("link", "set", self.links[index], "up")
 
-    def launch(self, index: int, directory: Path, settings: dict[str, object], timeout: float, restarts: int = 0) -> subprocess.Popen[str]:
+    def launch(
+        self, index: int, directory: Path, settings: dict[str, object], log: Path, timeout: float, restarts: int = 0
+    ) -> subprocess.Popen[bytes]:
         """torchrun with one rank on that host."""
         torchrun = [
             *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(self.names)}", "--nproc-per-node=1"),
@@ -73,8 +86,9 @@ class Hosts:
             *("-m", "swamp", "run", "digits", f"--out={directory}", f"--engines.distributed.timeout={timeout:g}", "--plain"),
             *(f"--{name}={value}" for name, value in settings.items()),
         ]
-        inside = ["ip", "netns", "exec", self.names[index], "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', f"host{index}"]
+        # a process in such a namespace sees mounts of its own
+        script = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
+        inside = ["ip", "netns", "exec", self.names[index], "unshare", "--uts", "sh", "-c", script, str(self.table), f"host{index}"]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(
-            [*inside, *torchrun], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+        with open(log, "ab") as file:
+            return subprocess.Popen([*inside, *torchrun], env=environment, stdout=file, stderr=file, start_new_session=True)

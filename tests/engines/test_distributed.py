@@ -17,9 +17,11 @@ from swamp.engines.distributed import Config, check
 from swamp.runs.config import Config as RunConfig
 from swamp.runs.runner import iterate
 from tests.conftest import QUICK, contents
+from tests.test_cli import call
 from tests.test_kill import children
 
 Make = Callable[..., RunConfig]
+CHECKPOINTS = "work/[0-9a-f]*.checkpoint"  # of trainings; a sign that ranks leave for each other begins with tmp
 SETTINGS = {**QUICK, "methods.swamp.particles": 4, "checkpoint_seconds": 0, "cycle.epochs": 3, "engine": "distributed"}
 
 
@@ -39,7 +41,7 @@ def test_four_ranks_of_which_one_is_killed_give_the_bytes_of_one_process(quick: 
     line = torchrun(4, tmp_path / "run", "--max-restarts=3", "--monitor-interval=0.05")
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    while not list((tmp_path / "run").glob("work/*.checkpoint")) and process.poll() is None:
+    while not list((tmp_path / "run").glob(CHECKPOINTS)) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.kill(children(process.pid)[1], signal.SIGKILL)
@@ -71,3 +73,14 @@ def test_what_cannot_be_is_refused_at_once(
     with pytest.raises(ValueError, match=message):
         check(config, Optimizer(accumulate=accumulate), compiled)
     check(Config(data=2, batch_norm="local"), Optimizer(accumulate=4), False)
+
+
+def test_torchrun_with_another_engine_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    status, _, errors = call(capsys, "run", "digits", "--out", tmp_path / "run")
+    assert status == 2
+    assert "torchrun started 4 processes, and only --engine distributed knows" in errors
+    assert not (tmp_path / "run").exists()

@@ -31,8 +31,9 @@ def execute(
     alone; its error is raised when they are done."""
     from swamp.runs.runner import begin, open_tasks
 
+    helper = helping(config for config, _ in jobs)
     tasks = open_tasks([config for config, _ in jobs])
-    if helping(config for config, _ in jobs):
+    if helper:
         for job, task in zip(jobs, tasks, strict=True):
             run_silently(job, cache, task)
         return
@@ -57,8 +58,12 @@ def execute(
 def helping(configs: Iterable[Config]) -> bool:
     """Whether this process is one of several that torchrun started, and not the one that speaks for them."""
     from swamp.engines.distributed import helps
+    from swamp.engines.mesh import Place
 
-    return helps() and all(config.engine == "distributed" for config in configs)
+    place = Place.here()
+    if place is not None and place.size > 1 and any(config.engine != "distributed" for config in configs):
+        raise ValueError(f"torchrun started {place.size} processes, and only --engine distributed knows how to share a run among them")
+    return helps()
 
 
 def run_silently(job: Job, cache: Path | None, task: Task) -> None:

@@ -8,6 +8,7 @@ particle a job is trained by the engine that this device has otherwise, and the 
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -85,15 +86,16 @@ class Distributed:
         """Meet the other ranks."""
         if self.mesh is None:
             shelf = self.workshop.shelf
-            self.mesh = Mesh(
-                self.place,
-                self.workshop.claims,
-                self.config.timeout,
-                leave=lambda sign: shelf.write_checkpoint(sign, Checkpoint({}, 0, 0, [])),
-                see=lambda sign: shelf.read_checkpoint(sign) is not None,
-                clear=shelf.remove_checkpoint,
-            )
-            self.group = self._groups()
+            with connected():
+                self.mesh = Mesh(
+                    self.place,
+                    self.workshop.claims,
+                    self.config.timeout,
+                    leave=lambda sign: shelf.write_checkpoint(sign, Checkpoint({}, 0, 0, [])),
+                    see=lambda sign: shelf.read_checkpoint(sign) is not None,
+                    clear=shelf.remove_checkpoint,
+                )
+                self.group = self._groups()
         return self.mesh
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
@@ -152,7 +154,10 @@ class Distributed:
             report(progress)
             hear()
 
-        mesh.announce(jobs)
+        begin = time.monotonic()
+        num_bytes = mesh.announce(jobs)
+        seconds = round(time.monotonic() - begin, 3)
+        self.workshop.shelf.log_timing({"what": "jobs announced", "jobs": len(jobs), "bytes": num_bytes, "seconds": seconds})
         for job in self._taken(mesh, jobs):
             self._train(job, report_both)
             missing.discard(job.key)

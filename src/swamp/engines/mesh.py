@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 T = TypeVar("T")
-GLANCE = 0.05  # seconds between looks at the store
+GLANCE = 0.1  # seconds between looks at the store
 SETTLING = 30.0  # within which a network file system shows on one host what was written on another
 
 
@@ -167,11 +167,13 @@ class Mesh:
 
     # -- talking --------------------------------------------------------------------------------------------------------------------
 
-    def announce(self, value: object) -> None:
-        """From rank 0 to all, for `next_announcement`."""
+    def announce(self, value: object) -> int:
+        """From rank 0 to all, for `next_announcement`; how many bytes go to each."""
         self.num_said += 1
         self.store.set(f"said/{self.num_said}", "")  # the others come to the broadcast only when there is one
-        dist.broadcast_object_list([value], src=0)
+        message = pickle.dumps(value)
+        dist.broadcast_object_list([message], src=0)
+        return len(message)
 
     def next_announcement(self) -> Any | None:
         """None when it is over. This waits for as long as rank 0 is alive, which the watch sees to."""
@@ -180,9 +182,9 @@ class Mesh:
         if not self.store.check([key]):
             return None
         self.num_said += 1
-        box: list[Any] = [None]
+        box = [b""]
         dist.broadcast_object_list(box, src=0)
-        return box[0]
+        return pickle.loads(box[0])
 
     def tell(self, message: object) -> None:
         """To rank 0, for `news`."""

@@ -188,7 +188,7 @@ class Store:
     def checkpoint_metas(self) -> dict[str, dict[str, Any]]:
         """What the trainings that are under way noted at their last checkpoint, by key."""
         found = {}
-        for path in self.work.glob("*.checkpoint"):
+        for path in self.work.glob("[!t]*.checkpoint"):  # but no temporaries: keys are hexadecimal
             with contextlib.suppress(FileNotFoundError, Damaged):  # that training has ended just now, or starts over
                 found[path.stem] = files.read_meta(path)
         return found
