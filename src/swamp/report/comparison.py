@@ -116,7 +116,7 @@ def records(directories: Sequence[Path]) -> Iterator[dict[str, Any]]:
         for series, line in zip(all_series, ranked, strict=True):
             for column, cell in zip(columns, line, strict=True):
                 for owner, networks in owners.items():
-                    rows = [(seed, row) for seed, row in _at(series, column) if metric in row.metrics and networks(row)]
+                    rows = [(seed, row) for seed, row in series.seeded(column.num_wanted) if metric in row.metrics and networks(row)]
                     if not rows:
                         continue
                     values = [statistics.fmean(network[metric] for network in networks(row)) for _, row in rows]
@@ -135,8 +135,3 @@ def records(directories: Sequence[Path]) -> Iterator[dict[str, Any]]:
                         "seeds": [seed for seed, _ in rows],
                         "values": values,
                     }
-
-
-def _at(series: Series, column: Column) -> list[tuple[int, Result]]:
-    pairs = zip(series.seeds, series.runs, strict=True)
-    return [(seed, row) for seed, run in pairs for row in run if series.wanted(row) == column.num_wanted]

@@ -40,5 +40,4 @@ def differences(directories: Sequence[Path]) -> Table | None:
 
 def _by_seed(series: Series, metric: str, survivors: int) -> dict[int, float]:
     scale = format_of(metric).scale
-    runs = zip(series.seeds, series.runs, strict=True)
-    return {seed: scale * row.metrics[metric] for seed, run in runs for row in run if series.wanted(row) == survivors}
+    return {seed: scale * row.metrics[metric] for seed, row in series.seeded(survivors)}

@@ -43,7 +43,12 @@ class Series:
 
     def at(self, num_wanted: int) -> list[Result]:
         """The row of each run that has one for this count of survivors."""
-        return [row for run in self.runs for row in run if self.wanted(row) == num_wanted]
+        return [row for _, row in self.seeded(num_wanted)]
+
+    def seeded(self, num_wanted: int) -> list[tuple[int, Result]]:
+        """The same rows, each with its seed: a run that is not finished may lack one."""
+        runs = zip(self.seeds, self.runs, strict=True)
+        return [(seed, row) for seed, run in runs for row in run if self.wanted(row) == num_wanted]
 
 
 def read_series(directories: Iterable[Path]) -> list[Series]:

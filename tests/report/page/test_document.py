@@ -144,6 +144,13 @@ def test_thirty_runs_of_the_papers_length_make_a_small_page(tmp_path: Path) -> N
     assert len(data["rates"]) == 1  # shared by all
 
 
+def test_values_are_those_of_the_seeds_that_got_so_far(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "0", seed=0, rows=2, finished=False), make_run(tmp_path / "1", seed=1)]
+    points = data_of(made(runs, tmp_path / "report.html"))["series"][0]["points"]
+    assert [point["metrics"]["accuracy"]["seeds"] for point in points[:3]] == [[0, 1], [0, 1], [1]]
+    assert [len(point["metrics"]["accuracy"]["values"]) for point in points[:3]] == [2, 2, 1]
+
+
 def test_longer_curves_are_thinned_and_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charts, "MAX_EPOCHS", 100)
     page = made([make_run(tmp_path / "run", "imp", epochs=50)], tmp_path / "report.html")

@@ -1,4 +1,4 @@
-"""The numbers behind a report's charts, as plain data: what page.js draws.
+"""The numbers behind a report's charts, as plain data: what static/*.js draws.
 
 Errors are drawn, not accuracies: they begin at zero, and a difference of a tenth of a point can be seen.
 """
@@ -62,13 +62,14 @@ def significant(value: float, digits: int = 6) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def rows_by_sparsity(series: Series) -> Iterator[list[Result]]:
+def rows_by_sparsity(series: Series) -> Iterator[list[tuple[int, Result]]]:
     for column in columns_of([series]):
-        yield series.at(column.num_wanted)
+        yield series.seeded(column.num_wanted)
 
 
-def point(rows: Sequence[Result], metrics: Iterable[str], layers: Sequence[str]) -> dict[str, Any]:
+def point(seeded: Sequence[tuple[int, Result]], metrics: Iterable[str], layers: Sequence[str]) -> dict[str, Any]:
     """A series at a sparsity: means over seeds, deviations, every seed's value and every particle's."""
+    rows = [row for _, row in seeded]
     measured = {}
     for name in metrics:
         having = [row for row in rows if name in row.metrics]
@@ -80,6 +81,7 @@ def point(rows: Sequence[Result], metrics: Iterable[str], layers: Sequence[str])
             "std": significant(statistics.stdev(values)) if len(values) > 1 else None,
             "text": spread(values, format_of(name).digits),  # rounded here, as in every table
             "values": values,
+            "seeds": [seed for seed, row in seeded if name in row.metrics],
             "members": [[error_of(name, member) for member in row.members if name in member] for row in having],
         }
     return {

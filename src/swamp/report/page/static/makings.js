@@ -7,15 +7,15 @@ function particles(host) {
   let point = having()[having().length - 1];
   const build = () => {
     const { digits, label } = data.metrics[metric];
-    const { values, members } = point.metrics[metric];
+    const { values, members, seeds } = point.metrics[metric];
     const [single, average, ticks] = [[], [], []];
     let x = 0;
     members.forEach((group, run) => {
       if (!group.length) return;
       const begin = x;
-      group.forEach((value, particle) => single.push({ x: x++, y: value, text: fixed(value, digits), note: `particle ${particle}, seed ${data.series[chosen].seeds[run]}` }));
-      average.push({ x: x, y: values[run], text: fixed(values[run], digits), note: `average, seed ${data.series[chosen].seeds[run]}` });
-      ticks.push([(begin + x) / 2, `seed ${data.series[chosen].seeds[run]}`]);
+      group.forEach((value, particle) => single.push({ x: x++, y: value, text: fixed(value, digits), note: `particle ${particle}, seed ${seeds[run]}` }));
+      average.push({ x: x, y: values[run], text: fixed(values[run], digits), note: `average, seed ${seeds[run]}` });
+      ticks.push([(begin + x) / 2, `seed ${seeds[run]}`]);
       x += 2;
     });
     const names = new Map(ticks);
