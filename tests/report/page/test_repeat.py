@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from swamp.cli import asked_runs, recipe_and_settings
-from swamp.report.page.repeat import command
+from swamp.cli import app, asked_runs, recipe_and_settings
+from swamp.report.page.repeat import analysis_commands, command
+from swamp.runs.annex import Annex
 from swamp.runs.config import Config, build_config, config_hash
 from swamp.runs.recipes import recipe_texts
 from swamp.runs.runner import begin, read_config
@@ -55,3 +56,22 @@ def test_what_no_command_line_says_is_left_to_the_file(
     text = command(config, tmp_path / "run")
     assert str(tmp_path / "run" / "config.toml") in text
     assert config_hash(asked(text, monkeypatch)) == config_hash(read_config(tmp_path / "run"))
+
+
+def test_what_was_analysed_can_be_analysed_again(tmp_path: Path) -> None:
+    run = tmp_path / "a run"
+    annex = Annex(run)
+    annex.write_result("hessian", {"examples": 1000, "tolerance": 0.02, "rows": [{"cycle": 1}, {"cycle": 3}]})
+    paths = [{"kind": "cycles", "label": "cycle 0 to 2"}, {"kind": "particles", "label": "cycle 2, particles 0 and 1"}]
+    annex.write_result("connectivity", {"examples": 1000, "paths": paths})
+    annex.write_result("masks", {"rows": [{"cycle": 0}, {"cycle": 1}, {"cycle": 2}, {"cycle": 3}]})
+    annex.write_result("surface", {"rows": 3, "grid": "--device cuda"})  # nobody's
+    commands = analysis_commands(run, range(4))
+    for text in commands:
+        app.parse_args(shlex.split(text)[1:], exit_on_error=False, print_error=False)
+    assert commands == [
+        f"swamp analyse '{run}' --hessian --examples 1000 --tolerance 0.02 --cycles 1,3",
+        f"swamp analyse '{run}' --connectivity --examples 1000 --cycles 0,2",
+        f"swamp analyse '{run}' --surface",
+        f"swamp analyse '{run}' --masks",
+    ]

@@ -128,6 +128,7 @@ class Analyses:
         while sum(num_values(plane) for plane in self.surfaces) > MAX_VALUES:
             self.surfaces = [thinned(plane) for plane in self.surfaces]
         known = {path.resolve(): f"{s.label}, seed {n}" for s in all_series for path, n in zip(s.directories, s.seeds, strict=True)}
+        self.compared: list[list[str]] = []  # the runs of which there are pairs
         places = dict.fromkeys([*directories, *known])
         self.pairs = [pair for place in places for pair in self._pairs(place / "analysis", known)]
 
@@ -155,7 +156,10 @@ class Analyses:
         """Of runs that are in the report."""
         found = self._read(annex / "overlap.json", Pairs)
         pairs = [(pair, [known.get(Path(run).resolve()) for run in pair.runs]) for pair in (found.pairs if found else [])]
-        return [{**msgspec.to_builtins(pair), "runs": runs} for pair, runs in pairs if all(runs)]
+        shown = [{**msgspec.to_builtins(pair), "runs": runs} for pair, runs in pairs if all(runs)]
+        if found and shown:
+            self.compared.append(list(dict.fromkeys(run for pair in found.pairs for run in pair.runs)))
+        return shown
 
     def _read(self, path: Path, kind: type[Kind]) -> Kind | None:
         try:

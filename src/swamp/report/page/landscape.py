@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 from swamp.report.numbers import percent
 from swamp.report.page.annexes import Analyses, HessianRow
 from swamp.report.page.markup import Html, element
-from swamp.report.page.section import Section, chart, section
+from swamp.report.page.section import Section, chart, command_line, section
 
 
 def connectivity(found: Analyses) -> Section | None:
@@ -42,6 +44,7 @@ def overlap(found: Analyses) -> Section | None:
         "same densities would, 1 for equal masks.",
         chart("masks") if found.masks else None,
         chart("pairs") if found.pairs else None,
+        *(element("pre", command_line(f"swamp analyse {shlex.join(runs)} --masks")) for runs in found.compared),
     )
 
 

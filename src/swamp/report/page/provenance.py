@@ -7,8 +7,8 @@ from typing import Any
 
 from swamp.report.numbers import duration
 from swamp.report.page.markup import Html, element
-from swamp.report.page.repeat import command
-from swamp.report.page.section import Section, count, section
+from swamp.report.page.repeat import analysis_commands, command
+from swamp.report.page.section import Section, command_line, count, section
 from swamp.report.reading import Reading
 from swamp.report.series import Series
 from swamp.runs.settings import toml_text
@@ -93,14 +93,13 @@ def run_item(label: str, readings: Sequence[Reading]) -> Html:
         element("div", element("b", label), element("span", state, class_="state" if done else "state open"), class_="title"),
         *(element("p", text) for text in dict.fromkeys(environment(reading) for reading in readings)),
         element("ul", *(element("li", *place(reading)) for reading in readings), class_="places"),
-        element("pre", *(command_line(command(reading.config, reading.directory)) for reading in readings)),
+        element("pre", *(command_line(text) for reading in readings for text in commands(reading))),
     )
 
 
-def command_line(text: str) -> Html:
-    """Broken between its words alone: a line that ends in `--` misleads."""
-    words = [part for word in text.split(" ") for part in (" ", element("span", word))]
-    return element("span", *words[1:], "\n", class_="command")
+def commands(reading: Reading) -> list[str]:
+    cycles = {row.cycle for row in reading.results}
+    return [command(reading.config, reading.directory), *analysis_commands(reading.directory, cycles)]
 
 
 def place(reading: Reading) -> list[Any]:

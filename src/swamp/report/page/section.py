@@ -47,3 +47,9 @@ def each_recipe(all_series: Sequence[Series], draw: Callable[[Sequence[Series], 
 
 def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def command_line(text: str) -> Html:
+    """Broken between its words alone: a line that ends in `--` misleads."""
+    words = [part for word in text.split(" ") for part in (" ", element("span", word))]
+    return element("span", *words[1:], "\n", class_="command")
