@@ -9,10 +9,12 @@ from swamp.export import inference
 from swamp.export.inference import measure, open_contenders
 from swamp.runs.runner import open_task, read_config, read_results
 from tests.commands.test_export import call, finished
+from tests.export.test_compiled import needs_compiler, own_cache
 
-__all__ = ["finished"]
+__all__ = ["finished", "own_cache"]
 
 
+@needs_compiler
 def test_files_are_measured_beside_the_dense_network(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / name for name in ("a.sparse", "b.safetensors", "c.onnx")]
     for path in files:
@@ -23,11 +25,23 @@ def test_files_are_measured_beside_the_dense_network(finished: Path, tmp_path: P
     accuracy = f"{100 * read_results(finished)[-1].metrics['accuracy']:.2f}"
     shown = {(line[0], line[1]): line for line in lines[2:]}
     assert set(shown) == {("(dense)", "torch"), ("c.onnx", "onnxruntime")} | {
-        (name, runtime) for name in ("a.sparse", "b.safetensors") for runtime in ("torch", "onnxruntime")
+        (name, runtime) for name in ("a.sparse", "b.safetensors") for runtime in ("torch", "onnxruntime", "sparse")
     }
     assert all(line[-1] == accuracy for name, line in shown.items() if name[0] != "(dense)")
     assert shown["a.sparse", "torch"][2] == str(files[0].stat().st_size)
     assert shown["(dense)", "torch"][6:8] == ["1.00", "1.00"]
+
+
+def test_without_a_compiler_the_others_are_measured(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call("export", finished, "--format", "sparse", "--out", tmp_path / "m")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    capsys.readouterr()
+    assert call("bench-inference", tmp_path / "m", "--rounds", "1") == 0
+    said = capsys.readouterr().out
+    assert "m without the sparse path: the sparse path needs a C++ compiler, and there is no no-such-compiler" in said
+    assert [line.split()[1] for line in said.splitlines() if line.startswith(" m ") or line.startswith("m ")][:2] == ["torch", "onnxruntime"]
 
 
 def test_ratios_are_those_of_the_clock(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from swamp.export import narrow, onnx
+from swamp.export import narrow, native, onnx
+from swamp.export.compiled import compile_sparse
 from swamp.export.sparse import load_sparse
 from swamp.tasks.task import Task
 
@@ -22,7 +23,7 @@ class Contender(NamedTuple):
     """A network, ready to run."""
 
     file: str
-    runtime: str  # torch or onnxruntime
+    runtime: str  # torch, onnxruntime or sparse
     model: nn.Module
     num_bytes: int
     load_seconds: float
@@ -71,6 +72,13 @@ def open_contenders(path: Path, task: Task, threads: int) -> list[Contender]:
     model, taken = _fastest(lambda: load_sparse(path, empty).model if has_streams else _plain(path, empty))
     graph = onnx.OnnxNetwork(onnx.as_onnx(model, task, {}), threads)
     return [Contender(path.name, "torch", model, size, taken, about), Contender(path.name, "onnxruntime", graph, size, taken, about)]
+
+
+def sparse_contender(dense: Contender, task: Task) -> Contender:
+    """A network of torch, computed with its surviving weights only. RuntimeError or ValueError say why that cannot be."""
+    native.library()  # compiling the kernel, which happens once, is no part of loading
+    model, taken = _fastest(lambda: compile_sparse(dense.model, onnx.example_input(task)))
+    return dense._replace(runtime="sparse", model=model, load_seconds=dense.load_seconds + taken)
 
 
 def measure(contenders: Sequence[Contender], task: Task, sizes: Sequence[int], rounds: int, threads: int) -> list[Speed]:
