@@ -12,6 +12,7 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from swamp.export import narrow, native, onnx
 from swamp.export.compiled import compile_sparse
@@ -77,7 +78,7 @@ def open_contenders(path: Path, task: Task, threads: int) -> list[Contender]:
 def sparse_contender(dense: Contender, task: Task) -> Contender:
     """A network of torch, computed with its surviving weights only. RuntimeError or ValueError say why that cannot be."""
     native.library()  # compiling the kernel, which happens once, is no part of loading
-    model, taken = _fastest(lambda: compile_sparse(dense.model, onnx.example_input(task)))
+    model, taken = _fastest(lambda: compile_sparse(dense.model, onnx.image_input(task)))
     return dense._replace(runtime="sparse", model=model, load_seconds=dense.load_seconds + taken)
 
 
@@ -92,7 +93,7 @@ def measure(contenders: Sequence[Contender], task: Task, sizes: Sequence[int], r
     torch.set_num_threads(threads)
     try:
         for size in sizes:
-            x = example[torch.arange(size) % len(example)].contiguous()
+            x = pytree.tree_map(lambda tensor, size=size: tensor[torch.arange(size) % len(tensor)].contiguous(), example)
             repeats = [_repeats(one.model, x) for one in everyone]
             for _ in range(rounds):
                 for index, one in enumerate(everyone):
@@ -137,18 +138,18 @@ def _fastest(load: Callable[[], nn.Module], rounds: int = 3) -> tuple[nn.Module,
     return model, least
 
 
-def _timed(model: Callable[[Tensor], Any], x: Tensor, repeats: int) -> float:
+def _timed(model: Callable[..., Any], x: Tensor | Mapping[str, Tensor], repeats: int) -> float:
     """Seconds of the fastest of some calls: on a machine with other work, means measure that work."""
     least = float("inf")
     with torch.inference_mode():
         for _ in range(repeats):
             begin = time.perf_counter()
-            model(x)
+            _ = model(x) if isinstance(x, Tensor) else model(**x)
             least = min(least, time.perf_counter() - begin)
     return least
 
 
-def _repeats(model: Callable[[Tensor], Any], x: Tensor, seconds: float = 0.05) -> int:
+def _repeats(model: Callable[..., Any], x: Tensor | Mapping[str, Tensor], seconds: float = 0.05) -> int:
     """So many that a measurement takes long enough for the clock; the first call only warms up."""
     _timed(model, x, 1)
     return max(round(seconds / max(_timed(model, x, 1), 1e-6)), 1)
