@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import onnx
 import pytest
+import torch
 from safetensors.torch import save_file
 
 from swamp.export import inference
 from swamp.export.inference import measure, open_contenders
 from swamp.runs.runner import open_task, read_config, read_results
+from swamp.tasks.models import find_model
 from tests.commands.test_export import call, finished
 from tests.export.test_compiled import needs_compiler, own_cache
 
@@ -56,10 +60,31 @@ def test_ratios_are_those_of_the_clock(finished: Path, tmp_path: Path, monkeypat
 
 
 def test_files_that_say_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import torch
-
     save_file({"w": torch.ones(2)}, tmp_path / "m")
     for path, why in [(tmp_path / "m", "does not say which task"), (tmp_path / "none", "cannot be read")]:
         assert call("bench-inference", path) == 2
         assert why in capsys.readouterr().err
     assert call("bench-inference") == 2
+
+
+def test_nothing_that_a_file_names_is_called(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for about, why in [
+        ({"task": "custom", "settings": {"factory": "os:abort"}}, "--task module:function"),
+        ({"task": "nonsense", "settings": {}}, "nonsense"),
+        ({"task": "image", "settings": {"model": "nonsense"}}, "nonsense"),
+    ]:
+        save_file({"w": torch.ones(2)}, tmp_path / "m", {"swamp": json.dumps(about)})
+        assert call("bench-inference", tmp_path / "m") == 2
+        assert why in capsys.readouterr().err
+
+
+def test_tensors_that_do_not_fit_together_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tensors = find_model("resnet-digits")(1, 10).state_dict()
+    tensors["blocks.0.conv1.weight"] = tensors["blocks.0.conv1.weight"][:3]
+    save_file(tensors, tmp_path / "m", {"swamp": json.dumps({"task": "image", "settings": {}})})
+    assert call("bench-inference", tmp_path / "m") == 2
+    assert "do not fit together" in capsys.readouterr().err
+    graph = onnx.ModelProto(ir_version=8, metadata_props=[{"key": "swamp", "value": json.dumps({"task": "image", "settings": {}})}])
+    (tmp_path / "m.onnx").write_bytes(graph.SerializeToString())
+    assert call("bench-inference", tmp_path / "m.onnx") == 2
+    assert "onnxruntime can run" in capsys.readouterr().err
