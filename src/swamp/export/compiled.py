@@ -16,7 +16,7 @@ from swamp.export import native
 from swamp.export.lowering import read_network
 from swamp.export.taps import Network, Part, Phases, Size, Value
 
-WIDTH = 16  # floats of the kernel's vectors
+WIDTH = 16  # floats of the kernel's widest vectors
 LANES = 8  # images of a block
 FEW = 2  # images that are faster one by one than as a block
 LARGE = 64 << 20  # bytes; images of blocks that would take more go one by one

@@ -8,17 +8,18 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 namespace {
 
-constexpr int WIDTH = 16;  // floats; compilers split it where registers are narrower
-constexpr int BLOCK = 8;  // lanes, where there is more than one
-#ifdef __AVX512F__
-constexpr int TILE = 6;  // vectors that are summed at once
+// floats of a register, and registers that are summed at once. Of vectors wider than its registers gcc makes slow code.
+#if defined(__AVX512F__)
+constexpr int WIDTH = 16, TILE = 6;
+#elif defined(__AVX__)
+constexpr int WIDTH = 8, TILE = 12;
 #else
-constexpr int TILE = 4;
+constexpr int WIDTH = 4, TILE = 12;
 #endif
+constexpr int BLOCK = 8;  // lanes, where there is more than one
 
 typedef float vec __attribute__((vector_size(4 * WIDTH), aligned(4)));
 
