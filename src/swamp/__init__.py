@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from swamp.core.pruning import Pruning
     from swamp.core.schedules import SWA, Schedule
     from swamp.core.state import State
+    from swamp.export.compiled import compile_sparse
     from swamp.export.sparse import load_sparse
     from swamp.runs.config import Config, build_config
     from swamp.runs.runner import Result
@@ -36,6 +37,7 @@ _PLACES = {
     "swamp.core.pruning": ("Pruning",),
     "swamp.core.schedules": ("SWA", "Schedule"),
     "swamp.core.state": ("State",),
+    "swamp.export.compiled": ("compile_sparse",),
     "swamp.export.sparse": ("load_sparse",),
     "swamp.runs.config": ("Config", "build_config"),
     "swamp.runs.runner": ("Result",),
@@ -61,6 +63,7 @@ __all__ = [
     "__version__",
     "analysis",
     "build_config",
+    "compile_sparse",
     "load",
     "load_sparse",
     "prune",

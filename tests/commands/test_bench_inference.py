@@ -1,18 +1,24 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import onnx
 import pytest
+import torch
 from safetensors.torch import save_file
 
 from swamp.export import inference
 from swamp.export.inference import measure, open_contenders
 from swamp.runs.runner import open_task, read_config, read_results
+from swamp.tasks.models import find_model
 from tests.commands.test_export import call, finished
+from tests.export.test_compiled import needs_compiler, own_cache
 
-__all__ = ["finished"]
+__all__ = ["finished", "own_cache"]
 
 
+@needs_compiler
 def test_files_are_measured_beside_the_dense_network(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / name for name in ("a.sparse", "b.safetensors", "c.onnx")]
     for path in files:
@@ -23,11 +29,23 @@ def test_files_are_measured_beside_the_dense_network(finished: Path, tmp_path: P
     accuracy = f"{100 * read_results(finished)[-1].metrics['accuracy']:.2f}"
     shown = {(line[0], line[1]): line for line in lines[2:]}
     assert set(shown) == {("(dense)", "torch"), ("c.onnx", "onnxruntime")} | {
-        (name, runtime) for name in ("a.sparse", "b.safetensors") for runtime in ("torch", "onnxruntime")
+        (name, runtime) for name in ("a.sparse", "b.safetensors") for runtime in ("torch", "onnxruntime", "sparse")
     }
     assert all(line[-1] == accuracy for name, line in shown.items() if name[0] != "(dense)")
     assert shown["a.sparse", "torch"][2] == str(files[0].stat().st_size)
     assert shown["(dense)", "torch"][6:8] == ["1.00", "1.00"]
+
+
+def test_without_a_compiler_the_others_are_measured(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call("export", finished, "--format", "sparse", "--out", tmp_path / "m")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    capsys.readouterr()
+    assert call("bench-inference", tmp_path / "m", "--rounds", "1") == 0
+    said = capsys.readouterr().out
+    assert "m without the sparse path: the sparse path needs a C++ compiler, and there is no no-such-compiler" in said
+    assert [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["m"]][:2] == ["torch", "onnxruntime"]
 
 
 def test_ratios_are_those_of_the_clock(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,10 +60,31 @@ def test_ratios_are_those_of_the_clock(finished: Path, tmp_path: Path, monkeypat
 
 
 def test_files_that_say_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import torch
-
     save_file({"w": torch.ones(2)}, tmp_path / "m")
     for path, why in [(tmp_path / "m", "does not say which task"), (tmp_path / "none", "cannot be read")]:
         assert call("bench-inference", path) == 2
         assert why in capsys.readouterr().err
     assert call("bench-inference") == 2
+
+
+def test_nothing_that_a_file_names_is_called(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for about, why in [
+        ({"task": "custom", "settings": {"factory": "os:abort"}}, "--task module:function"),
+        ({"task": "nonsense", "settings": {}}, "nonsense"),
+        ({"task": "image", "settings": {"model": "nonsense"}}, "nonsense"),
+    ]:
+        save_file({"w": torch.ones(2)}, tmp_path / "m", {"swamp": json.dumps(about)})
+        assert call("bench-inference", tmp_path / "m") == 2
+        assert why in capsys.readouterr().err
+
+
+def test_tensors_that_do_not_fit_together_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tensors = find_model("resnet-digits")(1, 10).state_dict()
+    tensors["blocks.0.conv1.weight"] = tensors["blocks.0.conv1.weight"][:3]
+    save_file(tensors, tmp_path / "m", {"swamp": json.dumps({"task": "image", "settings": {}})})
+    assert call("bench-inference", tmp_path / "m") == 2
+    assert "do not fit together" in capsys.readouterr().err
+    graph = onnx.ModelProto(ir_version=8, metadata_props=[{"key": "swamp", "value": json.dumps({"task": "image", "settings": {}})}])
+    (tmp_path / "m.onnx").write_bytes(graph.SerializeToString())
+    assert call("bench-inference", tmp_path / "m.onnx") == 2
+    assert "onnxruntime can run" in capsys.readouterr().err

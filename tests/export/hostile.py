@@ -42,7 +42,7 @@ def assembled(header: dict[str, Any], stored: dict[str, Any], data: bytes, hones
 def mutate(good: bytes, draw: random.Random) -> bytes:
     """One of many ways to spoil a file."""
     if draw.random() < 0.4:
-        return bytes(_torn(bytearray(good), draw))
+        return bytes(torn(bytearray(good), draw))
     header, stored, data = copy.deepcopy(parts(good))
     spoiled = bytearray(data)
     for _ in range(draw.randint(1, 3)):
@@ -55,7 +55,8 @@ def mutate(good: bytes, draw: random.Random) -> bytes:
     return assembled(header, stored, bytes(spoiled), honest=draw.random() < 0.9)
 
 
-def _torn(content: bytearray, draw: random.Random) -> bytearray:
+def torn(content: bytearray, draw: random.Random) -> bytearray:
+    """Any file cut off, changed or grown."""
     kind = draw.randrange(5)
     at = draw.randrange(len(content))
     if kind == 0:

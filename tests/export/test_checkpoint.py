@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export.checkpoint import read_checkpoint
 from swamp.export.sparse import encode
+from tests.export.hostile import torn
 
 
 class Model(nn.Module):
@@ -66,9 +68,26 @@ def test_files_that_are_none_get_one_sentence(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "evil").exists()  # nothing of it was run
     for found, why in [
         ([1], "holds no state_dict"),
+        ({name: t.to_sparse() for name, t in Model().state_dict().items()}, "holds no state_dict"),
         ({"x": torch.ones(1)}, "lacks first.weight"),
         ({**Model().state_dict(), "x": torch.ones(1)}, "holds x"),
     ]:
         torch.save(found, path)
         with pytest.raises(ValueError, match=why):
             read_checkpoint(path, Model())
+
+
+@pytest.mark.parametrize("kind", ["torch", "safetensors"])
+def test_torn_files_get_one_sentence(kind: str, tmp_path: Path) -> None:
+    model, path, draw = Model(), tmp_path / "m", random.Random(0)
+    write(kind, path, model)
+    good = path.read_bytes()
+    refusals = []
+    for _ in range(400):
+        path.write_bytes(torn(bytearray(good), draw))
+        try:
+            read_checkpoint(path, model)
+        except ValueError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 200
+    assert all(str(path) in refusal and "\n" not in refusal for refusal in refusals)

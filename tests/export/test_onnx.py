@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import onnx
 import pytest
@@ -59,3 +60,22 @@ def test_a_graph_of_other_weights_is_noticed(task: CustomTask) -> None:
     nn.init.ones_(model.classifier.weight)
     with pytest.raises(Mismatch, match="differ from torch's by up to"):
         check(content, model, task)
+
+
+def test_a_network_of_texts_takes_any_batch_and_length(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from swamp.tasks.text import Config, TextTask
+    from tests.tasks.made_up_text import write_checkpoint, write_glue
+
+    folder = write_checkpoint(tmp_path / "bert")
+    task = TextTask(Config(dataset="rte", data=str(write_glue(tmp_path)), model=str(folder), max_length=32))
+    model = task.model().eval()
+    content = as_onnx(model, task, {})
+    graph = OnnxNetwork(content)
+    for size, length in ((1, 1), (1, 9), (5, 32)):
+        inputs = {name: torch.randint(0, 2, (size, length)) for name in ("input_ids", "token_type_ids", "attention_mask")}
+        inputs["attention_mask"][:, 0] = 1  # and some of the rest is padding
+        torch.testing.assert_close(graph(**inputs).logits, model(**inputs).logits.detach(), atol=1e-5, rtol=1e-4)
+    found = check(content, model, task)
+    assert found.largest_difference is not None
+    assert found.torch_metrics["accuracy"] == found.onnx_metrics["accuracy"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -123,6 +124,14 @@ def test_a_header_with_duplicate_names_is_refused() -> None:
 def test_what_would_not_fit_is_refused_before_it_is_made() -> None:
     with pytest.raises(Malformed, match="more than the 100 that are allowed"):
         decode(GOOD, max_decoded=100)
+
+
+def test_a_file_that_is_larger_than_its_network_is_not_even_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.swamp"
+    path.write_bytes(GOOD)
+    os.truncate(path, 1 << 36)  # a hole: it takes no room
+    with pytest.raises(Malformed, match="more than the 10000 that its tensors may take"):
+        reader.read(path, max_decoded=10_000)
 
 
 def fuzz(count: int, seed: int) -> int:

@@ -73,4 +73,5 @@ def export(
     print(f"cycle {row.cycle}, {100 * row.sparsity:.2f} % sparse, stored {row.metric} {row.metrics[row.metric]:.4f}")
     for note in notes:
         print(note)
-    print(f"{out}: {len(content):,} bytes, {dense_bytes(state) / len(content):.1f} times smaller than its dense tensors; card: {card}")
+    dense = dense_bytes(state)
+    print(f"{out}: {len(content):,} bytes, {len(content) / dense:.3f} times the {dense:,} of its dense tensors; card: {card}")

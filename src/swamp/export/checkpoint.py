@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import zipfile
 from pathlib import Path
 
@@ -22,16 +21,23 @@ def read_checkpoint(path: Path, model: nn.Module) -> tuple[State, Mask | None]:
     other. Nothing in a file is executed."""
     like = State.of(model)
     try:
-        if zipfile.is_zipfile(path):
-            return _fitted(path, torch.load(path, map_location="cpu", weights_only=True), model, like), None
-        if _is_sparse(path):
-            state, mask, _ = read_sparse(path, like)
-            return state, mask
-        return _fitted(path, safetensors.torch.load_file(path), model, like), None
+        found = _tensors(path)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (safetensors.SafetensorError, pickle.UnpicklingError, RuntimeError) as error:
-        raise ValueError(f"{path} is no checkpoint that can be read: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # damaged files make the libraries fail in any way
+        first = (str(error).splitlines() or [""])[0]
+        raise ValueError(f"{path} is no checkpoint that can be read: {first or type(error).__name__}") from None
+    if found is None:
+        state, mask, _ = read_sparse(path, like)
+        return state, mask
+    return _fitted(path, found, model, like), None
+
+
+def _tensors(path: Path) -> object:
+    """What a state_dict or safetensors file holds; None for a sparse file."""
+    if zipfile.is_zipfile(path):
+        return torch.load(path, map_location="cpu", weights_only=True)
+    return None if _is_sparse(path) else safetensors.torch.load_file(path)
 
 
 def _is_sparse(path: Path) -> bool:
@@ -44,8 +50,8 @@ def _is_sparse(path: Path) -> bool:
 
 def _fitted(path: Path, found: object, model: nn.Module, like: State) -> State:
     """Every parameter from the file; of buffers those that are in it."""
-    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
-        raise ValueError(f"{path} holds no state_dict: names with a tensor each")
+    if not isinstance(found, dict) or not all(_is_plain(tensor) for tensor in found.values()):
+        raise ValueError(f"{path} holds no state_dict: names with an ordinary tensor each")
     if missing := [name for name in like.parameters if name not in found]:
         raise ValueError(f"{path} lacks {', '.join(missing[:3])} of the model")
     if foreign := [name for name in found if name not in model.state_dict()]:
@@ -56,3 +62,7 @@ def _fitted(path: Path, found: object, model: nn.Module, like: State) -> State:
             raise ValueError(f"{name} has shape {list(found[name].shape)} in {path}, {list(tensor.shape)} in the model")
     tensors = {name: found.get(name, tensor).to(tensor.dtype) for name, tensor in wanted.items()}
     return State.copy({name: tensors[name] for name in like.parameters}, {name: tensors[name] for name in like.buffers})
+
+
+def _is_plain(tensor: object) -> bool:
+    return isinstance(tensor, Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized

@@ -51,7 +51,7 @@ def export(state: State, mask: Mask, task: Task, kind: Kind, values: Values, abo
 def _narrowed(model: nn.Module, mask: Mask, task: Task, kind: Kind, values: Values, about: Mapping[str, Any]) -> Exported:
     if values != "float32":
         raise ValueError(f"--values {values}: a narrowed network keeps its float32 weights; --format sparse takes other values")
-    small = narrowing.narrowed(model, mask, onnx.example_input(task))
+    small = narrowing.narrowed(model, mask, onnx.image_input(task))
     before, after = (sum(p.numel() for p in one.parameters()) for one in (model, small))
     ours, theirs = (task.evaluate(one, "test")[task.metric] for one in (model, small))
     note = f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}"

@@ -12,8 +12,10 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
-from swamp.export import narrow, onnx
+from swamp.export import narrow, native, onnx
+from swamp.export.compiled import compile_sparse
 from swamp.export.sparse import load_sparse
 from swamp.tasks.task import Task
 
@@ -22,7 +24,7 @@ class Contender(NamedTuple):
     """A network, ready to run."""
 
     file: str
-    runtime: str  # torch or onnxruntime
+    runtime: str  # torch, onnxruntime or sparse
     model: nn.Module
     num_bytes: int
     load_seconds: float
@@ -65,12 +67,26 @@ def open_contenders(path: Path, task: Task, threads: int) -> list[Contender]:
     """A file's network in torch, and in onnxruntime where that is installed."""
     about, size = read_about(path), path.stat().st_size
     if path.suffix == ".onnx":
-        graph, taken = _fastest(lambda: onnx.OnnxNetwork(path.read_bytes(), threads))
+        try:
+            graph, taken = _fastest(lambda: onnx.OnnxNetwork(path.read_bytes(), threads))
+        except Exception as error:  # of onnxruntime's own kinds
+            raise ValueError(f"{path} is no graph that onnxruntime can run: {str(error).splitlines()[0]}") from None
         return [Contender(path.name, "onnxruntime", graph, size, taken, about)]
     has_streams, empty = _has_streams(path), task.model()
     model, taken = _fastest(lambda: load_sparse(path, empty).model if has_streams else _plain(path, empty))
+    try:
+        _timed(model, onnx.example_input(task), 1)
+    except RuntimeError as error:
+        raise ValueError(f"the tensors of {path} do not fit together: {str(error).splitlines()[0]}") from None
     graph = onnx.OnnxNetwork(onnx.as_onnx(model, task, {}), threads)
     return [Contender(path.name, "torch", model, size, taken, about), Contender(path.name, "onnxruntime", graph, size, taken, about)]
+
+
+def sparse_contender(dense: Contender, task: Task) -> Contender:
+    """A network of torch, computed with its surviving weights only. RuntimeError or ValueError say why that cannot be."""
+    native.library()  # compiling the kernel, which happens once, is no part of loading
+    model, taken = _fastest(lambda: compile_sparse(dense.model, onnx.image_input(task)))
+    return dense._replace(runtime="sparse", model=model, load_seconds=dense.load_seconds + taken)
 
 
 def measure(contenders: Sequence[Contender], task: Task, sizes: Sequence[int], rounds: int, threads: int) -> list[Speed]:
@@ -84,7 +100,7 @@ def measure(contenders: Sequence[Contender], task: Task, sizes: Sequence[int], r
     torch.set_num_threads(threads)
     try:
         for size in sizes:
-            x = example[torch.arange(size) % len(example)].contiguous()
+            x = pytree.tree_map(lambda tensor, size=size: tensor[torch.arange(size) % len(tensor)].contiguous(), example)
             repeats = [_repeats(one.model, x) for one in everyone]
             for _ in range(rounds):
                 for index, one in enumerate(everyone):
@@ -129,18 +145,18 @@ def _fastest(load: Callable[[], nn.Module], rounds: int = 3) -> tuple[nn.Module,
     return model, least
 
 
-def _timed(model: Callable[[Tensor], Any], x: Tensor, repeats: int) -> float:
+def _timed(model: Callable[..., Any], x: Tensor | Mapping[str, Tensor], repeats: int) -> float:
     """Seconds of the fastest of some calls: on a machine with other work, means measure that work."""
     least = float("inf")
     with torch.inference_mode():
         for _ in range(repeats):
             begin = time.perf_counter()
-            model(x)
+            _ = model(x) if isinstance(x, Tensor) else model(**x)
             least = min(least, time.perf_counter() - begin)
     return least
 
 
-def _repeats(model: Callable[[Tensor], Any], x: Tensor, seconds: float = 0.05) -> int:
+def _repeats(model: Callable[..., Any], x: Tensor | Mapping[str, Tensor], seconds: float = 0.05) -> int:
     """So many that a measurement takes long enough for the clock; the first call only warms up."""
     _timed(model, x, 1)
     return max(round(seconds / max(_timed(model, x, 1), 1e-6)), 1)

@@ -12,14 +12,17 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from swamp.core.keys import canonical
 from swamp.core.noise import Noise
 from swamp.tasks.task import Task
+from swamp.tasks.text import TextTask, logits_of
 
 TOLERANCE = 1e-3  # of the largest output; float32 convolutions in another order differ by about 1e-6 of it
 
@@ -44,22 +47,19 @@ def needed(name: str) -> Any:
 
 
 def as_onnx(model: nn.Module, task: Task, about: Mapping[str, Any]) -> bytes:
-    """The graph of a network of one input tensor, for batches of any size."""
+    """The graph of a network, for batches of any size and texts of any length that it takes."""
     for name in ("onnx", "onnxscript", "onnxruntime"):
         needed(name)
     example = example_input(task)
+    # exported on two examples: a batch of one would be taken for a constant
+    two = pytree.tree_map(lambda tensor: tensor[:1].repeat(2, *[1] * (tensor.ndim - 1)), example)
+    batch = torch.export.Dim("batch")
     with _quiet():
-        # exported on two examples: a batch of one would be taken for a constant
-        program = torch.onnx.export(
-            model.eval(),
-            (example[:1].repeat(2, *[1] * (example.ndim - 1)),),
-            dynamo=True,
-            verbose=False,
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            input_names=["input"],
-            output_names=["output"],
-        )
-    assert program is not None
+        if isinstance(two, Tensor):
+            program = _program(model.eval(), (two,), ["input"], ({0: batch},))
+        else:
+            shape = {0: batch, 1: torch.export.Dim("length", max=getattr(task, "max_length", None))}
+            program = _program(_Logits(model.eval(), list(two)), tuple(two.values()), list(two), ((shape,) * len(two),))
     graph = program.model_proto
     for part in (
         *graph.graph.node,
@@ -77,12 +77,37 @@ def as_onnx(model: nn.Module, task: Task, about: Mapping[str, Any]) -> bytes:
     return graph.SerializeToString(deterministic=True)
 
 
-def example_input(task: Task) -> Tensor:
-    """What a network of this task takes: a batch of it."""
+def _program(model: nn.Module, example: tuple[Tensor, ...], names: list[str], shapes: Any) -> Any:
+    return torch.onnx.export(model, example, dynamo=True, verbose=False, dynamic_shapes=shapes, input_names=names, output_names=["output"])
+
+
+class _Logits(nn.Module):
+    """A model of `transformers`, its inputs in order."""
+
+    def __init__(self, model: nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return logits_of(self.model, dict(zip(self.names, inputs, strict=True)))
+
+
+def example_input(task: Task) -> Tensor | dict[str, Tensor]:
+    """What a network of this task takes: a batch of it. Of texts, several tensors by name."""
     batch = task.batch(task.plan(Noise(0), 0, torch.device("cpu")), 0)
+    if isinstance(task, TextTask):
+        return {name: tensor for name, tensor in batch.items() if name != "labels"}
     inputs = batch[0] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
     if not isinstance(inputs, Tensor):
-        raise ValueError("ONNX export takes networks whose input is one tensor; this task's batches are something else")
+        raise ValueError("export to a graph takes networks whose input is one tensor; this task's batches are something else")
+    return inputs
+
+
+def image_input(task: Task) -> Tensor:
+    """The same of a task whose networks take one tensor."""
+    inputs = example_input(task)
+    if not isinstance(inputs, Tensor):
+        raise ValueError("networks of texts take several inputs, and this is for those of one")
     return inputs
 
 
@@ -97,9 +122,12 @@ class OnnxNetwork(nn.Module):
         self.session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self.device = nn.Parameter(torch.empty(0))  # tasks ask a module's parameters where to bring their data
 
-    def forward(self, x: Tensor) -> Tensor:
-        (output,) = self.session.run(None, {"input": x.numpy()})
-        return torch.from_numpy(output)
+    def forward(self, x: Tensor | None = None, **named: Tensor) -> Any:
+        """As the network that it was: a tensor for a tensor, and for named ones something with `logits`."""
+        given = named if x is None else {"input": x}
+        (output,) = self.session.run(None, {name: tensor.numpy() for name, tensor in given.items()})
+        answer = torch.from_numpy(output)
+        return answer if x is not None else SimpleNamespace(logits=answer)
 
 
 def check(content: bytes, model: nn.Module, task: Task) -> Check:

@@ -67,6 +67,8 @@ def read(path: str | os.PathLike[str], max_decoded: int = MAX_DECODED) -> Sparse
         length = int.from_bytes(prefix, "little")
         if len(prefix) < 8 or length > min(size - 8, MAX_HEADER):
             raise Malformed(f"{path} is no sparse network: its header is cut off or too long")
+        if size - 8 - length > max_decoded:  # no code is longer than what it stands for
+            raise Malformed(f"{path} is no sparse network: its {size} bytes are more than the {max_decoded} that its tensors may take")
         content = prefix + file.read()
     try:
         return decode(content, max_decoded)

@@ -105,6 +105,7 @@ def num_positions(classifier: nn.Module) -> int | None:
 def _read(model: str, read: Any, **options: Any) -> Any:
     """Whatever `read` makes of the folder, or of the name: from the hub's cache here, else from the hub."""
     folder = Path(model).expanduser()
+    options["trust_remote_code"] = False  # without it, transformers may ask whether to run the checkpoint's own
     with quiet():
         if folder.is_dir():
             try:

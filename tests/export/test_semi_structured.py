@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from swamp.core.mask import Mask
+from swamp.core.pruning import keep_highest, magnitude
+from swamp.core.state import State
+from swamp.export.semi_structured import MatrixConv, semi_structured, with_matrices
+from swamp.tasks.models import find_model
+
+
+def two_of_four(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    model = find_model(name)(3, 10)
+    state = State.of(model)
+    mask = Mask.ones({n: tuple(t.shape) for n, t in state.parameters.items() if t.ndim == 4})
+    # the stem has three input channels, no group of four: its 432 weights stay
+    keep_highest(magnitude(state, mask), mask, mask.num_weights // 2 + 216, "2:4").apply(state).into(model)
+    return model.eval()
+
+
+def test_layers_as_matrices_compute_the_same() -> None:
+    model, x = two_of_four("wrn10-4"), torch.randn(3, 3, 12, 12)
+    matrices, changed = with_matrices(model)
+    assert set(changed) >= {"blocks.1.conv1.weight", "blocks.1.conv2.weight", "blocks.1.shortcut.weight"}
+    assert "stem.weight" not in changed
+    assert sum(isinstance(module, MatrixConv) for module in matrices.modules()) == len(changed)
+    with torch.no_grad():
+        torch.testing.assert_close(matrices(x), model(x), atol=1e-4, rtol=1e-3)
+    assert with_matrices(find_model("wrn10-4")(3, 10))[1] == []  # dense ones stay
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="semi-structured kernels need an NVIDIA GPU")
+def test_the_kernels_compute_the_same() -> None:
+    model, x = two_of_four("wrn10-4"), torch.randn(16, 3, 32, 32)
+    fast, changed = semi_structured(model)
+    assert changed
+    with torch.inference_mode():
+        found, expected = fast(x.cuda().half()).float().cpu(), model(x)
+    assert (found - expected).abs().max() < 0.02 * expected.abs().max()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_is_said() -> None:
+    with pytest.raises(RuntimeError, match="need an NVIDIA GPU"):
+        semi_structured(nn.Linear(64, 32))
