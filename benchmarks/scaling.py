@@ -1,9 +1,9 @@
 """One run on every engine that spreads its particles: wall-clock of the trainings as ratios, and whether the bytes are the same.
 
-    python benchmarks/scaling.py [--ranks 1,2,4] [--rounds 3] [--settings --cycle.epochs 20]
+    python benchmarks/scaling.py [--engines "sequential,distributed 4,distributed 2×2"] [--rounds 3] [--settings --cycle.epochs 20]
 
-Starting processes is not counted: a run's clock goes from the first to the last line of its timing.jsonl. Rounds are interleaved, and the
-fastest counts.
+Starting processes is not counted, nor the ticket, which nothing can spread: a run's clock goes from there to the last row. Rounds are
+interleaved, and the fastest counts.
 """
 
 from __future__ import annotations

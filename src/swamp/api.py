@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from swamp.core.mask import Mask
+from swamp.engines.distributed import helps
 from swamp.methods.method import selects
 from swamp.runs.config import HELD_OUT, Config, build_config
 from swamp.runs.networks import find_row, load_network
@@ -150,7 +151,7 @@ def prune(
         validation=validation or (HELD_OUT if selects(config.method_module) else 0),
     )
     directory, started = Path(out) if out else default_directory(config), from_start(config, task)
-    if quiet:
+    if quiet or helps():
         found = list(iterate(config, directory, Path(cache) if cache else None, Silent(), started))
     else:
         print_prunable(task)

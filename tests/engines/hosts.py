@@ -17,10 +17,11 @@ def available() -> str:
     """Why there can be no such hosts here; nothing, where there can."""
     if os.geteuid() or not shutil.which("ip") or not shutil.which("unshare"):
         return "network namespaces need root, ip and unshare"
-    made = subprocess.run(["ip", "netns", "add", "swamp-probe"], capture_output=True, text=True)
+    probe = f"swamp-probe-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
     if made.returncode:
         return f"network namespaces cannot be made: {made.stderr.strip()}"
-    subprocess.run(["ip", "netns", "del", "swamp-probe"], check=True)
+    subprocess.run(["ip", "netns", "del", probe], check=True)
     return ""
 
 

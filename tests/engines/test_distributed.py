@@ -9,18 +9,21 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from swamp.core.job import Optimizer
 from swamp.engines.distributed import Config, check
 from swamp.runs.config import Config as RunConfig
-from swamp.runs.runner import iterate
+from swamp.runs.runner import claims_of, iterate, open_task
 from tests.conftest import QUICK, contents
 from tests.test_cli import call
 from tests.test_kill import children
 
 Make = Callable[..., RunConfig]
+CPU = torch.device("cpu")
 CHECKPOINTS = "work/[0-9a-f]*.checkpoint"  # of trainings; a sign that ranks leave for each other begins with tmp
 SETTINGS = {**QUICK, "methods.swamp.particles": 4, "checkpoint_seconds": 0, "cycle.epochs": 3, "engine": "distributed"}
 
@@ -37,18 +40,21 @@ def reference(quick: Make, directory: Path, **changes: object) -> dict[str, byte
     return contents(directory)
 
 
-def test_four_ranks_of_which_one_is_killed_give_the_bytes_of_one_process(quick: Make, tmp_path: Path) -> None:
-    line = torchrun(4, tmp_path / "run", "--max-restarts=3", "--monitor-interval=0.05")
+def test_ranks_of_which_one_is_killed_give_the_bytes_of_one_process(quick: Make, tmp_path: Path) -> None:
+    """Two runs in one launch; the second is done by ranks that were there from the start of the restart."""
+    line = [*torchrun(3, tmp_path / "run", "--max-restarts=3", "--monitor-interval=0.05", pruning__cycles=1), "--seeds=0,1"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    while not list((tmp_path / "run").glob(CHECKPOINTS)) and process.poll() is None:
+    while not list((tmp_path / "run/seed-0").glob(CHECKPOINTS)) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.kill(children(process.pid)[1], signal.SIGKILL)
     output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
-    assert output.count("swamp on digits, seed 0") == 1  # one rank speaks
-    assert contents(tmp_path / "run") == reference(quick, tmp_path / "alone")
+    for seed in (0, 1):
+        assert output.count(f"swamp on digits, seed {seed}") == 1  # one rank speaks
+        alone = reference(quick, tmp_path / f"alone-{seed}", seed=seed, pruning__cycles=1)
+        assert contents(tmp_path / f"run/seed-{seed}") == alone
 
 
 def test_without_torchrun_it_says_what_is_missing(quick: Make, tmp_path: Path) -> None:
@@ -71,8 +77,23 @@ def test_what_cannot_be_is_refused_at_once(
     for name, value in {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=message):
-        check(config, Optimizer(accumulate=accumulate), compiled)
-    check(Config(data=2, batch_norm="local"), Optimizer(accumulate=4), False)
+        check(config, Optimizer(accumulate=accumulate), compiled, CPU)
+    check(Config(data=2, batch_norm="local"), Optimizer(accumulate=4), False, CPU)
+    with pytest.raises(ValueError, match="'cuda:1' would put every rank on one GPU"):
+        check(Config(), Optimizer(), False, torch.device("cuda:1"))
+
+
+def test_ranks_must_agree_on_how_they_work_together_too(quick: Make, tmp_path: Path) -> None:
+    config = quick(engine="distributed")
+    task = open_task(config)
+    claims = claims_of(config, tmp_path / "run", task)
+    changes: list[dict[str, Any]] = [{"engines__distributed__data": 2}, {"cycle__epochs": 3}, {"seed": 5}]
+    for change in changes:
+        other = claims_of(quick(engine="distributed", **change), tmp_path / "run", task)
+        (name,) = [name for name in claims if claims[name] != other[name]]
+        assert name == "setting " + next(iter(change)).replace("__", ".")
+    assert claims_of(config, tmp_path / "another", task) != claims
+    assert claims_of(quick(engine="distributed", notes="mine", checkpoint_seconds=1.0), tmp_path / "run", task) == claims
 
 
 def test_torchrun_with_another_engine_is_told_so(

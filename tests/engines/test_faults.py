@@ -122,6 +122,45 @@ def test_a_rank_that_hangs_is_missed_and_named(quick: Make, tmp_path: Path) -> N
     assert contents(tmp_path / "run") == reference(quick, tmp_path / "alone", cycle__epochs=12)
 
 
+def test_a_sweep_of_several_tasks_of_which_a_run_fails_goes_on(tmp_path: Path) -> None:
+    """Every rank takes the runs in the same order, whichever rank it was that failed."""
+    (tmp_path / "grid.toml").write_text(GRID)
+    line = torchrun(2, tmp_path / "unused")
+    start = line[: line.index("-m", 2)]
+    process = subprocess.run(
+        [*start, "-m", "swamp", "sweep", str(tmp_path / "grid.toml"), "--out", str(tmp_path / "out"), "--engines.distributed.timeout=60"],
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    finished = {path.parent.name for path in (tmp_path / "out").glob("*/manifest.json")}
+    assert finished == {f"{method}-{batch}-seed-0" for method in ("IMP", "SWAMP") for batch in ("125", "250")}, process.stderr
+    assert process.returncode
+    assert "the loss became" in process.stderr or "no longer finite" in process.stderr
+
+
+GRID = """
+title = "Mixed"
+seeds = [0]
+at = "all"
+
+[settings]
+pruning = { cycles = 1, prune_fraction = 0.5 }
+ticket.epochs = 1
+cycle.epochs = 2
+engine = "distributed"
+
+[axes.method]
+"Diverges" = { method = "swamp", cycle.learning_rate = 1e30, "methods.swamp.particles" = 4 }
+"IMP" = { method = "imp" }
+"SWAMP" = { method = "swamp", "methods.swamp.particles" = 3 }
+
+[axes.batch]
+"125" = { "tasks.image.batch_size" = 125 }
+"250" = { "tasks.image.batch_size" = 250 }
+"""
+
+
 # -- hosts ------------------------------------------------------------------------------------------------------------------------
 
 

@@ -65,7 +65,7 @@ def trained(task: Blobs, config: engine.Config | None = None, **changes: Any) ->
     """A job of four epochs of three steps, on Ray where a configuration of it is given."""
     shelf, heard = MemoryShelf(), []
     shelf.states["start"] = task.init(Noise(0))
-    workshop = Workshop(task, shelf, Numerics(), CPU, 0.0, changes.pop("claims", {}))
+    workshop = Workshop(task, shelf, Numerics(), CPU, 0.0)
     built = engine.build(workshop, config) if config else sequential.build(workshop, sequential.Config())
     for _ in built.train([make_job(task, **changes)], heard.append):
         pass
@@ -106,13 +106,17 @@ def test_errors_come_home_as_they_were() -> None:
         trained(Blobs(), engine.Config(), schedule=Schedule(epochs=4, learning_rate=1e30))
 
 
-def test_a_worker_with_other_code_is_refused() -> None:
+def test_a_worker_with_other_software_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "software", lambda: {"torch": "0.1", "swamp's code": "x"})  # here, not in the workers
     with pytest.raises(ValueError, match=r"a Ray worker differs from this process: torch is '.*' there and '0\.1' here"):
-        trained(Blobs(), engine.Config(), claims={"torch": "0.1"})
+        trained(Blobs(), engine.Config())
 
 
 def test_a_job_that_fits_nowhere_is_refused() -> None:
-    with pytest.raises(ValueError, match="no job fits into the Ray cluster: it is given 64 CPUs, and there are 2 CPUs"):
+    with pytest.raises(
+        ValueError,
+        match="it is given 64 CPUs and 0 GPUs, and the most of a node are 2 CPUs, 0 GPUs",
+    ):
         trained(Blobs(), engine.Config(cpus=64))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from swamp.core.job import Job, Optimizer
 from swamp.core.noise import Noise
@@ -16,7 +17,7 @@ from swamp.core.schedules import SWA
 from swamp.core.state import State
 from swamp.tasks.task import Batch, Plan, share_of
 from swamp.training.data_parallel import SharingLearner
-from swamp.training.numerics import applied
+from swamp.training.numerics import applied, seed_model_draws
 from swamp.training.train import Training
 from tests.training.blobs import Blobs
 from tests.training.test_train import CPU, make_job
@@ -31,6 +32,17 @@ JOBS: dict[str, Job] = {
     "rigl": make_job(TASK, rule=RigL(interval=3, fraction=0.3, until=0.75)),
     "dst": make_job(TASK, rule=DST(alpha=1e-3)),
 }
+
+
+class Double(Blobs):
+    """In float64, where numbers are those of one rank alone to nearly all digits."""
+
+    def __init__(self) -> None:
+        super().__init__(batch_size=8, num_examples=12)
+        self.x = self.x.double()
+
+    def model(self) -> nn.Module:
+        return super().model().double()
 
 
 class Dear(Blobs):
@@ -77,12 +89,23 @@ def main(rank: int, folder: str) -> None:
         found[f"dear by {size}"] = difference(trained(make_job(TASK)), trained(make_job(TASK), group, task=dear))
     if rank < 2:
         job = make_job(TASK, optimizer=Optimizer(accumulate=2))
-        found["local by 2"] = difference(trained(job), trained(job, groups[0], synced=False), buffers=False)
-        found["parts that are not accumulated"] = difference(trained(make_job(TASK)), trained(make_job(TASK), groups[0], False), False)
+        found["local by 2"] = difference(trained(job), trained(job, groups[0], synced=False))
+        found["parts against the whole"] = difference(trained(make_job(TASK)), trained(job, groups[0], synced=False))
         dropping = Blobs(dropout=0.5, batch_size=8, num_examples=12)
-        # the first share draws what one rank alone draws for as many examples; the second must draw something else
         one = [trained(make_job(dropping), groups[0], task=dropping) for _ in range(2)]
         found["dropout, again"] = difference(*one)
+        drawn = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
+        learner = SharingLearner(TASK, make_job(TASK), CPU, groups[0], True)
+        seed_model_draws(CPU, 5)
+        learner._draw_own()
+        dist.all_gather(drawn, torch.randint(2**60, (1,)), group=groups[0])
+        seed_model_draws(CPU, 5)
+        found["draws of the first share"] = float(drawn[0] - torch.randint(2**60, (1,)))
+        found["draws of the second share"] = float(drawn[1] - drawn[0])
+        found["float64"] = difference(trained(make_job(TASK), task=Double()), trained(make_job(TASK), groups[0], task=Double()))
+    if rank < 3:
+        job = make_job(TASK, optimizer=Optimizer(accumulate=2))  # two parts are too few for three ranks
+        found["local by 3"] = difference(trained(job), trained(job, groups[1], synced=False))
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 

@@ -34,18 +34,22 @@ def execute(
     helper = helping(config for config, _ in jobs)
     tasks = open_tasks([config for config, _ in jobs])
     if helper:
-        for job, task in zip(jobs, tasks, strict=True):
-            run_silently(job, cache, task)
+        for task, batch in by_task(jobs, tasks):
+            for job in batch:
+                run_silently(job, cache, task)
         return
     if len(jobs) > 1:
         # at once, so that resuming the group later finds those that were never reached
-        jobs = [(begin(config, directory, task), directory) for (config, directory), task in zip(jobs, tasks, strict=True)]
+        begun = [(begin(config, directory, task), directory) for (config, directory), task in zip(jobs, tasks, strict=True)]
+        # what ranks compare is what they were asked for
+        jobs = jobs if any(config.engine == "distributed" for config, _ in jobs) else begun
     try:
         with following.screen() as screen:
             failures = (run_alone if len(jobs) == 1 else run_several)(jobs, cache, tasks, screen, following.trackers)
     except KeyboardInterrupt:
         shared = f" --cache {cache}" if cache else ""
-        print(f"\nstopped; nothing is lost. Go on with: swamp resume {whole}{shared}", file=sys.stderr)
+        again = "torchrun … -m swamp" if any(config.engine == "distributed" for config, _ in jobs) else "swamp"
+        print(f"\nstopped; nothing is lost. Go on with: {again} resume {whole}{shared}", file=sys.stderr)
         raise SystemExit(130) from None
     for (_, directory), failure in zip(jobs, failures, strict=True):
         if not failure:
@@ -64,6 +68,11 @@ def helping(configs: Iterable[Config]) -> bool:
     if place is not None and place.size > 1 and any(config.engine != "distributed" for config in configs):
         raise ValueError(f"torchrun started {place.size} processes, and only --engine distributed knows how to share a run among them")
     return helps()
+
+
+def by_task(jobs: Sequence[Job], tasks: Sequence[Task]) -> list[tuple[Task, list[Job]]]:
+    """Runs in the order in which every process that takes part works on them: those of one task together."""
+    return [(task, [job for job, its in zip(jobs, tasks, strict=True) if its is task]) for task in {id(t): t for t in tasks}.values()]
 
 
 def run_silently(job: Job, cache: Path | None, task: Task) -> None:
@@ -95,8 +104,7 @@ def run_several(
 
     screen.planned(sum(plan.num_epochs for plan in new_work(jobs, tasks)))
     failures: dict[Path, BaseException | None] = {}
-    for task in {id(task): task for task in tasks}.values():
-        batch = [job for job, its in zip(jobs, tasks, strict=True) if its is task]
+    for task, batch in by_task(jobs, tasks):
         with ExitStack() as stack:
             listeners = [stack.enter_context(tracked(trackers, directory, Named(screen, directory.name))) for _, directory in batch]
             if can_share([config for config, _ in batch], [task] * len(batch)):

@@ -11,9 +11,10 @@ import swamp
 
 
 def num_cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use; of several that torchrun started here, its share."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    there = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(there // int(os.environ.get("LOCAL_WORLD_SIZE", 1)), 1)
 
 
 @cache

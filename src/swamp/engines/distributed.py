@@ -12,7 +12,9 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import Annotated, Any, Literal
 
 import torch
@@ -22,7 +24,7 @@ from msgspec import Meta, Struct
 from swamp.core.job import Job, Optimizer, Solution
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines.engine import Engine, Progress, Report, Shelf, Workshop, time_step, train_job
+from swamp.engines.engine import Engine, Progress, Report, Shelf, Workshop, time_step, train_along, train_job
 from swamp.engines.local import build_local
 from swamp.engines.mesh import SETTLING, Lost, Mesh, Place, connected, waited_for
 from swamp.engines.worker import portable
@@ -44,13 +46,24 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: Annotated[float, Meta(gt=0, description="Seconds after which a rank that is not heard of is missing.")] = 300.0
 
 
-def check(config: Config, optimizer: Optimizer, compiled: bool) -> None:
+NEEDS_TORCHRUN = (
+    "engine 'distributed' needs processes that torchrun starts: torchrun --nproc-per-node 4 -m swamp run … --engine distributed"
+)
+
+
+class Abandoned(Exception):
+    """Rank 0 has given up the run that this rank was helping with."""
+
+
+def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.device) -> None:
     """What can be wrong with what was asked for."""
     place = Place.here()
     if place is None:
-        raise ValueError(
-            "engine 'distributed' needs processes that torchrun starts: torchrun --nproc-per-node 4 -m swamp run … --engine distributed"
-        )
+        raise ValueError(NEEDS_TORCHRUN)
+    if device.type == "cuda" and str(device) != "cuda":
+        raise ValueError(f"device = '{device}' would put every rank on one GPU; with device = 'cuda' each takes one of its own")
+    if device.type == "cuda" and config.data > 1 and place.local_rank >= torch.cuda.device_count():
+        raise ValueError(f"ranks that share a particle need a GPU each, and there are {torch.cuda.device_count()} here")
     if place.size % config.data:
         raise ValueError(f"engines.distributed.data = {config.data} does not divide the {place.size} ranks")
     if config.data > 1 and compiled:
@@ -85,6 +98,8 @@ class Distributed:
     def join(self) -> Mesh:
         """Meet the other ranks."""
         if self.mesh is None:
+            if Place.here() is None:
+                raise ValueError(NEEDS_TORCHRUN)
             shelf = self.workshop.shelf
             with connected():
                 self.mesh = Mesh(
@@ -114,15 +129,25 @@ class Distributed:
         """On all ranks but 0: train what there is to train, until the run ends."""
         with connected():
             mesh = self.join()
+
+            def report(progress: Progress) -> None:
+                mesh.tell(progress)
+                if self.config.data == 1 and mesh.over:
+                    raise Abandoned
+
             while (jobs := mesh.next_announcement()) is not None:
                 try:
                     for job in self._taken(mesh, jobs):
-                        self._train(job, mesh.tell)
-                        mesh.tell(job.key)
+                        self._train(job, report)
+                        if self._leads_group:
+                            mesh.tell(job.key)
+                except Abandoned:
+                    pass
                 except Exception as error:
                     error.add_note(traceback.format_exc())
                     mesh.tell(portable(error))
-                    raise
+                    if self.config.data > 1:
+                        raise  # the rest of its group waits for it in a collective
             self.close()
 
     def close(self) -> None:
@@ -165,14 +190,15 @@ class Distributed:
 
     def _taken(self, mesh: Mesh, jobs: Sequence[Job]) -> Iterator[Job]:
         """Jobs that fall to this rank's group."""
-        while True:
-            number = torch.tensor([mesh.take_number(f"jobs/{mesh.num_said}") if self._leads_group else 0])
-            if self.config.data > 1:
-                number = number.to(self.workshop.device)
-                dist.broadcast(number, group_src=0, group=self.group)
-            if number.item() >= len(jobs):
+        group = self.place.rank // self.config.data
+        for turn in count():
+            name = f"turn/{mesh.num_said}/{group}/{turn}"
+            if self._leads_group:
+                mesh.give(name, mesh.take_number(f"jobs/{mesh.num_said}"))
+            number = mesh.given(name)  # not by a collective: a leader may be long about the end of its last job
+            if number >= len(jobs) or mesh.over:
                 return
-            yield jobs[int(number)]
+            yield jobs[number]
 
     @property
     def _leads_group(self) -> bool:
@@ -186,8 +212,11 @@ class Distributed:
             return
         assert self.group is not None
         learner = SharingLearner(self.workshop.task, job, self.workshop.device, self.group, self.config.batch_norm == "synced")
-        shelf = GroupShelf(self.workshop.shelf, self.group)
-        train_job(replace(self.workshop, shelf=shelf), job, report if self._leads_group else lambda _: None, learner)
+        workshop = replace(self.workshop, shelf=GroupShelf(self.workshop.shelf, self.group))
+        if self._leads_group:
+            train_job(workshop, job, report, learner)
+        else:
+            train_along(workshop, job, learner)
 
     def _groups(self) -> dist.ProcessGroup | None:
         """The group of this rank; every rank has to make all of them."""
@@ -197,16 +226,16 @@ class Distributed:
         mine: Any = None
         for first in range(0, self.place.size, self.config.data):
             ranks = list(range(first, first + self.config.data))
-            group = dist.new_group(ranks, backend=backend)
+            group = dist.new_group(ranks, timedelta(seconds=self.config.timeout), backend)
             mine = group if self.place.rank in ranks else mine
         return mine
 
 
 class GroupShelf:
-    """The shelf of ranks that train a job together: all go on from the checkpoint that their leader finds, and only it writes."""
+    """The shelf of ranks that train a job together: all go on from the checkpoint that their leader finds."""
 
     def __init__(self, shelf: Shelf, group: dist.ProcessGroup) -> None:
-        self.shelf, self.group, self.leads = shelf, group, dist.get_rank(group) == 0
+        self.shelf, self.group = shelf, group
 
     def solution(self, key: str) -> Solution | None:
         return self.shelf.solution(key)
@@ -215,26 +244,21 @@ class GroupShelf:
         return self.shelf.load_state(key)
 
     def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
-        if self.leads:
-            return self.shelf.save_solution(key, state, history, mask)
-        return Solution(key, tuple(history), lambda: state)
+        return self.shelf.save_solution(key, state, history, mask)
 
     def read_checkpoint(self, key: str) -> Checkpoint | None:
-        box = [self.shelf.read_checkpoint(key) if self.leads else None]
+        box = [self.shelf.read_checkpoint(key) if dist.get_rank(self.group) == 0 else None]
         dist.broadcast_object_list(box, group_src=0, group=self.group)
         return box[0]
 
     def write_checkpoint(self, key: str, checkpoint: Checkpoint) -> None:
-        if self.leads:
-            self.shelf.write_checkpoint(key, checkpoint)
+        self.shelf.write_checkpoint(key, checkpoint)
 
     def remove_checkpoint(self, key: str) -> None:
-        if self.leads:
-            self.shelf.remove_checkpoint(key)
+        self.shelf.remove_checkpoint(key)
 
     def log_timing(self, record: dict[str, Any]) -> None:
-        if self.leads:
-            self.shelf.log_timing(record)
+        self.shelf.log_timing(record)
 
 
 build = Distributed

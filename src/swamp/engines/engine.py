@@ -126,6 +126,14 @@ def train_job(workshop: Workshop, job: Job, report: Report, learner: Learner | N
         return work.finish()
 
 
+def train_along(workshop: Workshop, job: Job, learner: Learner) -> None:
+    """Take part in a training that another process reports, saves and finishes."""
+    with _machine_for(job):
+        training = Apprenticeship(workshop, job, learner).training
+        while not training.done:
+            training.run_epoch()
+
+
 def time_step(workshop: Workshop, job: Job, learner: Learner | None = None, num_steps: int = 5) -> float:
     """The median of a few steps of the job here and now, which lead nowhere."""
     task = workshop.task

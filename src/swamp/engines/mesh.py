@@ -25,7 +25,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 T = TypeVar("T")
 GLANCE = 0.1  # seconds between looks at the store
-SETTLING = 30.0  # within which a network file system shows on one host what was written on another
+SETTLING = 90.0  # within which a network file system shows on one host what was written on another
 
 
 class Lost(RuntimeError):
@@ -186,6 +186,11 @@ class Mesh:
         dist.broadcast_object_list(box, src=0)
         return pickle.loads(box[0])
 
+    @property
+    def over(self) -> bool:
+        """Whether rank 0 has left: what is still being done is for nothing."""
+        return bool(self.store.check(["over"]))
+
     def tell(self, message: object) -> None:
         """To rank 0, for `news`."""
         self.store.queue_push("news", pickle.dumps(message))
@@ -196,6 +201,14 @@ class Mesh:
     def take_number(self, name: str) -> int:
         """0, 1, 2, …, each to one rank only."""
         return self.store.add(name, 1) - 1
+
+    def give(self, name: str, number: int) -> None:
+        """To whoever asks for it by `given`; this waits for nobody."""
+        self.store.set(name, str(number))
+
+    def given(self, name: str) -> int:
+        waited_for(lambda: self.store.check([name]), float("inf"))  # as long as all ranks are alive
+        return int(self.store.get(name))
 
     def close(self) -> None:
         """On all ranks, at the end; on rank 0 this is the end for all. It stays for as long as others need a store that it hosts."""
@@ -244,7 +257,7 @@ class Watch:
             heard = [now if beat != before else then for beat, before, then in zip(beats, last, heard, strict=True)]
             last = beats
             silent = [rank for rank, then in enumerate(heard) if now - then > self.timeout]
-            if silent:
+            if silent and not self.store.check(["over"]):
                 hosts = ", ".join(dict.fromkeys(self.hosts[rank] for rank in silent))
                 self._end(f"{_ranks(silent)} (on {hosts}) has not been heard of for {self.timeout:g} s")
 

@@ -60,23 +60,23 @@ class Ray:
     @cached_property
     def num_parallel(self) -> int:
         self._connect()
-        there: Mapping[str, float] = self.ray.cluster_resources()
-        places = [there.get("CPU", 0) // self.cpus]
-        if self.gpus:
-            places.append(there.get("GPU", 0) // self.gpus)
-        if min(places) < 1:
-            asked = f"{self.cpus:g} CPUs" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
+        asked = {"CPU": self.cpus, "GPU": self.gpus}
+        nodes: list[Mapping[str, float]] = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        places = sum(int(min(node.get(kind, 0) // amount for kind, amount in asked.items() if amount)) for node in nodes)
+        if not places:
+            largest = ", ".join(f"{max(node.get(kind, 0) for node in nodes):g} {kind}s" for kind in asked)
             raise ValueError(
-                f"no job fits into the Ray cluster: it is given {asked}, and there are {there.get('CPU', 0):g} CPUs "
-                f"and {there.get('GPU', 0):g} GPUs; lower engines.ray.cpus or engines.ray.gpus"
+                f"no job fits on a node of the Ray cluster: it is given {self.cpus:g} CPUs and {self.gpus:g} GPUs, and the most of a node "
+                f"are {largest}; lower engines.ray.cpus or engines.ray.gpus"
             )
-        return int(min(places))
+        return places
 
     @cached_property
     def board(self) -> Any:
         """An actor of no weight beside this process: where workers post how far they are."""
         here = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(self.ray.get_runtime_context().get_node_id(), soft=False)
-        return self.ray.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
+        lasting = {"max_restarts": -1, "max_task_retries": -1}  # what it loses by that is checkpoints
+        return self.ray.remote(Board).options(num_cpus=0, scheduling_strategy=here, **lasting).remote()
 
     @cached_property
     def bench(self) -> Any:
@@ -112,18 +112,16 @@ class Ray:
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns wherever there is no GPU
-        settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
-        if self.config.address:
-            settings |= {"address": self.config.address}
-        else:
+        # "local" says that a cluster which this machine belongs to is not meant
+        settings: dict[str, Any] = {"address": self.config.address or "local", "logging_level": "ERROR", "log_to_driver": False}
+        if not self.config.address:
             # modules are looked for where this process looks for them
             places = os.pathsep.join(place or os.getcwd() for place in sys.path)
             settings |= {"num_cpus": num_cores(), "include_dashboard": False, "runtime_env": {"env_vars": {"PYTHONPATH": places}}}
         try:
             self.ray.init(**settings)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ValueError(f"engines.ray.address = {self.config.address!r}: no Ray cluster answers there ({reason})") from None
+            raise ValueError(f"engines.ray.address = {self.config.address!r}: no Ray cluster answers there ({first_line(error)})") from None
         self.started = True
 
     def _submit(self, jobs: Sequence[Job]) -> dict[Any, Job]:
@@ -132,10 +130,14 @@ class Ray:
         train = self.ray.remote(train_there).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.config.retries)
         starts = {start: self.ray.put(shelf.load_state(start)) for start in dict.fromkeys(job.start for job in jobs)}
         self.ray.get([self.board.keep.remote(job.key, found) for job in jobs if (found := shelf.read_checkpoint(job.key))])
-        return {train.remote(self.bench, job, starts[job.start], self.board): job for job in jobs}
+        return {train.remote(self.bench, job, starts[job.start], self.board, software()): job for job in jobs}
 
     def _read_board(self, report: Report) -> None:
-        for message in self.ray.get(self.board.take.remote()):
+        try:
+            messages = self.ray.get(self.board.take.remote())
+        except self.ray.exceptions.RayError as error:
+            raise RayFailed(f"the Ray cluster is gone ({first_line(error)})") from None
+        for message in messages:
             if isinstance(message, Progress):
                 report(message)
             else:
@@ -144,9 +146,11 @@ class Ray:
     def _shelve(self, job: Job, task: Any) -> None:
         try:
             found = self.ray.get(task)
+        except self.ray.exceptions.RayTaskError as error:  # before our own code ran: a module that the node has not, for example
+            raise RayFailed(f"{job.label} could not begin on a node of the Ray cluster ({str(error.cause).strip() or error})") from None
         except self.ray.exceptions.RayError as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise RayFailed(f"the worker of {job.label} died, and was tried {self.config.retries + 1} times ({reason})") from None
+            told = f"the worker of {job.label} died, and was tried {self.config.retries + 1} times ({first_line(error)})"
+            raise RayFailed(told) from None
         if isinstance(found, Exception):
             raise found
         shelf = self.workshop.shelf
@@ -226,12 +230,21 @@ class Parcel:
         self.timings.append(record)
 
 
-def train_there(workshop: Workshop, job: Job, start: State, board: Any) -> Parcel | Exception:
+def software() -> dict[str, str]:
+    """What must be the same on every node."""
+    return {"torch": str(torch.__version__), "swamp's code": code_digest()}
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def train_there(workshop: Workshop, job: Job, start: State, board: Any, home: Mapping[str, str]) -> Parcel | Exception:
     """What a worker does."""
     try:
-        for what, here in (("torch", str(torch.__version__)), ("swamp's code", code_digest())):
-            if workshop.claims.get(what, here) != here:
-                raise ValueError(f"a Ray worker differs from this process: {what} is {here!r} there and {workshop.claims[what]!r} here")
+        for what, there in software().items():
+            if home[what] != there:
+                raise ValueError(f"a Ray worker differs from this process: {what} is {there!r} there and {home[what]!r} here")
         parcel = Parcel(start, board)
         engine = build_local(replace(workshop, shelf=parcel))
         for _ in engine.train([job], lambda progress: board.post.remote(progress)):

@@ -155,10 +155,19 @@ def open_workshop(config: Config, task: Task, store: Store, claims: Mapping[str,
     return Workshop(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds, claims or {})
 
 
-def claims_of(config: Config, task: Task) -> dict[str, str]:
-    """What decides the numbers of a run as it was asked for, and so must be the same on every machine that takes part in it."""
-    settings = {f"setting {name}": json.dumps(value) for name, value in numbers(config).items()}
-    return {**settings, **versions(), "swamp's code": code_digest(), "the task (model, data or loss)": task.fingerprint}
+def claims_of(config: Config, out: Path, task: Task) -> dict[str, str]:
+    """What must be the same on every machine that takes part in a run: what decides its numbers, as it was asked for, and how the machines
+    work together."""
+    together = {f"engines.{config.engine}.{name}": value for name, value in msgspec.to_builtins(config.selected("engine")).items()}
+    asked = {**numbers(config), **together}
+    return {
+        **{f"setting {name}": json.dumps(value) for name, value in asked.items()},
+        **versions(),
+        "the run": out.name,
+        "the kind of device": resolve_device(config.device).type,
+        "swamp's code": code_digest(),
+        "the task (model, data or loss; a model's init must be seeded)": task.fingerprint,
+    }
 
 
 def build_engine(config: Config, workshop: Workshop) -> TimedEngine:
@@ -243,13 +252,13 @@ def iterate(
     # all that can be wrong with what was asked for is found before anything is written
     device = resolve_device(config.device)
     if config.engine == "distributed":
-        distributed.check(config.selected("engine"), config.optimizer, config.compile)
+        distributed.check(config.selected("engine"), config.optimizer, config.compile, device)
     task = task or open_task(config)
     check_survivors(config, task)
     refuse_foreign(out)
     store = Store(out, open_cache(cache, device.type) if cache else None)
-    claims = claims_of(config, task)
-    if config.engine == "distributed" and distributed.helps():
+    claims = claims_of(config, out, task) if config.engine == "distributed" else {}
+    if claims and distributed.helps():
         config = resolve(config)
         distributed.build(open_workshop(config, task, store, claims), config.selected("engine")).help()
         yield from read_results(out)

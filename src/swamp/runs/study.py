@@ -26,7 +26,7 @@ from swamp.core.noise import Noise
 from swamp.engines.engine import Progress
 from swamp.runs.annex import Annex
 from swamp.runs.bench import pace
-from swamp.runs.config import Config, resolve, with_settings
+from swamp.runs.config import Config, engine_modules, resolve, with_settings
 from swamp.runs.context import JobMaker, RunContext
 from swamp.runs.runner import Result, build_engine, can_be_sent, open_task, open_workshop, read_config, read_results
 from swamp.runs.store import Store
@@ -190,12 +190,14 @@ class Study:
         return JobMaker(self.config, open_workshop(self.config, self.task, self.annex))
 
     def train(self, jobs: Sequence[Job]) -> None:
-        """By the engine that the run names; what is trained is kept in the annex."""
+        """By the engine that the run names, if it trains in this process; what is trained is kept in the annex."""
         if all(self.annex.solution(job.key) for job in jobs):
             return
         config = self.config
         if config.engine == "processes" and not can_be_sent(self.task):
             config = resolve(with_settings(config, {"engine": "sequential"}))
+        if getattr(engine_modules()[config.engine], "elsewhere", False):
+            config = resolve(with_settings(config, {"engine": "auto"}))
         engine = build_engine(config, self.maker.workshop)
         try:
             RunContext(config, self.maker.workshop, self.annex, engine, self.watcher.epoch).train(jobs)

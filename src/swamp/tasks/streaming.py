@@ -165,12 +165,14 @@ class Streaming:
     def _edges(self) -> list[int]:
         return [*range(0, self.num_examples, self.views.batch_size), self.num_examples]
 
-    def cut(self, plan: Plan, index: int, count: int) -> Plan:
-        """A plan with that one of `count` shares of each batch, so that nobody decodes what others see; a batch of fewer stays whole."""
+    def cut(self, plan: Plan, index: int, count: int) -> Plan | None:
+        """A plan with that one of `count` shares of each batch, so that nobody decodes what others see; None where a batch has too few."""
         assert isinstance(plan, StreamedPlan)
         whole = plan.stream
         batches = [range(first, end) for first, end in pairwise(whole.edges)]
-        shares = [rows if len(rows) < count else share_of(rows, index, count) for rows in batches]
+        if min(map(len, batches)) < count:
+            return None
+        shares = [share_of(rows, index, count) for rows in batches]
         rows = torch.tensor([row for share in shares for row in share])
         edges = [0, *accumulate(len(share) for share in shares)]
         device = plan.tables["order"].device
