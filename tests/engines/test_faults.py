@@ -134,7 +134,7 @@ def test_a_sweep_of_several_tasks_of_which_a_run_fails_goes_on(tmp_path: Path) -
         timeout=400,
     )
     finished = {path.parent.name for path in (tmp_path / "out").glob("*/manifest.json")}
-    assert finished == {f"{method}-{batch}-seed-0" for method in ("IMP", "SWAMP") for batch in ("125", "250")}, process.stderr
+    assert finished == {f"{method}-batch-{batch}-seed-0" for method in ("IMP", "SWAMP") for batch in ("125", "250")}, process.stderr
     assert process.returncode
     assert "the loss became" in process.stderr or "no longer finite" in process.stderr
 

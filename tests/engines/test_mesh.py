@@ -94,7 +94,10 @@ class Ledger:
     """A store of heartbeats in which only some ranks' hearts beat."""
 
     def __init__(self, beating: set[int]) -> None:
-        self.beating, self.count, self.broken = beating, 0, False
+        self.beating, self.count, self.broken, self.over = beating, 0, False, False
+
+    def check(self, names: list[str]) -> bool:
+        return self.over
 
     def add(self, name: str, amount: int) -> int:
         return 0
@@ -124,6 +127,13 @@ def ending(ledger: Any, monkeypatch: pytest.MonkeyPatch, seconds: float = 10.0) 
 
 def test_a_rank_that_falls_silent_is_named_with_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ending(Ledger({0, 1}), monkeypatch) == "rank 2 (on c) has not been heard of for 0.5 s"
+
+
+def test_silence_after_the_end_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 has gone on to another run, and this rank is still at the last one."""
+    ledger = Ledger({1, 2})
+    ledger.over = True
+    assert ending(ledger, monkeypatch, seconds=1.5) == ""
 
 
 def test_a_lost_rendezvous_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
