@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from swamp.export.compiled import compile_sparse
     from swamp.export.sparse import load_sparse
     from swamp.runs.config import Config, build_config
-    from swamp.runs.runner import Result
+    from swamp.runs.results import Result
     from swamp.tasks.custom import CustomTask
 
 _PLACES = {

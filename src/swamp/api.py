@@ -14,7 +14,8 @@ from swamp.methods.method import selects
 from swamp.runs.config import HELD_OUT, Config, build_config
 from swamp.runs.networks import find_row, load_network
 from swamp.runs.recipes import DEFAULT_RECIPE
-from swamp.runs.runner import Listener, Result, Silent, from_start, iterate, open_task, read_config, read_results
+from swamp.runs.results import Result, read_config, read_results
+from swamp.runs.runner import Listener, Silent, from_start, iterate, open_task
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import Task
 from swamp.trackers import parse_trackers

@@ -117,7 +117,7 @@ def resume(
         module:function that makes the task of a run that a Python script began.
     """
     from swamp.runs.config import with_settings
-    from swamp.runs.runner import read_config
+    from swamp.runs.results import read_config
     from swamp.runs.store import runs_in
 
     alone, settings = split_arguments(arguments)
@@ -133,7 +133,7 @@ def resume(
 def show(directory: Directory, /) -> None:
     """Show a run: its rows, how it was made, and whether it is finished."""
     from swamp.report.tables import run_table
-    from swamp.runs.runner import read_config, read_results
+    from swamp.runs.results import read_config, read_results
     from swamp.runs.store import Store, runs_in
     from swamp.terminal import print_table
 

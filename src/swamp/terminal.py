@@ -21,7 +21,7 @@ from swamp.report.formats import legend
 from swamp.report.numbers import duration, format_of, shown
 from swamp.report.series import main_metrics
 from swamp.report.tables import Table, prunable_table
-from swamp.runs.runner import Result
+from swamp.runs.results import Result
 from swamp.tasks.task import Task
 
 PLAIN_SECONDS = 10.0  # between two lines of a log

@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 import swamp
 from swamp.cli import main
 from swamp.core.state import State
-from swamp.runs.runner import open_task, read_config, read_results
+from swamp.runs.results import read_config, read_results
+from swamp.runs.runner import open_task
 from tests.conftest import QUICK
 
 FLAGS = [f"--{name}={value}" for name, value in QUICK.items()]

@@ -16,7 +16,8 @@ from swamp.engines.engine import Progress
 from swamp.methods import methods, presets
 from swamp.runs.config import Config, resolve
 from swamp.runs.plan import make_plan
-from swamp.runs.runner import Result, iterate, open_task, open_workshop
+from swamp.runs.results import Result
+from swamp.runs.runner import iterate, open_task, open_workshop
 from swamp.runs.store import Store
 from tests.conftest import contents
 

@@ -11,7 +11,8 @@ import pytest
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from swamp.engines import mesh
-from swamp.engines.mesh import Hello, Lost, Mesh, Place, Watch, connected, objection, waited_for
+from swamp.engines.heartbeats import Place, Watch
+from swamp.engines.mesh import Hello, Lost, Mesh, connected, objection, waited_for
 
 
 class Together(Exception):

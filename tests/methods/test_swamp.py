@@ -12,7 +12,8 @@ from swamp.core.pruning import count, keep_highest, magnitude
 from swamp.core.state import State
 from swamp.runs.config import Config
 from swamp.runs.context import JobMaker
-from swamp.runs.runner import iterate, open_task, open_workshop, read_config
+from swamp.runs.results import read_config
+from swamp.runs.runner import iterate, open_task, open_workshop
 from swamp.runs.store import Store
 from swamp.training.averaging import averaged_state
 from tests.conftest import contents

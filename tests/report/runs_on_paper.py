@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from swamp.runs.config import build_config, resolve
-from swamp.runs.runner import Result
+from swamp.runs.results import Result
 from swamp.runs.store import Store
 
 NUM_WEIGHTS = 1000

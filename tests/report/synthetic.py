@@ -14,7 +14,8 @@ from msgspec import structs
 from swamp.core.pruning import count
 from swamp.methods.method import selects
 from swamp.runs.config import build_config, config_hash, to_toml
-from swamp.runs.runner import Result, versions
+from swamp.runs.results import Result
+from swamp.runs.runner import versions
 from swamp.runs.store import Store
 
 LAYERS = ["stem.weight", "blocks.0.conv1.weight", "head.conv.weight"]

@@ -21,7 +21,8 @@ from swamp.api import prune
 from swamp.core.job import Job
 from swamp.runs.analyses import ANALYSES, analyse, between_runs, planned
 from swamp.runs.config import Config
-from swamp.runs.runner import iterate, read_results
+from swamp.runs.results import read_results
+from swamp.runs.runner import iterate
 from swamp.runs.store import Store
 from swamp.runs.study import EPOCH, POINT, PRODUCT, Settings, Study
 from swamp.tasks.custom import CustomTask

@@ -12,7 +12,8 @@ import torch
 
 from swamp.runs.config import Config
 from swamp.runs.ensemble import ensemble
-from swamp.runs.runner import iterate, open_task, read_config, read_results
+from swamp.runs.results import read_config, read_results
+from swamp.runs.runner import iterate, open_task
 from swamp.runs.store import Store
 
 Make = Callable[..., Config]

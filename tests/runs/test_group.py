@@ -16,7 +16,8 @@ from swamp.engines.engine import Progress, Workshop
 from swamp.runs import group
 from swamp.runs.config import Config
 from swamp.runs.group import Member, can_share, run_together
-from swamp.runs.runner import Silent, iterate, open_task, open_tasks, read_results
+from swamp.runs.results import read_results
+from swamp.runs.runner import Silent, iterate, open_task, open_tasks
 from swamp.training.train import Diverged
 from tests.conftest import contents
 from tests.engines.test_graphed import CallingLane

@@ -13,7 +13,8 @@ from swamp.core.cost import masked_macs
 from swamp.methods import imp
 from swamp.runs.config import Config
 from swamp.runs.plan import make_plan
-from swamp.runs.runner import Result, iterate, open_task, open_workshop, read_config, read_results
+from swamp.runs.results import Result, read_config, read_results
+from swamp.runs.runner import iterate, open_task, open_workshop
 from swamp.runs.store import Store
 from swamp.tasks.image import ImageTask
 from tests.conftest import contents

@@ -14,7 +14,8 @@ from swamp.export.sparse import encode
 from swamp.report.comparison import comparison
 from swamp.runs.config import Config, config_hash, numbers
 from swamp.runs.networks import load_network
-from swamp.runs.runner import iterate, open_task, read_results
+from swamp.runs.results import read_results
+from swamp.runs.runner import iterate, open_task
 from tests.conftest import contents
 
 Quick = Callable[..., Config]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from swamp.engines.engine import Progress
-from swamp.runs.runner import Result, Silent, iterate, read_results
+from swamp.runs.results import Result, read_results
+from swamp.runs.runner import Silent, iterate
 from swamp.runs.watching import Watch
 from tests.conftest import contents
 

@@ -13,7 +13,8 @@ import pytest
 
 from swamp.engines.engine import Progress
 from swamp.runs.config import Config
-from swamp.runs.runner import Result, Silent, iterate, read_results
+from swamp.runs.results import Result, read_results
+from swamp.runs.runner import Silent, iterate
 from swamp.trackers import parse_trackers, trackers
 from swamp.trackers.lines import Lines
 from swamp.trackers.tracker import Point, TrackedRun

@@ -62,7 +62,7 @@ def execute(
 def helping(configs: Iterable[Config]) -> bool:
     """Whether this process is one of several that torchrun started, and not the one that speaks for them."""
     from swamp.engines.distributed import helps
-    from swamp.engines.mesh import Place
+    from swamp.engines.heartbeats import Place
 
     place = Place.here()
     if place is not None and place.size > 1 and any(config.engine != "distributed" for config in configs):
@@ -166,9 +166,10 @@ def show_plan(config: Config, directory: Path) -> None:
     """What a run would do."""
     from swamp.report.tables import plan_tables
     from swamp.runs.bench import pace
+    from swamp.runs.checks import check_survivors, refuse_foreign
     from swamp.runs.config import resolve
     from swamp.runs.plan import estimate, make_plan
-    from swamp.runs.runner import check_survivors, open_task, open_workshop, refuse_foreign
+    from swamp.runs.runner import open_task, open_workshop
     from swamp.runs.store import Store
     from swamp.terminal import print_table
 

@@ -49,7 +49,8 @@ def export(
     from swamp.report.card import model_card
     from swamp.runs.files import write_durably
     from swamp.runs.networks import about, find_row, load_network
-    from swamp.runs.runner import open_task, read_config
+    from swamp.runs.results import read_config
+    from swamp.runs.runner import open_task
     from swamp.runs.store import Store
     from swamp.tasks import custom
     from swamp.training.numerics import applied

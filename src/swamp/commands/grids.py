@@ -86,9 +86,10 @@ def show_plan(sweep: Sweep) -> None:
     """The runs, their epochs, and how long those take here that no other run before them trains."""
     from swamp.report.grid_tables import plan_table
     from swamp.runs.bench import pace
+    from swamp.runs.checks import check_survivors, refuse_foreign
     from swamp.runs.config import resolve
     from swamp.runs.plan import estimate
-    from swamp.runs.runner import check_survivors, open_tasks, refuse_foreign
+    from swamp.runs.runner import open_tasks
     from swamp.terminal import print_table
 
     jobs = [(resolve(run.config), run.directory) for run in sweep.runs]

@@ -68,7 +68,7 @@ def watch(
 
 def begin(watch: Watch, path: Path, screen: Live | Plain) -> None:
     """The first look, and where things stand."""
-    from swamp.runs.runner import read_config
+    from swamp.runs.results import read_config
 
     watch.look()
     trained, seconds = watch.pace()

@@ -25,8 +25,9 @@ from swamp.core.job import Job, Optimizer, Solution
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.engines.engine import Engine, Progress, Report, Shelf, Workshop, time_step, train_along, train_job
+from swamp.engines.heartbeats import Place
 from swamp.engines.local import build_local
-from swamp.engines.mesh import SETTLING, Lost, Mesh, Place, connected, waited_for
+from swamp.engines.mesh import SETTLING, Lost, Mesh, connected, waited_for
 from swamp.engines.worker import portable
 from swamp.training.data_parallel import SharingLearner
 from swamp.training.train import Checkpoint

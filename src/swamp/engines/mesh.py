@@ -7,11 +7,8 @@ and since everything that matters is on disk, all that is left to do then is to 
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
-import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +20,8 @@ from typing import Any, TypeVar, cast
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+from swamp.engines.heartbeats import Place, Watch, called, first_line
+
 T = TypeVar("T")
 GLANCE = 0.1  # seconds between looks at the store
 SETTLING = 90.0  # within which a network file system shows on one host what was written on another
@@ -30,32 +29,6 @@ SETTLING = 90.0  # within which a network file system shows on one host what was
 
 class Lost(RuntimeError):
     """A rank, or what connects the ranks, is gone. The run goes on when it is started again."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where torchrun has put this process."""
-
-    rank: int
-    size: int
-    local_rank: int
-    address: str
-    port: int
-    hosted: bool  # torchrun itself hosts the store; else rank 0 does
-
-    @classmethod
-    def here(cls) -> Place | None:
-        """None in a process that torchrun did not start."""
-        env = os.environ
-        if any(name not in env for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
-            return None
-        hosted = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        local = int(env.get("LOCAL_RANK", 0))
-        return cls(int(env["RANK"]), int(env["WORLD_SIZE"]), local, env["MASTER_ADDR"], int(env["MASTER_PORT"]), hosted)
-
-    @property
-    def leads(self) -> bool:
-        return self.rank == 0
 
 
 @dataclass(frozen=True)
@@ -88,7 +61,7 @@ class Mesh:
                 place.address, place.port, None, place.leads and not place.hosted, timedelta(seconds=timeout), False, multi_tenant=True
             )
         except RuntimeError as error:
-            raise Lost(f"rank {place.rank} cannot reach the rendezvous at {place.address}:{place.port} ({_first_line(error)})") from None
+            raise Lost(f"rank {place.rank} cannot reach the rendezvous at {place.address}:{place.port} ({first_line(error)})") from None
         sign = f"tmp-{uuid.uuid4().hex}"  # it is the session's name, too
         if place.leads:
             leave(sign)
@@ -136,7 +109,7 @@ class Mesh:
 
         if not waited_for(look, self.timeout):
             missing = sorted(set(range(1, self.place.size)) - here)
-            raise Lost(f"{_ranks(missing)} of {self.place.size} did not come within {self.timeout:g} s")
+            raise Lost(f"{called(missing)} of {self.place.size} did not come within {self.timeout:g} s")
         return session
 
     def _arrive(self, lobby: Store) -> str:
@@ -228,51 +201,6 @@ class Mesh:
         return pickle.loads(self.store.get(key))
 
 
-class Watch:
-    """Heartbeats. When a rank, or the store itself, is not heard of for `timeout` seconds, this process ends at once and says so."""
-
-    def __init__(self, store: Store, place: Place, hosts: Sequence[str], timeout: float) -> None:
-        self.store, self.place, self.hosts, self.timeout = store, place, hosts, timeout
-        self.period = min(timeout / 5, 5.0)
-        self.answered = time.monotonic()  # when the store last did
-        self.stopped = threading.Event()
-        for target in (self._beat, self._look):
-            threading.Thread(target=target, daemon=True).start()
-
-    def stop(self) -> None:
-        self.stopped.set()
-
-    def _beat(self) -> None:
-        names = [f"beat/{rank}" for rank in range(self.place.size)]
-        last: list[bytes] = [b""] * len(names)
-        heard = [time.monotonic()] * len(names)
-        while not self.stopped.wait(self.period):
-            try:
-                self.store.add(names[self.place.rank], 1)
-                beats = self.store.multi_get(names)
-            except RuntimeError as error:
-                self._end(f"the rendezvous at {self.place.address}:{self.place.port} is gone ({_first_line(error)})")
-                return
-            now = self.answered = time.monotonic()
-            heard = [now if beat != before else then for beat, before, then in zip(beats, last, heard, strict=True)]
-            last = beats
-            silent = [rank for rank, then in enumerate(heard) if now - then > self.timeout]
-            if silent and not self.store.check(["over"]):
-                hosts = ", ".join(dict.fromkeys(self.hosts[rank] for rank in silent))
-                self._end(f"{_ranks(silent)} (on {hosts}) has not been heard of for {self.timeout:g} s")
-
-    def _look(self) -> None:
-        """A store on a host that is switched off does not even refuse: nobody but a second thread would notice."""
-        while not self.stopped.wait(self.period):
-            if time.monotonic() - self.answered > self.timeout + 2 * self.period:
-                self._end(f"the rendezvous at {self.place.address}:{self.place.port} has not answered for {self.timeout:g} s")
-
-    def _end(self, reason: str) -> None:
-        if not self.stopped.is_set():
-            print(f"swamp: rank {self.place.rank} ends: {reason}; start the run again to go on", file=sys.stderr, flush=True)
-            os._exit(1)
-
-
 def objection(hellos: Sequence[Hello]) -> str:
     """Why these ranks cannot work together, if they cannot.
 
@@ -289,7 +217,7 @@ def objection(hellos: Sequence[Hello]) -> str:
     blind = [rank for rank, hello in enumerate(hellos) if not hello.sees]
     if blind:
         return (
-            f"{_ranks(blind)} on {hellos[blind[0]].host} does not see the run directory of rank 0 on {first.host}: "
+            f"{called(blind)} on {hellos[blind[0]].host} does not see the run directory of rank 0 on {first.host}: "
             "it must lie on a file system that all hosts share"
         )
     return ""
@@ -302,12 +230,8 @@ def connected() -> Iterator[None]:
         yield
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
-            raise Lost(f"the connection to other ranks is lost ({_first_line(error)}); start the run again to go on") from None
+            raise Lost(f"the connection to other ranks is lost ({first_line(error)}); start the run again to go on") from None
         raise
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank {', '.join(map(str, ranks))}"
 
 
 def waited_for(look: Callable[[], T], seconds: float) -> T:
@@ -316,7 +240,3 @@ def waited_for(look: Callable[[], T], seconds: float) -> T:
     while not (seen := look()) and time.monotonic() < end:
         time.sleep(GLANCE)
     return seen
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

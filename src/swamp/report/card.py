@@ -8,7 +8,8 @@ from pathlib import Path
 from swamp.report.numbers import format_of, percent, shown
 from swamp.runs.config import numbers
 from swamp.runs.networks import task_settings
-from swamp.runs.runner import Result, read_config, versions
+from swamp.runs.results import Result, read_config
+from swamp.runs.runner import versions
 from swamp.runs.store import Store
 
 

@@ -14,7 +14,7 @@ from swamp.report.paper import paper_numbers
 from swamp.report.reading import LeftOut
 from swamp.report.series import Series, main_metrics, reached, read_series
 from swamp.report.tables import Table
-from swamp.runs.runner import Result
+from swamp.runs.results import Result
 from swamp.runs.store import Store
 
 FEW = 3  # so many methods stand side by side

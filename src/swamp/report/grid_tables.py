@@ -15,8 +15,9 @@ from swamp.report.ranking import best_two
 from swamp.report.series import AT, reached
 from swamp.report.statistics import EXPLAINED, difference_text, paired
 from swamp.report.tables import Table
+from swamp.runs.checks import refuse_other
 from swamp.runs.grid import BETWEEN, Labels, Sweep
-from swamp.runs.runner import Result, read_results, refuse_other
+from swamp.runs.results import Result, read_results
 from swamp.runs.store import Store
 
 Column = Fraction | None  # a density; None: the last cycle of each run, whatever its density

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from swamp.runs import files
 from swamp.runs.config import Config, numbers
-from swamp.runs.runner import Result, read_config, read_results
+from swamp.runs.results import Result, read_config, read_results
 from swamp.runs.store import Store, runs_in
 
 CHECKED = ("results.json", "metrics.jsonl")  # of a finished run: what numbers are taken from

@@ -11,7 +11,7 @@ from typing import Any
 from swamp.core.pruning import Pruning, count
 from swamp.report.numbers import percent
 from swamp.runs.config import numbers
-from swamp.runs.runner import Result, read_config, read_results
+from swamp.runs.results import Result, read_config, read_results
 from swamp.runs.store import Store
 
 AT = "@: at this sparsity instead, which is what the method reached"

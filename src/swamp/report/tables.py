@@ -14,7 +14,7 @@ from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config
 from swamp.runs.ensemble import EnsembleRow
 from swamp.runs.plan import Estimate, Plan
-from swamp.runs.runner import read_config, read_results
+from swamp.runs.results import read_config, read_results
 from swamp.tasks.task import Task
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from swamp.runs.annex import Annex
 from swamp.runs.config import Config, numbers, resolve, with_settings
-from swamp.runs.runner import Result, open_task, read_config, read_results
+from swamp.runs.results import Result, read_config, read_results
+from swamp.runs.runner import open_task
 from swamp.runs.store import Store
 from swamp.tasks.task import Task
 from swamp.training.numerics import applied, autocast

@@ -8,7 +8,7 @@ from typing import Any
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.runs.config import Config, module_of
-from swamp.runs.runner import Result, read_config, read_results
+from swamp.runs.results import Result, read_config, read_results
 from swamp.runs.store import Store
 
 NEAR = 0.05  # a row this far from the sparsity that was asked for is not what was meant

@@ -10,58 +10,32 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import msgspec
 import numpy
 import torch
-from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import UNSET, structs
 
 from swamp.core.cost import masked_macs
-from swamp.core.keys import canonical, key_of
+from swamp.core.keys import canonical
 from swamp.core.machine import code_digest
-from swamp.core.patterns import Pattern
-from swamp.core.pruning import count
 from swamp.engines import distributed
 from swamp.engines.distributed import Distributed
 from swamp.engines.engine import Engine, Progress, TimedEngine, Workshop
-from swamp.methods.method import Keep, Row, knows_patterns, selects
-from swamp.runs.config import Config, complete, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
+from swamp.methods.method import Keep, Row, selects
+from swamp.runs.checks import check_survivors, refuse_foreign, refuse_other
+from swamp.runs.config import Config, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
 from swamp.runs.plan import make_plan
+from swamp.runs.results import Result, read_results
 from swamp.runs.started import Started
 from swamp.runs.store import Store, open_cache
-from swamp.tasks.task import Task, dense_mask
+from swamp.tasks.task import Task
 from swamp.version import __version__
 
 PLAN = "plan"  # in timing.jsonl: a process begins here, and the run takes so many epochs in all
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
-
-
-class Result(Struct, frozen=True, kw_only=True):
-    """A row as results.json has it."""
-
-    cycle: int
-    sparsity: float  # of the prunable weights
-    sparsity_of_all: float  # of all parameters
-    num_survivors: int
-    num_prunable: int
-    metric: str  # the name of the one that counts
-    metrics: dict[str, float]  # on the test set; of a classifier accuracy, nll, calibrated_nll, ece
-    members: list[dict[str, float]]  # the same for each particle; empty where there is only one
-    densities: dict[str, float]  # of each prunable layer
-    empty_layers: list[str]
-    macs: float  # forward multiply-adds of one example
-    cost: float  # the paper's: forward multiply-adds of one example, summed over all trainings so far, the ticket excluded
-    training_macs: float  # all multiply-adds so far, the ticket included
-    solution: str  # key of the weights
-    mask: str  # key of the mask
-    particles: list[str]  # keys of the particles' weights
-    selected_on: str | UnsetType = UNSET  # the split by which the method chose it, which was then not trained on
-    checksum: str = ""  # of all the rest
-
-    def checked(self) -> str:
-        return key_of("row", row={k: v for k, v in msgspec.to_builtins(self).items() if k != "checksum"})
 
 
 class Listener(Protocol):
@@ -108,39 +82,6 @@ def open_tasks(configs: Sequence[Config]) -> list[Task]:
         if name not in opened:
             opened[name] = open_task(config)
     return [opened[name] for name in names]
-
-
-def check_survivors(config: Config, task: Task) -> None:
-    """Pruning must leave something."""
-    check_pattern(config, task)
-    first = dense_mask(task)
-    num_weights = first.num_survivors
-    if num_weights < first.num_weights and not config.method_module.nested:
-        raise ValueError(
-            f"method {config.method!r} does not keep to the mask that start = {config.start!r} begins with; start from a dense file instead"
-        )
-    if not count(num_weights, config.pruning.density(config.pruning.cycles)):
-        empty = next(cycle for cycle in range(config.pruning.cycles + 1) if not count(num_weights, config.pruning.density(cycle)))
-        raise ValueError(f"none of {num_weights} weights would survive at cycle {empty}: lower pruning.cycles or pruning.prune_fraction")
-
-
-def check_pattern(config: Config, task: Task) -> None:
-    """A pattern must suit the method, and its floor the protocol."""
-    pruning, pattern = config.pruning, Pattern.parse(config.pruning.pattern)
-    if pattern.is_free:
-        return
-    if not knows_patterns(config.method_module):
-        raise ValueError(f"method {config.method!r} makes its masks without a ranking, so they have no pruning.pattern")
-    flat = [name for name, shape in task.prunable.items() if len(shape) < 2]
-    if flat:
-        raise ValueError(f"pruning.pattern = {pruning.pattern!r} is for weights with inputs and outputs, and {flat[0]} is a vector")
-    least, first = pattern.least(task.prunable), dense_mask(task).num_survivors
-    below = next((cycle for cycle in range(pruning.cycles + 1) if count(first, pruning.density(cycle)) < least), None)
-    if below is not None:
-        raise ValueError(
-            f"pruning.pattern = {pruning.pattern!r} leaves at least {least} of {dense_mask(task).num_weights} weights, and cycle {below} "
-            f"asks for {count(first, pruning.density(below))}: lower pruning.cycles or pruning.prune_fraction"
-        )
 
 
 def can_be_sent(task: Task) -> bool:
@@ -201,27 +142,6 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
         }
     )
     return config
-
-
-def refuse_other(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
-    """A directory holds one run for ever."""
-    theirs, mine = numbers(complete(header["config"])), numbers(resolve(config, header["config"]))
-    differing = [
-        f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
-    ]
-    if differing:
-        raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another --out")
-
-
-def refuse_foreign(directory: Path) -> None:
-    """Nothing is written into a directory that holds something else."""
-    if directory.exists() and not directory.is_dir():
-        raise ValueError(f"--out {directory} is a file; a run needs a directory")
-    if directory.is_dir() and not (directory / "run.json").exists():
-        ours = {".lock", "work", "config.toml"}  # what a run leaves that was killed before it began
-        foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
-        if foreign:
-            raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")
 
 
 def versions() -> dict[str, str]:
@@ -381,24 +301,3 @@ def _drop(store: Store, keep: Keep, rows: list[Row], last: bool, needed: Collect
         store.drop(key)
     if unwanted:
         store.link_row(row.cycle, _names(row))
-
-
-def read_results(out: Path) -> list[Result]:
-    """The rows that a run directory has so far."""
-    path = out / "results.json"
-    if not path.exists():
-        return []
-    try:
-        rows = msgspec.json.decode(path.read_bytes(), type=list[Result])
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"{path} is damaged ({error}); `swamp resume {out}` writes it anew") from None
-    if altered := [str(row.cycle) for row in rows if row.checksum != row.checked()]:
-        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; `swamp resume {out}` writes it anew")
-    return rows
-
-
-def read_config(out: Path) -> Config:
-    header = Store(out).header()
-    if header is None:
-        raise ValueError(f"{out} holds no run")
-    return complete(header["config"])

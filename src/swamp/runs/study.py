@@ -28,7 +28,8 @@ from swamp.runs.annex import Annex
 from swamp.runs.bench import pace
 from swamp.runs.config import Config, engine_modules, resolve, with_settings
 from swamp.runs.context import JobMaker, RunContext
-from swamp.runs.runner import Result, build_engine, can_be_sent, open_task, open_workshop, read_config, read_results
+from swamp.runs.results import Result, read_config, read_results
+from swamp.runs.runner import build_engine, can_be_sent, open_task, open_workshop
 from swamp.runs.store import Store
 from swamp.tasks.task import Batch, Task
 

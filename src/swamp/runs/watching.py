@@ -9,7 +9,8 @@ from typing import Any
 
 from swamp.engines.engine import Progress
 from swamp.runs.files import Damaged
-from swamp.runs.runner import PLAN, Listener, read_results
+from swamp.runs.results import read_results
+from swamp.runs.runner import PLAN, Listener
 from swamp.runs.store import Store
 
 

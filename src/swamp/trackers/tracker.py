@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from swamp.runs.config import Config
-from swamp.runs.runner import Result
+from swamp.runs.results import Result
 
 
 class Point(NamedTuple):

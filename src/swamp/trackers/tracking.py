@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from swamp.engines.engine import Progress
-from swamp.runs.runner import Listener, Result, read_config
+from swamp.runs.results import Result, read_config
+from swamp.runs.runner import Listener
 from swamp.runs.store import Store
 from swamp.trackers import trackers
 from swamp.trackers.lines import Lines

@@ -14,7 +14,7 @@ import torch
 from swamp.core.mask import Mask
 from swamp.report.page import charts
 from swamp.report.page.document import digest, page_file, script_text, write_report
-from swamp.runs.runner import Result
+from swamp.runs.results import Result
 from swamp.runs.store import Store
 from tests.report.synthetic import LAYERS, add_analyses, make_run
 

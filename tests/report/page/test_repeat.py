@@ -11,7 +11,8 @@ from swamp.report.page.repeat import analysis_commands, command
 from swamp.runs.annex import Annex
 from swamp.runs.config import Config, build_config, config_hash
 from swamp.runs.recipes import recipe_texts
-from swamp.runs.runner import begin, read_config
+from swamp.runs.results import read_config
+from swamp.runs.runner import begin
 
 
 def asked(text: str, monkeypatch: pytest.MonkeyPatch) -> Config:

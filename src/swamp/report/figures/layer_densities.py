@@ -10,7 +10,7 @@ from swamp.report.cells import cells, columns_of, common_column
 from swamp.report.figures.canvas import name_missing, on, shades, style, text, tidy
 from swamp.report.numbers import percent
 from swamp.report.series import Series, layer_names
-from swamp.runs.runner import Result
+from swamp.runs.results import Result
 
 FEW_NAMES = 40
 

@@ -9,7 +9,7 @@ from typing import Any
 from swamp.report.figures.canvas import ORANGE, error_label, on, text, tidy
 from swamp.report.numbers import error_of
 from swamp.report.series import Series
-from swamp.runs.runner import Result
+from swamp.runs.results import Result
 
 PARTICLE, AVERAGE = "#9CC4E4", ORANGE  # light and dark, so that print without colours tells them apart too
 

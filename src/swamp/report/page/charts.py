@@ -15,7 +15,7 @@ from swamp.report.numbers import error_of, format_of, spread
 from swamp.report.ranking import best_first, more_is_better
 from swamp.report.reading import Reading
 from swamp.report.series import Series, by_recipe, layer_names
-from swamp.runs.runner import Result
+from swamp.runs.results import Result
 
 FEW = 6  # series shown at first; the others are there to be switched on
 MAX_EPOCHS = 150_000  # of all training curves together; beyond, every second epoch is left out, or every third, …

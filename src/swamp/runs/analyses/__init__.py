@@ -1,0 +1,60 @@
+"""The analyses of a run: which points, probes and trainings each is made of, and how its result follows from them.
+
+An analysis is a function from a study to its work; it raises `ValueError` with a sentence where the run lacks what it needs. Their names
+are the options of `swamp analyse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from swamp.runs.analyses.calibration import calibration
+from swamp.runs.analyses.curvature import hessian
+from swamp.runs.analyses.masks import between_runs, masks
+from swamp.runs.analyses.particles import particles
+from swamp.runs.analyses.paths import connectivity, hull, stability
+from swamp.runs.analyses.surface import surface
+from swamp.runs.study import Study, Work
+
+__all__ = ["ANALYSES", "analyse", "between_runs", "planned"]
+
+
+ANALYSES: dict[str, Callable[[Study], Work]] = {
+    function.__name__: function for function in (hessian, connectivity, hull, stability, surface, particles, masks, calibration)
+}
+
+
+def planned(study: Study, names: Sequence[str]) -> tuple[list[Work], list[str]]:
+    """The work of the analyses that the run has what it takes for, and a sentence about each of the others and about what is left out."""
+    works, notes = [], []
+    for name in names:
+        try:
+            works.append(ANALYSES[name](study))
+        except ValueError as error:
+            notes.append(str(error))
+    if not works:
+        raise ValueError("; ".join(notes))
+    return works, list(dict.fromkeys([*notes, *(note for work in works for note in work.notes)]))
+
+
+def analyse(study: Study, works: Sequence[Work]) -> dict[str, dict[str, Any]]:
+    """Do the work; each result is written as soon as it is there."""
+    annex, found = study.annex, {}
+    with annex.locked():
+        annex.clear_temporaries()
+        annex.put_aside_damaged()
+        study.watcher.begin(study.left(works), partial(study.seconds, works))
+        for work in works:
+            result, arrays = work.finish()
+            result = {"analysis": work.name, "run": identity(study), **result}
+            annex.write_result(work.name, result, arrays)
+            found[work.name] = result
+        annex.clear_work()
+    return found
+
+
+def identity(study: Study) -> dict[str, Any]:
+    config = study.config
+    return {"recipe": config.recipe, "method": config.method, "seed": config.seed}

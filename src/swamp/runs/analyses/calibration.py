@@ -1,0 +1,35 @@
+"""How far confidence is to be trusted."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from swamp.analysis.calibration import reliability
+from swamp.runs.analyses.rows import Arrays, about, kept
+from swamp.runs.results import Result
+from swamp.runs.study import Study, Work
+from swamp.training.numerics import applied, autocast
+
+
+def calibration(study: Study) -> Work:
+    """Reliability curves on the test set."""
+    rows, notes = kept(study, "solution", lambda row: [row.solution], "averages")
+
+    def curve(row: Result) -> dict[str, Any]:
+        model = study.task.model().to(study.device)
+        study.state(row.solution).into(model)
+        with applied(study.config.numerics), autocast(study.config.numerics, study.device):
+            found = study.task.predict(model, "test")
+        if found is None:
+            raise ValueError("calibration is of classifiers, and this task gives no class probabilities")
+        return dict(msgspec.to_builtins(reliability(*found)))
+
+    pieces = {row.cycle: study.piece("reliability", {"solution": row.solution}, partial(curve, row)) for row in rows}
+
+    def finish() -> tuple[dict[str, Any], Arrays]:
+        return {"rows": [{**about(row), "metrics": row.metrics, **study.get(pieces[row.cycle])} for row in rows]}, {}
+
+    return Work("calibration", finish, list(pieces.values()), notes=notes)

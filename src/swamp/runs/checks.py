@@ -1,0 +1,67 @@
+"""What can be wrong with a run that is asked for, found before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from swamp.core.patterns import Pattern
+from swamp.core.pruning import count
+from swamp.methods.method import knows_patterns
+from swamp.runs.config import Config, complete, numbers, resolve
+from swamp.tasks.task import Task, dense_mask
+
+
+def check_survivors(config: Config, task: Task) -> None:
+    """Pruning must leave something."""
+    check_pattern(config, task)
+    first = dense_mask(task)
+    num_weights = first.num_survivors
+    if num_weights < first.num_weights and not config.method_module.nested:
+        raise ValueError(
+            f"method {config.method!r} does not keep to the mask that start = {config.start!r} begins with; start from a dense file instead"
+        )
+    if not count(num_weights, config.pruning.density(config.pruning.cycles)):
+        empty = next(cycle for cycle in range(config.pruning.cycles + 1) if not count(num_weights, config.pruning.density(cycle)))
+        raise ValueError(f"none of {num_weights} weights would survive at cycle {empty}: lower pruning.cycles or pruning.prune_fraction")
+
+
+def check_pattern(config: Config, task: Task) -> None:
+    """A pattern must suit the method, and its floor the protocol."""
+    pruning, pattern = config.pruning, Pattern.parse(config.pruning.pattern)
+    if pattern.is_free:
+        return
+    if not knows_patterns(config.method_module):
+        raise ValueError(f"method {config.method!r} makes its masks without a ranking, so they have no pruning.pattern")
+    flat = [name for name, shape in task.prunable.items() if len(shape) < 2]
+    if flat:
+        raise ValueError(f"pruning.pattern = {pruning.pattern!r} is for weights with inputs and outputs, and {flat[0]} is a vector")
+    least, first = pattern.least(task.prunable), dense_mask(task).num_survivors
+    below = next((cycle for cycle in range(pruning.cycles + 1) if count(first, pruning.density(cycle)) < least), None)
+    if below is not None:
+        raise ValueError(
+            f"pruning.pattern = {pruning.pattern!r} leaves at least {least} of {dense_mask(task).num_weights} weights, and cycle {below} "
+            f"asks for {count(first, pruning.density(below))}: lower pruning.cycles or pruning.prune_fraction"
+        )
+
+
+def refuse_other(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
+    """A directory holds one run for ever."""
+    theirs, mine = numbers(complete(header["config"])), numbers(resolve(config, header["config"]))
+    differing = [
+        f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
+    ]
+    if differing:
+        raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another --out")
+
+
+def refuse_foreign(directory: Path) -> None:
+    """Nothing is written into a directory that holds something else."""
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"--out {directory} is a file; a run needs a directory")
+    if directory.is_dir() and not (directory / "run.json").exists():
+        ours = {".lock", "work", "config.toml"}  # what a run leaves that was killed before it began
+        foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
+        if foreign:
+            raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")

@@ -1,0 +1,59 @@
+"""What a run directory says of its run: its rows, as results.json has them, and its configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from swamp.core.keys import key_of
+from swamp.runs.config import Config, complete
+from swamp.runs.store import Store
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """A row as results.json has it."""
+
+    cycle: int
+    sparsity: float  # of the prunable weights
+    sparsity_of_all: float  # of all parameters
+    num_survivors: int
+    num_prunable: int
+    metric: str  # the name of the one that counts
+    metrics: dict[str, float]  # on the test set; of a classifier accuracy, nll, calibrated_nll, ece
+    members: list[dict[str, float]]  # the same for each particle; empty where there is only one
+    densities: dict[str, float]  # of each prunable layer
+    empty_layers: list[str]
+    macs: float  # forward multiply-adds of one example
+    cost: float  # the paper's: forward multiply-adds of one example, summed over all trainings so far, the ticket excluded
+    training_macs: float  # all multiply-adds so far, the ticket included
+    solution: str  # key of the weights
+    mask: str  # key of the mask
+    particles: list[str]  # keys of the particles' weights
+    selected_on: str | UnsetType = UNSET  # the split by which the method chose it, which was then not trained on
+    checksum: str = ""  # of all the rest
+
+    def checked(self) -> str:
+        return key_of("row", row={k: v for k, v in msgspec.to_builtins(self).items() if k != "checksum"})
+
+
+def read_results(out: Path) -> list[Result]:
+    """The rows that a run directory has so far."""
+    path = out / "results.json"
+    if not path.exists():
+        return []
+    try:
+        rows = msgspec.json.decode(path.read_bytes(), type=list[Result])
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{path} is damaged ({error}); `swamp resume {out}` writes it anew") from None
+    if altered := [str(row.cycle) for row in rows if row.checksum != row.checked()]:
+        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; `swamp resume {out}` writes it anew")
+    return rows
+
+
+def read_config(out: Path) -> Config:
+    header = Store(out).header()
+    if header is None:
+        raise ValueError(f"{out} holds no run")
+    return complete(header["config"])
