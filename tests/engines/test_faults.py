@@ -49,8 +49,10 @@ def disturb(directory: Path, line: list[str], rng: random.Random, most: int, tar
                     time.sleep(0.005)
                 time.sleep(rng.uniform(0.0, 0.5))
                 there = ranks(process.pid)
-                if process.poll() is not None or (directory / "manifest.json").exists() or not there:
+                if process.poll() is not None or (directory / "manifest.json").exists():
                     break
+                if not there:
+                    continue  # all of them are just being started again
                 if target == "launcher":
                     os.killpg(process.pid, signal.SIGKILL)
                     for pid in there.values():
@@ -170,7 +172,7 @@ class Launch:
     def __init__(self, hosts: Hosts, folder: Path, timeout: float, restarts: int = 0, apart: int | None = None) -> None:
         folder.mkdir(exist_ok=True)
         self.logs = [folder / f"{time.monotonic_ns()}-host{index}.log" for index in range(4)]
-        places = [folder / ("apart" if index == apart else "run") for index in range(4)]
+        places = [folder / "apart" / "run" if index == apart else folder / "run" for index in range(4)]
         settings = {**SETTINGS, **LONG}
         self.processes = [hosts.launch(index, places[index], settings, self.logs[index], timeout, restarts) for index in range(4)]
         self.directory = folder / "run"
