@@ -58,8 +58,9 @@ def open_page(browser: Browser, runs: Path) -> Iterator[Open]:
     wrong: list[str] = []
     contexts = []
 
-    def open_(width: int = 1440, theme: str = "light", file: Path | None = None) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, reduced_motion="reduce")
+    def open_(width: int = 1440, theme: str = "light", file: Path | None = None, touch: bool = False) -> Page:
+        viewport = {"width": width, "height": 900}
+        context = browser.new_context(viewport=viewport, color_scheme=theme, reduced_motion="reduce", has_touch=touch)
         contexts.append(context)
         page = context.new_page()
         address = (file or runs / "report.html").as_uri()
@@ -106,6 +107,30 @@ def test_it_fits_every_screen_in_both_themes(open_page: Open, width: int, theme:
     assert page.evaluate("Math.min(...[...document.querySelectorAll('.plot text')].map((t) => t.getBoundingClientRect().left))") >= 0
 
 
+def test_long_names_fit_every_screen(open_page: Open, tmp_path: Path) -> None:
+    recipe = tmp_path / "long.toml"
+    recipe.write_text(f'base = "digits"\nrecipe = "a{"_very_long_name" * 8}"\n')
+    sweep = [
+        make_run(tmp_path / f"{rate}-{decay}", recipe=str(recipe), cycle__learning_rate=rate, optimizer__weight_decay=decay)
+        for rate in (0.01, 0.02)
+        for decay in (0.0001, 0.0002)
+    ]
+    add_analyses(sweep[0])
+    add_overlap(sweep[0], sweep[0], sweep[1])
+    for runs in (sweep, [*sweep, make_run(tmp_path / "digits")]):  # with several recipes, labels have their names too
+        write_report(runs, tmp_path / "report.html")
+        page = open_page(390, file=tmp_path / "report.html")
+        for width in (390, 1600):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            row = page.locator("table.results tbody th:visible").first.bounding_box()
+            assert row
+            assert row["width"] < 0.5 * width
+        curve(page).locator("text.end").first.wait_for()  # drawn anew
+        names = curve(page).locator("text.end").evaluate_all("(texts) => texts.map((text) => text.firstChild.textContent)")
+        assert sorted(names) == ["0.01 0.0001", "0.01 0.0002", "0.02 0.0001", "0.02 0.0002"]
+
+
 def test_the_tables_say_what_results_json_says(open_page: Open, runs: Path) -> None:
     page = open_page()
     for metric, scale, digits in (("accuracy", 100, 2), ("nll", 1, 4), ("calibrated_nll", 1, 4), ("ece", 100, 2)):
@@ -130,6 +155,8 @@ def curve(page: Page, index: int = 0) -> Any:
 
 def test_the_keyboard_reads_the_curves(open_page: Open, runs: Path) -> None:
     page = open_page()
+    names = page.locator("svg[tabindex]").evaluate_all("(charts) => charts.map((chart) => chart.getAttribute('aria-label'))")
+    assert len(set(names)) == len(names)
     chart = curve(page)
     chart.locator("svg[tabindex]").focus()
     tip = chart.locator(".tip")
@@ -157,6 +184,16 @@ def test_pointing_reads_what_is_nearest(open_page: Open, runs: Path) -> None:
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     values = [run[5]["metrics"]["nll"] for run in rows_of(runs, "swamp")]
     assert f"swamp\n{spread(values, 4)}" in chart.locator(".tip").inner_text()
+
+
+def test_a_tap_reads_and_what_it_read_stays(open_page: Open) -> None:
+    page = open_page(390, touch=True)
+    chart, surface = curve(page), page.locator("#surface")
+    chart.locator(".plot > svg").tap()
+    assert "% sparse\n" in chart.locator(".tip").inner_text()
+    surface.locator("rect.cell").nth(30).tap()
+    assert "test loss at 4.10, -3.10" in surface.locator(".tip").inner_text()
+    assert chart.locator(".tip").is_hidden()
 
 
 def lines(page: Page, colour: int) -> int:
@@ -238,6 +275,15 @@ def test_zoom_by_mouse_buttons_and_keys(open_page: Open) -> None:
     assert ticks(chart) != whole
     page.keyboard.press("0")
     assert ticks(chart) == whole
+    for _ in range(20):
+        page.keyboard.press("+")
+    nearest = ticks(chart)
+    page.keyboard.press("+")
+    assert ticks(chart) == nearest  # there is a limit
+    assert len(set(nearest)) == len(nearest) > 6
+    for _ in range(20):
+        page.keyboard.press("-")
+    assert ticks(chart) == whole
 
 
 def test_particles_by_cycle(open_page: Open, runs: Path) -> None:
@@ -246,6 +292,7 @@ def test_particles_by_cycle(open_page: Open, runs: Path) -> None:
     slider = host.get_by_role("slider")
     assert slider.get_attribute("aria-valuetext") == "5: 96.87 % sparse"
     open_numbers(host)
+    assert host.locator("thead th").all_inner_texts() == ["series", "network", "test error %"]
     for cycle in (5, 2):
         slider.fill(str(cycle))
         numbers = [row.inner_text().split("\t") for row in host.locator("tbody tr").all()]
@@ -274,6 +321,7 @@ def test_training_and_layers(open_page: Open, runs: Path) -> None:
     assert chart.locator("tbody tr").nth(1).inner_text().split("\t") == ["cycle 0, particle 0", "2", f"{first['loss']:.3g}"]
     host = page.locator("#layers")
     open_numbers(host)
+    assert host.locator("thead th").all_inner_texts() == ["series", "layer", "density of the layer, %"]
     host.get_by_role("slider").fill("3")
     numbers = [row.inner_text().split("\t") for row in host.locator("tbody tr").all()]
     density = rows_of(runs, "imp")[0][3]["densities"]["stem.weight"]

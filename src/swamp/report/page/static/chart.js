@@ -1,9 +1,13 @@
 // A chart of lines, bars and dots.
 //
 // `build()` gives what is to be drawn now:
-//   x, y     {label, log, zero, flip, ticks(low, high, count), format(value), values}   zero: the axis begins at 0
+//   x, y     {label, column, log, zero, flip, ticks(low, high, count), shown(value), format(value), exact(value)}
+//            zero: the axis begins at 0; shown: the number that stands at a tick; column: its name in the table, where there is no label
 //   marks    {kind: "line" | "bars", label, look, points: [{x, y, low, high, text}], dots, faint, width, tint}
 //   columns  whether what stands at the same x is read together
+
+const NAME = 18;  // letters of a name at a line's end
+const CLOSEST = 1000;  // of the whole axis, the smallest part that a zoom can show
 
 class Chart {
   constructor(host, { name, build, height, controls, zoom = true, labels = false, below }) {
@@ -34,7 +38,7 @@ class Chart {
     this.place.replaceChildren();
     this.place.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
     this.place.setAttribute("height", height);
-    this.place.setAttribute("aria-label", `${this.name}. ${model.marks.length} series; arrow keys read the values.`);
+    this.place.setAttribute("aria-label", `${[...new Set([this.name, this.host.dataset.recipe, model.y.label])].filter(Boolean).join(", ")}. ${model.marks.length} series; arrow keys read the values.`);
     this.hideTip();
     if (!points.length) {
       this.place.append(svg("text", { x: this.width / 2, y: height / 2, "text-anchor": "middle", class: "empty" }, "Nothing is switched on here."));
@@ -65,9 +69,11 @@ class Chart {
     const [yLow, yHigh] = this.domain.y;
     const rows = Math.max(3, Math.floor(height / 62));
     const yTicks = y.ticks ? y.ticks(yLow, yHigh, rows) : (y.log ? logTicks : niceTicks)(yLow, yHigh, rows);
-    const yTexts = yTicks.map((tick) => (y.format || compact)(tick));
-    const named = this.labels && this.width > 460 && model.marks.length <= 8 ? this.labels : null;
-    const longest = named ? Math.max(...model.marks.map((mark) => mark.label.length)) : 0;
+    const texts = (axis, ticks) => (axis.format ? ticks.map(axis.format) : tickTexts(ticks.map(axis.shown || ((tick) => tick))));
+    const yTexts = texts(y, yTicks);
+    this.names = this.labels && this.width > 460 && model.marks.length <= 8 ? shortNames(model.marks.filter(({ kind }) => kind === "line")) : new Map();
+    const named = this.names.size ? this.labels : null;
+    const longest = Math.max(...[...this.names.values()].map((name) => name.length));
     const left = 14 + Math.max(...yTexts.map((text) => text.length), 2) * 7;
     const right = named ? Math.min(20 + longest * 7.6, 150) : 16;
     const bottom = x.tilt ? 104 : 46;
@@ -84,8 +90,8 @@ class Chart {
     const across = Math.max(2, Math.floor((box.right - box.left) / 70));
     const xTicks = x.ticks ? x.ticks(xLow, xHigh, across) : (x.log ? logTicks : niceTicks)(xLow, xHigh, across);
     let last = -Infinity;
-    for (const [tick, at] of xTicks.map((tick) => [tick, this.x(tick)]).sort((a, b) => a[1] - b[1])) {
-      const text = (x.format || compact)(tick);
+    const xTexts = texts(x, xTicks);
+    for (const [text, at] of xTicks.map((tick, index) => [xTexts[index], this.x(tick)]).sort((a, b) => a[1] - b[1])) {
       const room = x.tilt ? 13 : text.length * 7 + 10;
       grid.append(svg("path", { class: "tick", d: `M${at} ${box.bottom}v5` }));
       if (at - last < room || at < box.left - 1 || at > box.right + 1) continue;
@@ -129,7 +135,7 @@ class Chart {
         if (mark.dots || pixels.length === 1)
           for (const p of pixels) lines.append(svg("path", { class: `marker ${mark.look.colour}`, d: mark.look.marker, transform: `translate(${p.px.toFixed(1)} ${p.py.toFixed(1)})` }));
         const inside = pixels.filter((p) => this.inside(p)).sort((a, b) => a.px - b.px);
-        if (box.named && inside.length) ends.push({ at: inside[inside.length - 1], mark });
+        if (this.names.has(mark) && inside.length) ends.push({ at: inside[inside.length - 1], mark });
       }
       this.hits.push(...pixels.filter((p) => this.inside(p)));
     }
@@ -167,8 +173,7 @@ class Chart {
   }
 
   end(mark, x, y) {
-    const { label } = mark;
-    const text = svg("text", { class: `end ${mark.look.colour}`, x, y }, label.length > 18 ? `${label.slice(0, 17)}…` : label, svg("title", {}, label));
+    const text = svg("text", { class: `end ${mark.look.colour}`, x, y }, this.names.get(mark), svg("title", {}, mark.label));
     if (mark.share !== undefined) text.style.setProperty("--share", mark.share);
     return text;
   }
@@ -184,7 +189,9 @@ class Chart {
       if (start) this.showBrush(start, [x, y]);
       else this.point(x, y);
     });
-    this.place.addEventListener("pointerleave", () => start || this.hideTip());
+    // a finger that is lifted leaves: what it has tapped stays to be read
+    this.place.addEventListener("pointerdown", (event) => event.pointerType === "touch" && this.point(...where(event)));
+    this.place.addEventListener("pointerleave", (event) => start || event.pointerType === "touch" || this.hideTip());
     this.place.addEventListener("blur", () => this.hideTip());
     this.place.addEventListener("keydown", (event) => this.key(event, zoom));
     if (!zoom) return;
@@ -214,21 +221,30 @@ class Chart {
 
   zoomTo([x0, y0], [x1, y1]) {
     const sorted = (a, b) => (a < b ? [a, b] : [b, a]);
-    const y = Math.abs(y1 - y0) < 12 ? this.domain.y : sorted(this.y.invert(y0), this.y.invert(y1));
-    this.setView({ x: sorted(this.x.invert(x0), this.x.invert(x1)), y });
+    const between = (name, a, b) => {
+      const t = this.model[name].log ? Math.log : (v) => v;
+      const [low, high] = sorted(this[name].invert(a), this[name].invert(b));
+      const [first, last] = this.full[name];
+      return t(high) - t(low) < (t(last) - t(first)) / CLOSEST ? this.domain[name] : [low, high];
+    };
+    this.setView({ x: between("x", x0, x1), y: Math.abs(y1 - y0) < 12 ? this.domain.y : between("y", y0, y1) });
   }
 
   zoom(factor) {
-    if (!this.hits) return;
-    const around = (domain, log, full) => {
-      const [t, back] = log ? [Math.log, Math.exp] : [(v) => v, (v) => v];
-      const [low, high] = domain.map(t);
-      const [middle, half] = [(low + high) / 2, ((high - low) / 2) * factor];
-      return [Math.max(back(middle - half), full[0]), Math.min(back(middle + half), full[1])];
+    if (!this.full) return;
+    const { left, right, top, bottom } = this.box;
+    const aim = this.current || this.nearest((p) => Math.hypot(p.px - (left + right) / 2, p.py - (top + bottom) / 2));  // stays where it is
+    const around = (name) => {
+      const [t, back] = this.model[name].log ? [Math.log, Math.exp] : [(v) => v, (v) => v];
+      const [[low, high], [first, last]] = [this.domain[name].map(t), this.full[name].map(t)];
+      const part = Math.max(((high - low) / (last - first)) * factor, 1 / CLOSEST);
+      if (part > 0.999) return this.full[name];
+      const [at, span] = [aim ? t(aim[name]) : (low + high) / 2, part * (last - first)];
+      const begin = Math.min(Math.max(at - ((at - low) / (high - low)) * span, first), last - span);
+      return [back(begin), back(begin + span)];
     };
-    const view = { x: around(this.domain.x, this.model.x.log, this.full.x), y: around(this.domain.y, this.model.y.log, this.full.y) };
-    const all = [0, 1].every((end) => view.x[end] === this.full.x[end] && view.y[end] === this.full.y[end]);
-    if (all) this.whole();
+    const view = { x: around("x"), y: around("y") };
+    if (view.x === this.full.x && view.y === this.full.y) this.whole();
     else this.setView(view);
   }
 
@@ -247,7 +263,11 @@ class Chart {
     if (!this.hits || !this.hits.length) return;
     const columns = this.model.columns;
     const far = (p) => (columns ? Math.abs(p.px - x) + Math.abs(p.py - y) / 1000 : Math.hypot(p.px - x, p.py - y));
-    this.read(this.hits.reduce((best, p) => (far(p) < far(best) ? p : best)));
+    this.read(this.nearest(far));
+  }
+
+  nearest(far) {
+    return this.hits.reduce((best, p) => (best && far(best) <= far(p) ? best : p), null);
   }
 
   key(event, zoom) {
@@ -313,8 +333,22 @@ class Chart {
     const { x, y, marks } = this.model;
     const rows = marks.filter((mark) => mark.kind !== "dots").flatMap((mark) => mark.points.map((p) =>
       html("tr", {}, html("th", { scope: "row" }, mark.label), html("td", {}, (x.exact || x.format || compact)(p.x)), html("td", {}, p.text))));
-    const head = html("tr", {}, html("th", { scope: "col" }, "series"), html("th", { scope: "col" }, x.label || ""), html("th", { scope: "col" }, y.label));
+    const head = html("tr", {}, html("th", { scope: "col" }, "series"), html("th", { scope: "col" }, x.label || x.column), html("th", { scope: "col" }, y.label));
     const cut = rows.length > 600 ? [html("p", {}, `The first 600 of ${rows.length}.`)] : [];
     this.numbers.lastElementChild.replaceChildren(html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows.slice(0, 600))), ...cut);
   }
+}
+
+// Names at the ends of lines: short, and no two alike. Of long ones, what all share is left out first, then the
+// settings' names; what still looks alike has none.
+function shortNames(marks) {
+  const labels = marks.map((mark) => mark.label);
+  const words = labels.map((label) => label.split(" "));
+  const own = words.map((mine, index) => mine.filter((word) => !words.every((others) => others.includes(word))).join(" ") || labels[index]);
+  const head = (label) => (label.length > NAME ? `${label.slice(0, NAME - 1)}…` : label);
+  const tail = (label) => (label.length > NAME ? `…${label.slice(1 - NAME)}` : label);
+  const alone = (names) => names.filter((name) => names.indexOf(name) === names.lastIndexOf(name)).length;
+  const tries = [labels.map(head), own.map(head), own.map(tail), own.map((label) => head(label.replace(/\S+=/g, "")))];
+  const best = tries.reduce((one, other) => (alone(other) > alone(one) ? other : one));
+  return new Map(marks.map((mark, index) => [mark, best[index]]).filter(([, name]) => best.indexOf(name) === best.lastIndexOf(name)));
 }

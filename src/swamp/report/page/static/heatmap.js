@@ -11,9 +11,14 @@ class HeatMap {
     this.colour = html("b", {});
     const key = html("div", { class: "rampkey heat" }, this.colour, this.ends[0], html("i", {}), this.ends[1]);
     host.append(html("div", { class: "controls" }, ...controls), html("div", { class: "plot" }, this.place, this.tip), key);
-    const cellAt = (event) => event.target.dataset && event.target.dataset.cell;
-    this.place.addEventListener("pointermove", (event) => (cellAt(event) ? this.read(...cellAt(event).split(",").map(Number)) : this.hide()));
-    this.place.addEventListener("pointerleave", () => this.hide());
+    const point = ({ clientX, clientY }) => {
+      const cell = document.elementFromPoint(clientX, clientY)?.dataset.cell;  // a finger's moves are all of the cell where it began
+      if (cell) this.read(...cell.split(",").map(Number));
+      else this.hide();
+    };
+    this.place.addEventListener("pointermove", point);
+    this.place.addEventListener("pointerdown", (event) => event.pointerType === "touch" && point(event));
+    this.place.addEventListener("pointerleave", (event) => event.pointerType === "touch" || this.hide());
     this.place.addEventListener("blur", () => this.hide());
     this.place.addEventListener("keydown", (event) => this.key(event));
     redraws.add(() => this.draw());

@@ -39,7 +39,7 @@ function surface(host) {
   const build = () => {
     const values = plane.values[measure] || plane.y.map(() => plane.x.map(() => null));
     const at = (axis, value) => ((value - axis[0]) / (axis[axis.length - 1] - axis[0] || 1)) * (axis.length - 1);
-    const ticks = (axis) => [0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * (axis.length - 1))).map((index) => [index, axis[index].toFixed(1)]);
+    const ticks = (axis) => [0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * (axis.length - 1))).map((index) => [index, fixed(axis[index], 1)]);
     const spot = ([x, y]) => [at(plane.x, x), at(plane.y, y)];
     return {
       values,
@@ -49,7 +49,7 @@ function surface(host) {
       x: { label: "distance in weight space", ticks: ticks(plane.x) },
       y: { ticks: ticks(plane.y) },
       format: compact,
-      name: (row, column) => `${measure} at ${plane.x[column].toFixed(2)}, ${plane.y[row].toFixed(2)}`,
+      name: (row, column) => `${measure} at ${fixed(plane.x[column], 2)}, ${fixed(plane.y[row], 2)}`,
       marks: (place) => {
         const circle = (where, attributes, title) => { const [cx, cy] = place(spot(where)); return svg("circle", { cx, cy, ...attributes }, svg("title", {}, title)); };
         const [mx, my] = place(spot(plane.mean));
@@ -93,7 +93,7 @@ function pairs(host) {
   const both = [...new Set(data.pairs.map(({ runs }) => runs.join(" and ")))];
   const build = () => ({
     columns: false, heading: (p) => `${(100 - p.x).toFixed(2)} % sparse`,
-    x: { label: "sparsity, %", log: true, flip: true, ticks: (low, high, count) => sparsityTicks(low, high, true, count), format: (v) => String(+(100 - v).toFixed(3)) },
+    x: { label: "sparsity, %", log: true, flip: true, ticks: (low, high, count) => sparsityTicks(low, high, true, count), shown: sparsityOf, exact: (v) => (100 - v).toFixed(2) },
     y: { label: LIKENESS.find(([key]) => key === kind)[1], zero: true },
     marks: both.map((name, index) => ({ kind: "line", label: name, dots: true, look: style(index), points: data.pairs.filter(({ runs }) => runs.join(" and ") === name).map((pair) => ({ x: 100 - 100 * pair.sparsity, y: pair[kind], text: pair[kind].toFixed(3) })) })),
   });

@@ -22,7 +22,7 @@ function particles(host) {
     return {
       columns: false,
       heading: (p) => p.note,
-      x: { label: "", domain: [-1, x - 1], ticks: () => ticks.map(([at]) => at), format: (at) => names.get(at) ?? "", exact: (at) => [...single, ...average].find((p) => p.x === at).note },
+      x: { label: "", column: "network", domain: [-1, x - 1], ticks: () => ticks.map(([at]) => at), format: (at) => names.get(at) ?? "", exact: (at) => [...single, ...average].find((p) => p.x === at).note },
       y: { label, zero: true },
       marks: [
         { kind: "bars", label: "a particle", look: look(chosen), points: single, width: 0.82, tint: true },
@@ -85,9 +85,9 @@ function training(host) {
   ];
   const ramp = rampKey("first", "last training");
   const second = html("div", { class: "chart" });
-  const chart = new Chart(host, { name: "Training loss", build, controls, below: ramp });
+  const chart = new Chart(host, { name: "Training", build, controls, below: ramp });
   host.after(second);
-  const rate = new Chart(second, { name: "Learning rate", build: buildRate, zoom: false, height: 190 });
+  const rate = new Chart(second, { name: "Training", build: buildRate, zoom: false, height: 190 });
   refreshSlider();
   draw();
 }
@@ -103,7 +103,7 @@ function layers(host) {
     const short = (name) => name.replace(/\.weight$/, "");
     return {
       columns: true, heading: (p) => names[p.x] ?? "",
-      x: { label: "", tilt: true, domain: [-0.5, names.length - 0.5], ticks: () => names.map((_, index) => index), format: (at) => (short(names[at] ?? "").length > 20 ? `…${short(names[at]).slice(-19)}` : short(names[at] ?? "")), exact: (at) => names[at] },
+      x: { label: "", column: "layer", tilt: true, domain: [-0.5, names.length - 0.5], ticks: () => names.map((_, index) => index), format: (at) => (short(names[at] ?? "").length > 20 ? `…${short(names[at]).slice(-19)}` : short(names[at] ?? "")), exact: (at) => names[at] },
       y: { label: "density of the layer, %", log, zero: !log },
       marks: visible(mine()).flatMap((index) => data.series[index].points.filter((point) => point.cycle === cycle).map((point) => ({
         kind: "line", label: data.series[index].label, look: look(index), dots: names.length < 40,
@@ -111,19 +111,19 @@ function layers(host) {
       }))),
     };
   };
-  const sparsityOf = (at) => data.series[mine().find((index) => data.series[index].points.some((point) => point.cycle === at))].points.find((point) => point.cycle === at).sparsity;
+  const sparsityAt = (at) => data.series[mine().find((index) => data.series[index].points.some((point) => point.cycle === at))].points.find((point) => point.cycle === at).sparsity;
   const slot = html("div", { class: "slot" });
   const refreshSlider = () => {
     const items = cycles();
     if (!items.includes(cycle)) cycle = items.at(-1);
-    slot.replaceChildren(slider("Cycle", items, items.indexOf(cycle), (at) => `${at}: ${sparsityOf(at).toFixed(2)} % sparse`, (at) => { cycle = at; chart.draw(); }));
+    slot.replaceChildren(slider("Cycle", items, items.indexOf(cycle), (at) => `${at}: ${sparsityAt(at).toFixed(2)} % sparse`, (at) => { cycle = at; chart.draw(); }));
   };
   const controls = [
     recipes.length > 1 ? menu("Recipe", recipes.map((name) => [name, name]), recipe, (value) => { recipe = value; refreshSlider(); chart.draw(); }) : null,
     slot,
     choice("Density axis", [["log", "log"], ["linear", "linear"]], "log", (value) => { log = value === "log"; chart.draw(); }),
   ];
-  const chart = new Chart(host, { name: "Density of each layer", build, controls, zoom: false, height: 380 });
+  const chart = new Chart(host, { name: "Layers", build, controls, zoom: false, height: 380 });
   refreshSlider();
   chart.draw();
 }

@@ -36,12 +36,11 @@ function curves(host) {
       marks.push({ kind: "line", label: nameOf(index), look: look(index), points, dots: true });
     }
     const ticks = (low, high, count) => sparsityTicks(low, high, axes.logX, count);
-    const format = (remaining) => String(+(100 - remaining).toFixed(3));
     const exact = (remaining) => (100 - remaining).toFixed(2);
     return {
       columns: true,
       heading: (p) => `${exact(p.x)} % sparse`,
-      x: { label: "sparsity of the prunable weights, %", log: axes.logX, flip: true, ticks, format, exact },
+      x: { label: "sparsity of the prunable weights, %", log: axes.logX, flip: true, ticks, shown: sparsityOf, exact },
       y: { label: data.metrics[metric].label, log: axes.logY },
       marks,
     };
@@ -50,7 +49,7 @@ function curves(host) {
     metric = value;
     chart.whole();
   };
-  const chart = new Chart(host, { name: "Error against sparsity", build, controls: [menu("Metric", metricsOf(indices), metric, change)], labels: "right" });
+  const chart = new Chart(host, { name: "Results against sparsity", build, controls: [menu("Metric", metricsOf(indices), metric, change)], labels: "right" });
   axes.charts.push(chart);
   chart.draw();
 }
@@ -85,6 +84,6 @@ function cost(host) {
     menu("Metric", metricsOf(mine), metric, (value) => { metric = value; chart.whole(); }),
     choice("Cost", Object.entries(kinds).map(([key, [label]]) => [key, label]), kind, (value) => { kind = value; chart.whole(); }),
   ];
-  const chart = new Chart(host, { name: "Error against cost", build, controls, labels: "near" });
+  const chart = new Chart(host, { name: "Results against cost", build, controls, labels: "near" });
   chart.draw();
 }

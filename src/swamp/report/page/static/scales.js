@@ -1,7 +1,15 @@
 // Numbers as text, ticks of axes, scales.
 
-const fixed = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits));
-const compact = (value) => (value === 0 ? "0" : Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(1) : String(+value.toPrecision(3)));
+const fixed = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits).replace(/^-(?=[0.]+$)/, ""));
+const compact = (value, digits = 3) => (value === 0 ? "0" : Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(Math.max(digits - 2, 1)) : String(+value.toPrecision(digits)));
+
+// Ticks in as many digits as tell them apart.
+function tickTexts(ticks) {
+  const step = Math.min(...ticks.slice(1).map((tick, index) => Math.abs(tick - ticks[index])));
+  let digits = 3;
+  while (digits < 12 && ticks.some((tick) => Math.abs(+compact(tick, digits) - tick) > step / 100)) digits++;
+  return ticks.map((tick) => compact(tick, digits));
+}
 
 // Round numbers, about `count` of them and at least three, no closer than `least`.
 function niceTicks(low, high, count, least = 0) {
@@ -30,6 +38,8 @@ function logTicks(low, high, count) {
   }
   return niceTicks(low, high, count).filter((tick) => tick > 0);
 }
+
+const sparsityOf = (remaining) => +(100 - remaining).toFixed(9);
 
 // Remaining weights of which people know the sparsity.
 function sparsityTicks(low, high, log, count) {
