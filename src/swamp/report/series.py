@@ -74,11 +74,15 @@ def read_series(directories: Iterable[Path]) -> list[Series]:
     return found
 
 
+def grouped(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
+    """Only within a recipe can they be compared."""
+    recipes = dict.fromkeys(series.recipe for series in all_series)
+    return [(recipe, [series for series in all_series if series.recipe == recipe]) for recipe in recipes]
+
+
 def by_recipe(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
-    """Those that have a row; only within a recipe can they be compared."""
-    measured = [series for series in all_series if any(series.runs)]
-    recipes = dict.fromkeys(series.recipe for series in measured)
-    return [(recipe, [series for series in measured if series.recipe == recipe]) for recipe in recipes]
+    """The same of those that have a row."""
+    return grouped([series for series in all_series if any(series.runs)])
 
 
 def layer_names(row: Result, directories: Sequence[Path]) -> list[str]:

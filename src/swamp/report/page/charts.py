@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from swamp.report.cells import cells, columns_of, common_column, metrics_of
-from swamp.report.numbers import error_of, format_of, spread
+from swamp.report.numbers import error_of, finite, format_of, spread
 from swamp.report.ranking import best_first, more_is_better
 from swamp.report.reading import Reading
 from swamp.report.series import Series, by_recipe, layer_names
@@ -150,7 +150,8 @@ def training_curves(all_series: Sequence[Series], readings: Sequence[Reading]) -
 
 
 def number(value: Any) -> float | None:
-    return significant(float(value), 4) if isinstance(value, int | float) else None
+    found = finite(value)
+    return None if found is None else significant(found, 4)
 
 
 def stage(label: str) -> str:
