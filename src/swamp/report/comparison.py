@@ -48,7 +48,7 @@ def side_by_side(all_series: Sequence[Series], columns: Sequence[Column]) -> Par
     upright: list[list[str]] = []
     ranks: dict[tuple[int, int], int] = {}
     for index, series in enumerate(all_series):
-        found = [series.at(column.num_wanted) for column in columns]
+        found = [series.at(column.density) for column in columns]
         metrics = next((main_metrics(row) for rows in found for row in rows), [])
         for number, metric in enumerate(metrics):
             line = cells(all_series, columns, metric)[index]
@@ -103,7 +103,7 @@ def _text(cell: Cell | None) -> str:
 
 
 def _particles(metric: str, rows: Sequence[Result], column: Column) -> str:
-    return _at_other(over_seeds(metric, [row.members for row in rows]), reached(rows, column.num_wanted))
+    return _at_other(over_seeds(metric, [row.members for row in rows]), reached(rows, column.density))
 
 
 def _at_other(text: str, sparsity: str) -> str:
@@ -130,7 +130,7 @@ def records_of(group: Sequence[Series]) -> Iterator[dict[str, Any]]:
                 for owner, networks in owners.items():
                     measured = [
                         (seed, row, statistics.fmean(numbers))
-                        for seed, row in series.seeded(column.num_wanted)
+                        for seed, row in series.seeded(column.density)
                         if (numbers := [network[metric] for network in networks(row) if metric in network])
                     ]
                     if not measured:

@@ -45,4 +45,4 @@ def differences_of(group: Sequence[Series]) -> Table | None:
 
 def _by_seed(series: Series, metric: str, column: Column) -> dict[int, float]:
     scale = format_of(metric).scale
-    return {seed: scale * row.metrics[metric] for seed, row in series.seeded(column.num_wanted) if metric in row.metrics}
+    return {seed: scale * row.metrics[metric] for seed, row in series.seeded(column.density) if metric in row.metrics}

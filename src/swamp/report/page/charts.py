@@ -64,7 +64,7 @@ def significant(value: float, digits: int = 6) -> float:
 
 def rows_by_sparsity(series: Series) -> Iterator[list[tuple[int, Result]]]:
     for column in columns_of([series]):
-        yield series.seeded(column.num_wanted)
+        yield series.seeded(column.density)
 
 
 def point(seeded: Sequence[tuple[int, Result]], metrics: Iterable[str], layers: Sequence[str]) -> dict[str, Any]:
