@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -140,8 +141,8 @@ def show(directory: Directory, /) -> None:
     for path in runs_in(directory):
         config, store = read_config(path), Store(path)
         print_table(run_table(path))
-        rows = len(read_results(path))
-        state = "finished" if store.finished() else f"not finished ({rows} rows so far); go on with: swamp resume {path}"
+        rows, again = len(read_results(path)), f"swamp resume {shlex.quote(str(path))}"
+        state = "finished" if store.finished() else f"not finished ({rows} rows so far); go on with: {again}"
         header = store.header() or {}
         version = header["versions"]
         print(f"{path}: {state}")
@@ -150,7 +151,7 @@ def show(directory: Directory, /) -> None:
             f"{config.precision}, {config.threads} thread(s) a training, begun with swamp {version['swamp']} and torch {version['torch']}"
         )
         if store.finished() and (differing := store.differing()):
-            print(f"changed since it was finished: {', '.join(differing)}; `swamp resume {path}` repairs them")
+            print(f"changed since it was finished: {', '.join(differing)}; `{again}` repairs them")
 
 
 @app.command

@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from swamp.engines.engine import Progress as Event
-from swamp.report.formats import legend
+from swamp.report.formats import legend, visible
 from swamp.report.numbers import duration, format_of, shown
 from swamp.report.series import main_metrics
 from swamp.report.tables import Table, prunable_table
@@ -53,15 +53,6 @@ def plain_text(table: Table) -> str:
     meanings = {1: "*: best", 2: "+: second best"}
     notes = [table.note, ", ".join(text for rank, text in meanings.items() if rank in table.ranks.values())]
     return visible("\n".join([*lines, *filter(None, notes)])) + "\n"
-
-
-def visible(text: str) -> str:
-    """Names come from whoever made a run: none of them may speak to the terminal.
-
-    >>> visible(chr(27) + "[31m ± 1")
-    '?[31m ± 1'
-    """
-    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
 
 
 def print_prunable(task: Task) -> None:

@@ -80,3 +80,12 @@ def test_unknown_formats(three: list[Path], capsys: pytest.CaptureFixture[str]) 
     status, _, said = call(capsys, "compare", *three, "--format", "word")
     assert status == 2
     assert "word" in said
+
+
+def test_a_name_that_promises_something_else_is_refused(three: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "t.xlsx"
+    status, _, said = call(capsys, "compare", *three, "--out", out)
+    assert (status, out.exists(), said.count("\n")) == (2, False, 1)
+    assert ".txt, .md, .tex, .csv, .json" in said
+    assert call(capsys, "compare", *three, "--out", out, "--format", "csv")[0] == 0
+    assert call(capsys, "compare", *three, "--out", tmp_path / "table")[0] == 0

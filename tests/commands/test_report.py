@@ -43,3 +43,13 @@ def test_it_reads_only(tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     write_report([run], tmp_path / "page.html")
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_nothing_but_damage_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = make_run(tmp_path / "bad")
+    (bad / "results.json").write_text("")
+    status, _, err = call(capsys, "report", bad, "--out", tmp_path / "page.html")
+    assert status == 2
+    assert f"{bad} is not shown: " in err
+    assert "none of these runs can be shown" in err
+    assert "No run could be read" in (tmp_path / "page.html").read_text()

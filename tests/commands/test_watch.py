@@ -12,6 +12,8 @@ import pytest
 
 from swamp.commands import watch as module
 from swamp.runs.runner import iterate
+from swamp.runs.store import Store
+from tests.report.synthetic import make_run
 from tests.runs.test_watching import Heard
 from tests.test_cli import FLAGS, call
 
@@ -80,3 +82,34 @@ def test_a_finished_run_is_shown_at_once(tmp_path: Path, quick: Any, capsys: pyt
     assert status == 0
     assert ": finished" in said
     assert "imp on digits, seed 0" in shown
+
+
+def test_a_damaged_member_is_named_once_and_the_others_are_followed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [make_run(tmp_path / f"seed-{seed}", "imp", seed, finished=seed != 1) for seed in range(3)]
+    (runs[0] / "results.json").write_text("[")
+    looks = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            Store(runs[1]).finish()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    status, shown, said = call(capsys, "watch", tmp_path)
+    assert (status, len(looks)) == (0, 2)
+    assert said.count(f"{runs[0]} is not watched: ") == 1
+    assert [path for path in runs if f"run: {path}\n" in shown] == runs[1:]
+    for path in runs[1:]:
+        (path / "results.json").write_text("[")
+    status, _, said = call(capsys, "watch", tmp_path)
+    assert status == 2
+    assert f"no run in {tmp_path} can be watched" in said
+    status, _, said = call(capsys, "watch", runs[0])
+    assert status == 2
+    assert "results.json is damaged" in said
+
+
+def test_what_it_offers_for_copying_is_quoted() -> None:
+    assert module.stillness(Path("my runs/a"), 9).endswith("swamp resume 'my runs/a'")

@@ -9,6 +9,7 @@ from swamp.report.cells import cells, columns_of, common_column, metrics_of
 from swamp.report.page.headline import headline
 from swamp.report.ranking import best_first, more_is_better
 from swamp.report.series import read_series
+from tests.report.runs_on_paper import made_up
 from tests.report.synthetic import make_run
 
 
@@ -89,3 +90,16 @@ def test_what_is_better_of_somebodys_own_metric_is_not_guessed(runs: list[Path])
         s.runs = [[structs.replace(row, metric="perplexity", metrics={"perplexity": row.metrics["nll"]}) for row in run] for run in s.runs]
     assert {cell.rank for line in cells(series, columns_of(series), "perplexity") for cell in line if cell} == {0}
     assert str(headline(series)).startswith("Perplexity at 96.87 % sparsity: <b>imp</b>")  # as given
+
+
+def test_a_column_is_what_was_asked_for_whatever_the_number_of_weights(tmp_path: Path) -> None:
+    rows = [{"metrics": {"accuracy": 0.9 - cycle / 10}} for cycle in range(3)]
+    smaller = [{**row, "num_prunable": 502, "num_survivors": num} for row, num in zip(rows, (502, 251, 126), strict=True)]
+    paths = [
+        made_up(tmp_path / "a", rows, method="imp"),
+        made_up(tmp_path / "b", smaller, method="imp", **{"tasks.image.prunable": ["conv", "linear"]}),
+    ]
+    series = read_series(paths)
+    assert [column.label for column in columns_of(series)] == ["0.00", "50.00", "75.00"]
+    assert [cell.other_sparsity for line in cells(series, columns_of(series), "accuracy") for cell in line if cell] == [""] * 6
+    assert [s.name for s in series] == ["imp tasks.image.prunable=conv", "imp tasks.image.prunable=conv,linear"]

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from swamp.report.comparison import comparison, records
+from swamp.report.comparison import comparisons, records
+from swamp.report.reading import LeftOut
 from swamp.report.series import collapses, read_series
 from swamp.report.tables import Table
 from tests.report.runs_on_paper import made_up
+
+
+def comparison(paths: list[Path]) -> Table:
+    (table,) = comparisons(paths)
+    return table
 
 
 def accuracies(*values: float, nll: float = 0.5) -> list[dict[str, object]]:
@@ -107,3 +113,22 @@ def test_collapse_is_reported(tmp_path: Path) -> None:
     path = made_up(tmp_path / "a", [{"metrics": {"accuracy": 0.1}, "empty_layers": ["conv1"], "num_survivors": 250}], method="snip")
     assert collapses(read_series([path])) == ["empty layers of snip at 75.00 %: conv1"]
     assert "empty layers of snip at 75.00 %: conv1" in comparison([path]).note
+
+
+def test_recipes_are_not_ranked_against_each_other(tmp_path: Path) -> None:
+    paths = [
+        made_up(tmp_path / f"{recipe}-{method}", accuracies(value), method=method, recipe=recipe)
+        for recipe, method, value in (("a", "imp", 0.9), ("b", "imp", 0.4), ("b", "swamp", 0.5), ("c", "imp", 0.1))
+    ]
+    tables = comparisons(paths, [LeftOut(tmp_path / "gone", "it is empty")])
+    assert [table.title for table in tables] == [f"On the test set of {recipe}" for recipe in "abc"]
+    assert [ranked(table) for table in tables] == [{}, {"50.00": 1}, {}]
+    assert ["gone" in table.note for table in tables] == [False, False, True]
+    assert [(r["recipe"], r["method"]) for r in records(paths) if r["rank"]] == [("b", "swamp")]
+
+
+def test_a_particle_without_a_metric_is_passed_over(tmp_path: Path) -> None:
+    members = [{"accuracy": 0.5}, {"accuracy": 0.75, "nll": 2.0}]
+    path = made_up(tmp_path / "a", [{"metrics": {"accuracy": 0.9, "nll": 1.0, "ece": 0.1}, "members": members}])
+    assert {r["metric"]: r["values"] for r in records([path]) if r["of"] == "particles"} == {"accuracy": [0.625], "nll": [2.0]}
+    assert comparison([path]).rows[0][-1].startswith("2.000")

@@ -21,11 +21,13 @@ TABLE = Table(
 
 
 def test_markdown() -> None:
-    lines = markdown(TABLE).splitlines()
+    title, _, *lines = markdown(TABLE).splitlines()
+    assert title == "**Title**"
     assert lines[0] == "| method_a & b | acc \\| % |"
     assert lines[2] == "| imp\\|x &lt;b> | **98.18 ± 0.16** |"
     assert lines[3].endswith("| <u>97.00 ± 0.10</u> |")
-    assert lines[-2:] == ["see #1_2", "bold: best, underlined: second best"]
+    assert lines[-4:] == ["", "see #1_2", "", "bold: best, underlined: second best"]
+    assert markdown(TABLE._replace(note="a <b>\nc *d*", ranks={})).endswith(" |\n\na &lt;b>\n\nc \\*d\\*\n")
     assert "best" not in markdown(TABLE._replace(ranks={}))
 
 
@@ -39,7 +41,10 @@ def test_latex_is_escaped_and_whole() -> None:
     assert r"{\footnotesize see \#1\_2}" in text
     for line in [line for line in text.splitlines() if line.endswith(r"\\")]:
         assert len(re.findall(r"(?<!\\)&", line)) == 1  # as many columns as there are
-    bare = re.sub(r"\\[\\{}%&#_$]", "", text.split("\n", 1)[1])
+    comments = [line for line in text.splitlines() if line.startswith("%")]
+    assert comments == [r"% needs \usepackage{booktabs}", "% Title"]
+    assert r"{\bfseries Title}\par" in text
+    bare = re.sub(r"\\[\\{}%&#_$]", "", text.split("\n", 2)[2])
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
     assert "%" not in bare  # which would comment the rest of its line out
@@ -67,3 +72,14 @@ def test_plain_text_keeps_its_columns() -> None:
     assert rows[1].endswith("97.00 ± 0.10+")
     assert rows[0].index("98.18") == rows[1].index("97.00")
     assert rows[-1] == "*: best, +: second best"
+
+
+def test_no_name_speaks_to_the_terminal_or_ends_its_line() -> None:
+    bad = "a\x1b[31m\x9b\u202eb"
+    table = Table(f"{bad}\ntitle", [f"{bad}\nx", "y"], [[f"{bad}\nx", "1"]], f"{bad}\nsecond")
+    records = [{"label": bad}]
+    for text in (markdown(table), latex(table), plain_text(table), as_csv(records), as_json(records)):
+        assert "a?[31m??b" in text.replace("\\[", "[")
+        assert all(character.isprintable() or character == "\n" for character in text)
+    assert len(latex(table).splitlines()) == 12
+    assert len([line for line in markdown(table).splitlines() if line]) == 6

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from swamp.report.comparison import comparison
+from swamp.report.comparison import comparisons
 from swamp.report.page.document import write_report
 from swamp.report.paper import paper_numbers, shortened
 from swamp.report.series import Series, read_series
@@ -53,11 +53,11 @@ def test_they_stand_beside_ours(tmp_path: Path) -> None:
     for number in ("94.74 ± 0.04", "94.88 ± 0.09", "94.73 ± 0.10", "94.23 ± 0.11", "0.177 ± 0.002"):
         assert page.count(f"<small>paper {number}</small>") == 1
     assert "trainings have another length here: swamp" in page
-    few = comparison([run])
+    (few,) = comparisons([run])
     assert few.header[:3] == ["sparsity %", "swamp accuracy %", "the paper's"]
     assert [few.rows[cycle][2] for cycle in (0, 3, 13)] == ["–", "94.74 ± 0.04", "94.23 ± 0.11"]
     others = [make_run(tmp_path / name, name, recipe=RECIPE, cycles=13) for name in ("imp", "dense", "snip")]
-    many = comparison([others[0], run, *others[1:]])
+    (many,) = comparisons([others[0], run, *others[1:]])
     assert [line[0] for line in many.rows] == [
         "imp",
         "imp, the paper's",

@@ -11,7 +11,7 @@ import torch
 import swamp
 from swamp.core.state import State
 from swamp.export.sparse import encode
-from swamp.report.comparison import comparison
+from swamp.report.comparison import comparisons
 from swamp.runs.config import Config, config_hash, numbers
 from swamp.runs.networks import load_network
 from swamp.runs.results import read_results
@@ -53,7 +53,7 @@ def test_a_dense_file_starts_a_dense_run(quick: Quick, files: Path, tmp_path: Pa
     assert [round(row.sparsity, 2) for row in rows] == [0, 0.5, 0.75]
     plain = list(iterate(quick(), tmp_path / "b"))
     assert {row.solution for row in rows}.isdisjoint(row.solution for row in plain)
-    table = comparison([tmp_path / "a", tmp_path / "b"])
+    (table,) = comparisons([tmp_path / "a", tmp_path / "b"])
     assert len(table.rows) >= 3
 
 

@@ -20,6 +20,7 @@ from swamp.trackers.lines import Lines
 from swamp.trackers.tracker import Point, TrackedRun
 from swamp.trackers.tracking import tracked
 from tests.conftest import contents
+from tests.report.synthetic import make_run
 
 
 class Hearing(Silent):
@@ -131,7 +132,7 @@ def test_a_tracker_that_raises_is_left_alone_and_changes_nothing(
     assert heard.said == ["tracker broken failed (RuntimeError: the server is on fire); the run goes on without it"]
     assert len(sound.points) == num_points
     assert len(broken.points) == (max(fail_at - 1, 0) if fail_at >= 0 else num_points)
-    assert broken.closed == []
+    assert broken.closed == ([True] if fail_at == 4 else [])  # begun and still there to be closed
 
 
 @pytest.mark.parametrize("checkpoint_seconds", [0, 1000])
@@ -182,3 +183,17 @@ def test_half_a_line_is_cut_off(tmp_path: Path) -> None:
     assert lines.before == ["epoch 1 a"]
     lines.add("epoch 3 ü")
     assert Lines(tmp_path / "log").before == ["epoch 1 a", "epoch 3 ü"]
+
+
+def test_metrics_that_cannot_be_read_stop_nothing(tmp_path: Path, offer: Any) -> None:
+    run = make_run(tmp_path / "run", "imp", rows=1)
+    (row,) = read_results(run)
+    recorder, hearing = offer("memory", Recorder()), Hearing()
+    with tracked(["memory"], run, hearing) as listener:
+        listener.planned(1)
+        for bad in ("{", "[1]\n", None):
+            (run / "metrics.jsonl").write_text(bad) if bad else (run / "metrics.jsonl").unlink()
+            listener.row(row)
+    assert [said.partition(": metrics.jsonl")[0] for said in hearing.said] == ["trackers miss epochs"] * 3
+    assert [point.mark for point in recorder.points] == ["cycle 0 test"]
+    assert recorder.closed == [True]

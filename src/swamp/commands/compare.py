@@ -18,9 +18,9 @@ def compare(
     out: Path | None = None,
     plot: Path | None = None,
 ) -> None:
-    """Compare runs in one table: accuracy and NLL of each method at each sparsity, over all seeds, best and second best marked. Where
-    runs share seeds, a second table has their differences, paired by seed, with a confidence interval. A damaged run is named, and the
-    others are compared.
+    """Compare runs in one table a recipe: accuracy and NLL of each method at each sparsity, over all seeds, best and second best marked.
+    Where runs share seeds, a second table has their differences, paired by seed, with a confidence interval. A damaged run is named, and
+    the others are compared.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def compare(
     plot
         Draw test error against sparsity into this file (.png, .svg or .pdf).
     """
-    from swamp.report.comparison import comparison, records
+    from swamp.report.comparison import comparisons, records
     from swamp.report.differences import differences
     from swamp.report.figures.curves import error_against_sparsity
     from swamp.report.formats import as_csv, as_json, latex, markdown
@@ -41,7 +41,7 @@ def compare(
 
     if not directories:
         raise ValueError("compare needs at least one run directory")
-    form = format or SUFFIXES.get(out.suffix if out else "", "text")
+    form = format or form_of(out)
     paths, left_out = readable(directories)
     if form in ("csv", "json"):
         for one in left_out:
@@ -49,7 +49,7 @@ def compare(
         found = list(records(paths))
         text = as_csv(found) if form == "csv" else as_json(found)
     else:
-        tables = [table for table in (comparison(paths, left_out), differences(paths)) if table]
+        tables = [*comparisons(paths, left_out), *differences(paths)]
         text = "\n".join(map({"text": plain_text, "markdown": markdown, "latex": latex}[form], tables))
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -64,3 +64,11 @@ def compare(
         error_against_sparsity(paths, plot)
         if out or form == "text":
             print(f"picture: {plot}")
+
+
+def form_of(out: Path | None) -> Form:
+    """As the name of the file ends; one without an ending holds text."""
+    suffix = out.suffix if out else ""
+    if suffix and suffix not in SUFFIXES:
+        raise ValueError(f"--out {out}: a table's name ends in one of {', '.join(SUFFIXES)}, unless --format says what it holds")
+    return SUFFIXES.get(suffix, "text")

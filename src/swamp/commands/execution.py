@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -47,9 +48,9 @@ def execute(
         with following.screen() as screen:
             failures = (run_alone if len(jobs) == 1 else run_several)(jobs, cache, tasks, screen, following.trackers)
     except KeyboardInterrupt:
-        shared = f" --cache {cache}" if cache else ""
+        shared = f" --cache {shlex.quote(str(cache))}" if cache else ""
         again = "torchrun … -m swamp" if any(config.engine == "distributed" for config, _ in jobs) else "swamp"
-        print(f"\nstopped; nothing is lost. Go on with: {again} resume {whole}{shared}", file=sys.stderr)
+        print(f"\nstopped; nothing is lost. Go on with: {again} resume {shlex.quote(str(whole))}{shared}", file=sys.stderr)
         raise SystemExit(130) from None
     for (_, directory), failure in zip(jobs, failures, strict=True):
         if not failure:

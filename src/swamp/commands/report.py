@@ -33,3 +33,5 @@ def report(
     unfinished = sum(not reading.finished for reading in readings)
     runs = f"{len(readings)} run" + "s" * (len(readings) != 1)
     print(f"report: {out} ({runs}{f', {unfinished} of them not finished' if unfinished else ''})")
+    if not readings:
+        raise ValueError("none of these runs can be shown; the page says why")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,15 +43,27 @@ def watch(
 
     watches: dict[Path, Watch] = {}
     still: set[Path] = set()
+    damaged: set[Path] = set()
     with listener(plain=plain) as screen:
         while True:
             alone = (paths := runs_in(directory)) == [directory]
             for path in paths:
-                if path not in watches:
-                    watches[path] = Watch(path, screen if alone else Apart(screen, path.name))
-                    begin(watches[path], path, screen)
-                elif not watches[path].finished:
-                    watches[path].look()
+                if path in damaged:
+                    continue
+                try:
+                    if path not in watches:
+                        watches[path] = Watch(path, screen if alone else Apart(screen, path.name))
+                        begin(watches[path], path, screen)
+                    elif not watches[path].finished:
+                        watches[path].look()
+                except (ValueError, KeyError, TypeError) as error:
+                    if alone:
+                        raise
+                    damaged.add(path)
+                    watches.pop(path)
+                    screen.say(f"{path} is not watched: {error if isinstance(error, ValueError) else repr(error)}")
+            if not watches:
+                raise ValueError(f"no run in {directory} can be watched")
             if all(one.finished for one in watches.values()):
                 break
             for path, one in watches.items():
@@ -82,4 +95,4 @@ def begin(watch: Watch, path: Path, screen: Live | Plain) -> None:
 def stillness(path: Path, seconds: float) -> str:
     from swamp.report.numbers import duration
 
-    return f"{path}: nothing has moved for {duration(seconds)}; if its process has ended, go on with: swamp resume {path}"
+    return f"{path}: nothing has moved for {duration(seconds)}; if its process has ended, go on with: swamp resume {shlex.quote(str(path))}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
+from swamp.core.pruning import count
 from swamp.report.numbers import FORMATS, format_of, percent, spread
 from swamp.report.ranking import best_two
 from swamp.report.series import Series, reached
@@ -14,8 +16,8 @@ from swamp.report.series import Series, reached
 class Column(NamedTuple):
     """A sparsity that cycles ask for."""
 
-    num_wanted: int
-    sparsity: float
+    density: Fraction
+    sparsity: float  # the same, in whole weights
 
     @property
     def label(self) -> str:
@@ -34,8 +36,12 @@ class Cell(NamedTuple):
 
 
 def columns_of(all_series: Sequence[Series]) -> list[Column]:
-    found = {(series.wanted(row), 1 - series.wanted(row) / row.num_prunable) for series in all_series for run in series.runs for row in run}
-    return [Column(*pair) for pair in sorted(found, reverse=True)]
+    """By density, as networks of one recipe may have different numbers of prunable weights."""
+    found: dict[Fraction, int] = {}
+    for series in all_series:
+        for row in (row for run in series.runs for row in run):
+            found.setdefault(series.wanted(row), row.num_prunable)
+    return [Column(density, 1 - count(found[density], density) / found[density]) for density in sorted(found, reverse=True)]
 
 
 def metrics_of(all_series: Sequence[Series]) -> list[str]:
@@ -58,11 +64,11 @@ def cells(all_series: Sequence[Series], columns: Sequence[Column], metric: str) 
 
 def cell_of(series: Series, column: Column, metric: str) -> Cell | None:
     form = format_of(metric)
-    rows = [row for row in series.at(column.num_wanted) if metric in row.metrics]
+    rows = [row for row in series.at(column.density) if metric in row.metrics]
     if not rows:
         return None
     values = [form.scale * row.metrics[metric] for row in rows]
-    return Cell(rows[0].cycle, values, spread(values, form.digits), statistics.fmean(values), reached(rows, column.num_wanted))
+    return Cell(rows[0].cycle, values, spread(values, form.digits), statistics.fmean(values), reached(rows, column.density))
 
 
 def common_column(table: Sequence[Sequence[Cell | None]], num_columns: int) -> int:

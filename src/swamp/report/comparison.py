@@ -12,7 +12,7 @@ from swamp.report.notes import notes_of
 from swamp.report.numbers import format_of, over_seeds
 from swamp.report.paper import paper_numbers
 from swamp.report.reading import LeftOut
-from swamp.report.series import Series, main_metrics, reached, read_series
+from swamp.report.series import Series, grouped, main_metrics, reached, read_series
 from swamp.report.tables import Table
 from swamp.runs.results import Result
 from swamp.runs.store import Store
@@ -21,17 +21,25 @@ FEW = 3  # so many methods stand side by side
 Part = tuple[list[str], list[list[str]], dict[tuple[int, int], int]]  # header, body, ranks
 
 
-def comparison(directories: Sequence[Path], left_out: Sequence[LeftOut] = ()) -> Table:
-    """The main metrics of each method at each sparsity; mean ± standard deviation over seeds; the paper's own numbers where it has some. A
-    few methods stand side by side, with their particles; many stand one below the other."""
-    all_series = read_series(directories)
-    table = side_by_side if len(all_series) <= FEW else one_below_the_other
-    header, body, ranks = table(all_series, columns_of(all_series))
-    unfinished = [str(directory) for directory in directories if not Store(directory).finished()]
-    notes = notes_of(all_series, inexact=any(" @ " in cell for line in body for cell in line[1:]))
+def comparisons(directories: Sequence[Path], left_out: Sequence[LeftOut] = ()) -> list[Table]:
+    """A table a recipe; what could not be read is said below the last."""
+    groups = grouped(read_series(directories))
+    tables = [comparison(group, f"On the test set of {recipe}" if len(groups) > 1 else "On the test set") for recipe, group in groups]
+    if left_out:
+        damages = [f"{'damaged: ' if one.damaged else ''}{one}" for one in left_out]
+        tables[-1] = tables[-1]._replace(note="\n".join(filter(None, [tables[-1].note, *damages])))
+    return tables
+
+
+def comparison(group: Sequence[Series], title: str) -> Table:
+    """Of one recipe: the main metrics of each method at each sparsity; mean ± standard deviation over seeds; the paper's own numbers where
+    it has some. A few methods stand side by side, with their particles; many stand one below the other."""
+    table = side_by_side if len(group) <= FEW else one_below_the_other
+    header, body, ranks = table(group, columns_of(group))
+    unfinished = [str(directory) for series in group for directory in series.directories if not Store(directory).finished()]
+    notes = notes_of(group, inexact=any(" @ " in cell for line in body for cell in line[1:]))
     notes += [f"not finished: {', '.join(unfinished)}"] if unfinished else []
-    notes += [f"{'damaged: ' if one.damaged else ''}{one}" for one in left_out]
-    return Table("On the test set", header, body, "\n".join(notes), ranks)
+    return Table(title, header, body, "\n".join(notes), ranks)
 
 
 def side_by_side(all_series: Sequence[Series], columns: Sequence[Column]) -> Part:
@@ -40,7 +48,7 @@ def side_by_side(all_series: Sequence[Series], columns: Sequence[Column]) -> Par
     upright: list[list[str]] = []
     ranks: dict[tuple[int, int], int] = {}
     for index, series in enumerate(all_series):
-        found = [series.at(column.num_wanted) for column in columns]
+        found = [series.at(column.density) for column in columns]
         metrics = next((main_metrics(row) for rows in found for row in rows), [])
         for number, metric in enumerate(metrics):
             line = cells(all_series, columns, metric)[index]
@@ -95,7 +103,7 @@ def _text(cell: Cell | None) -> str:
 
 
 def _particles(metric: str, rows: Sequence[Result], column: Column) -> str:
-    return _at_other(over_seeds(metric, [row.members for row in rows]), reached(rows, column.num_wanted))
+    return _at_other(over_seeds(metric, [row.members for row in rows]), reached(rows, column.density))
 
 
 def _at_other(text: str, sparsity: str) -> str:
@@ -104,34 +112,42 @@ def _at_other(text: str, sparsity: str) -> str:
 
 def records(directories: Sequence[Path]) -> Iterator[dict[str, Any]]:
     """Every number that was measured, for other programs: a record for each method, sparsity and metric, of its network and of its
-    particles (their mean in each run). Values are those of results.json, one a seed."""
-    all_series = read_series(directories)
-    columns = columns_of(all_series)
+    particles (their mean in each run). Values are those of results.json, one a seed; ranks are those within a recipe."""
+    for _, group in grouped(read_series(directories)):
+        yield from records_of(group)
+
+
+def records_of(group: Sequence[Series]) -> Iterator[dict[str, Any]]:
+    columns = columns_of(group)
     owners: dict[str, Callable[[Result], list[dict[str, float]]]] = {
         "network": lambda row: [row.metrics],
         "particles": lambda row: row.members,
     }
-    for metric in metrics_of(all_series):
-        ranked = cells(all_series, columns, metric)
-        for series, line in zip(all_series, ranked, strict=True):
+    for metric in metrics_of(group):
+        ranked = cells(group, columns, metric)
+        for series, line in zip(group, ranked, strict=True):
             for column, cell in zip(columns, line, strict=True):
                 for owner, networks in owners.items():
-                    rows = [(seed, row) for seed, row in series.seeded(column.num_wanted) if metric in row.metrics and networks(row)]
-                    if not rows:
+                    measured = [
+                        (seed, row, statistics.fmean(numbers))
+                        for seed, row in series.seeded(column.density)
+                        if (numbers := [network[metric] for network in networks(row) if metric in network])
+                    ]
+                    if not measured:
                         continue
-                    values = [statistics.fmean(network[metric] for network in networks(row)) for _, row in rows]
+                    seeds, rows, values = map(list, zip(*measured, strict=True))
                     yield {
                         "recipe": series.recipe,
                         "method": series.method,
                         "label": series.label,
                         "sparsity": column.sparsity,
-                        "reached_sparsity": statistics.fmean(row.sparsity for _, row in rows),
+                        "reached_sparsity": statistics.fmean(row.sparsity for row in rows),
                         "metric": metric,
                         "of": owner,
                         "mean": statistics.fmean(values),
                         "deviation": statistics.stdev(values) if len(values) > 1 else None,
                         "rank": (cell.rank or None) if cell and owner == "network" else None,
-                        "paper": paper_numbers(series, metric).get(rows[0][1].cycle) if owner == "network" else None,
-                        "seeds": [seed for seed, _ in rows],
+                        "paper": paper_numbers(series, metric).get(rows[0].cycle) if owner == "network" else None,
+                        "seeds": seeds,
                         "values": values,
                     }

@@ -5,39 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from swamp.report.cells import Column, columns_of
 from swamp.report.comparison import FEW
-from swamp.report.numbers import format_of, percent
-from swamp.report.series import Series, read_series
-from swamp.report.statistics import EXPLAINED, Difference, difference_text, paired
+from swamp.report.numbers import format_of
+from swamp.report.series import Series, by_recipe, read_series
+from swamp.report.statistics import EXPLAINED, difference_text, paired
 from swamp.report.tables import Table
 
 BASELINE = "imp"
 
 
-def differences(directories: Sequence[Path]) -> Table | None:
-    """Each series minus the baseline (the first of IMP, else the first) at each sparsity; None where no two seeds are shared."""
-    all_series = read_series(directories)
-    baseline = next((series for series in all_series if series.method == BASELINE), all_series[0])
-    others = [series for series in all_series if series is not baseline]
-    metric = next((row.metric for series in all_series for run in series.runs for row in run), "")
-    wanted = {(s.wanted(row), 1 - s.wanted(row) / row.num_prunable) for s in all_series for run in s.runs for row in run}
-    found: dict[tuple[str, int], Difference | None] = {}
-    for series in others:
-        for survivors, _ in wanted:
-            found[series.label, survivors] = paired(_by_seed(series, metric, survivors), _by_seed(baseline, metric, survivors))
-    if not any(difference and difference.num_pairs > 1 for difference in found.values()):
+def differences(directories: Sequence[Path]) -> list[Table]:
+    """A table a recipe; none where no two seeds are shared."""
+    groups = by_recipe(read_series(directories))
+    return [table for _, group in groups if (table := differences_of(group))]
+
+
+def differences_of(group: Sequence[Series]) -> Table | None:
+    """Of one recipe: each series minus the baseline (the first of IMP, else the first) at each sparsity."""
+    baseline = next((series for series in group if series.method == BASELINE), group[0])
+    others = [series for series in group if series is not baseline]
+    metric = next(row.metric for run in baseline.runs for row in run)
+    columns = columns_of(group)
+    found = {
+        series.label: [paired(_by_seed(series, metric, column), _by_seed(baseline, metric, column)) for column in columns]
+        for series in others
+    }
+    if not any(difference and difference.num_pairs > 1 for line in found.values() for difference in line):
         return None
     form = format_of(metric)
-    counts = sorted(wanted, reverse=True)
-    texts = {series.label: [difference_text(found[series.label, survivors], form.digits) for survivors, _ in counts] for series in others}
-    sparsities = [percent(sparsity) for _, sparsity in counts]
+    texts = {label: [difference_text(difference, form.digits) for difference in line] for label, line in found.items()}
+    sparsities = [column.label for column in columns]
     title = f"Differences in {form.label}, each minus {baseline.label}"
-    if len(all_series) <= FEW:
+    if len(group) <= FEW:
         body = [[sparsity, *cells] for sparsity, *cells in zip(sparsities, *texts.values(), strict=True)]
         return Table(title, ["sparsity %", *texts], body, EXPLAINED)
     return Table(title, ["at sparsity %", *sparsities], [[label, *cells] for label, cells in texts.items()], EXPLAINED)
 
 
-def _by_seed(series: Series, metric: str, survivors: int) -> dict[int, float]:
+def _by_seed(series: Series, metric: str, column: Column) -> dict[int, float]:
     scale = format_of(metric).scale
-    return {seed: scale * row.metrics[metric] for seed, row in series.seeded(survivors)}
+    return {seed: scale * row.metrics[metric] for seed, row in series.seeded(column.density) if metric in row.metrics}

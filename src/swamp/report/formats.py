@@ -19,21 +19,36 @@ def legend(table: Table) -> str:
     return LEGEND if 2 in table.ranks.values() else LEGEND_OF_TWO if table.ranks else ""
 
 
-def _lines(table: Table) -> str:
-    return "\n".join(filter(None, [table.note, legend(table)]))
+def visible(text: str) -> str:
+    """Names come from whoever made a run: none of them may speak to the terminal.
+
+    >>> visible(chr(27) + "[31m ± 1")
+    '?[31m ± 1'
+    """
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+
+
+def _in_a_line(text: str) -> str:
+    return visible(text.replace("\n", " "))
+
+
+def _notes(table: Table) -> list[str]:
+    return [*table.note.splitlines(), *filter(None, [legend(table)])]
+
+
+MARKDOWN = str.maketrans({**{character: f"\\{character}" for character in "\\|*`["}, "<": "&lt;"})
 
 
 def markdown(table: Table) -> str:
-    """The table as Markdown."""
+    """The table as Markdown, its title above and its notes below, each a paragraph."""
     marks = {1: "**{}**", 2: "<u>{}</u>"}
 
     def escape(text: str) -> str:
-        return text.replace("|", "\\|").replace("<", "&lt;")
+        return _in_a_line(text).translate(MARKDOWN)
 
     lines = [[escape(name) for name in table.header], ["---"] * len(table.header), *_marked(table, marks, escape)]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    note = _lines(table)
-    return f"{text}\n\n{note}\n" if note else f"{text}\n"
+    return "\n\n".join([f"**{escape(table.title)}**", text, *map(escape, _notes(table))]) + "\n"
 
 
 SPECIAL = {
@@ -63,18 +78,25 @@ def tex(text: str) -> str:
     >>> print(tex("a_b & 95 ± 1 %"))
     a\_b \& 95 $\pm$ 1 \%
     """
-    return "".join(SPECIAL.get(character, character) for character in text)
+    return "".join(SPECIAL.get(character, character) for character in _in_a_line(text))
 
 
 def latex(table: Table) -> str:
     r"""The table as a tabular with booktabs' rules. A paper's own `table` environment and caption go around it."""
     marks = {1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}
     columns = "l" + "r" * (len(table.header) - 1)
-    lines = [r"% needs \usepackage{booktabs}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+    title = tex(table.title)
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        f"% {title}",
+        rf"{{\bfseries {title}}}\par\smallskip",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+    ]
     lines += [" & ".join(map(tex, table.header)) + r" \\", r"\midrule"]
     lines += [" & ".join(line) + r" \\" for line in _marked(table, marks, tex)]
     lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [rf"\par\smallskip{{\footnotesize {tex(line)}}}" for line in _lines(table).splitlines()]
+    lines += [rf"\par\smallskip{{\footnotesize {tex(line)}}}" for line in _notes(table)]
     return "\n".join(lines) + "\n"
 
 
@@ -85,7 +107,7 @@ def _marked(table: Table, marks: Mapping[int, str], escape: Callable[[str], str]
 
 
 def as_json(records: Iterable[Mapping[str, Any]]) -> str:
-    return json.dumps(list(records), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps([_visible(record) for record in records], indent=1, ensure_ascii=False) + "\n"
 
 
 def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
@@ -93,9 +115,13 @@ def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(records[0] if records else [])
-    for record in records:
+    for record in map(_visible, records):
         writer.writerow([" ".join(map(str, value)) if isinstance(value, list) else guarded(value) for value in record.values()])
     return text.getvalue()
+
+
+def _visible(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: visible(value) if isinstance(value, str) else value for name, value in record.items()}
 
 
 def guarded(value: Any) -> Any:

@@ -68,7 +68,7 @@ class Findings:
     def other_sparsity(self, labels: Labels, column: Column) -> str:
         """The one reached, where that is not the one asked for."""
         rows = list(self.rows.get((labels, column), {}).values())
-        return reached(rows, count(rows[0].num_prunable, self.densities[labels, column])) if rows else ""
+        return reached(rows, self.densities[labels, column]) if rows else ""
 
     def header(self) -> list[str]:
         if self.at_the_end:

@@ -70,9 +70,22 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 
 def over_seeds(metric: str, runs: Sequence[Sequence[Mapping[str, float]]]) -> str:
-    """The mean over a run's networks first: seeds are what varies independently."""
+    """The mean over a run's networks, those that have the metric, first: seeds are what varies independently."""
     form = format_of(metric)
-    return spread([form.scale * statistics.fmean(network[metric] for network in networks) for networks in runs if networks], form.digits)
+    measured = [[network[metric] for network in networks if metric in network] for networks in runs]
+    return spread([form.scale * statistics.fmean(values) for values in measured if values], form.digits)
+
+
+def finite(value: object) -> float | None:
+    """A number that was read from a file, if it is one.
+
+    >>> finite(3), finite(10**400), finite(math.nan), finite("3")
+    (3.0, None, None, None)
+    """
+    try:
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def duration(seconds: float) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from swamp.report.numbers import finite
 from swamp.runs import files
 from swamp.runs.config import Config, numbers
 from swamp.runs.results import Result, read_config, read_results
@@ -53,9 +54,8 @@ class Reading:
 
     def seconds(self) -> float | None:
         """How long the run took, all starts together; None where nothing says so."""
-        found = [
-            line["seconds"] for line in _lines(self.directory / "timing.jsonl", {"what": str, "seconds": (int, float)}) if _is_row(line)
-        ]
+        rows = [line for line in _lines(self.directory / "timing.jsonl", {"what": str}) if _is_row(line)]
+        found = [seconds for line in rows if (seconds := finite(line.get("seconds"))) is not None]
         return sum(found) if found else None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from swamp.core.pruning import Pruning, count
 from swamp.report.numbers import percent
 from swamp.runs.config import numbers
 from swamp.runs.results import Result, read_config, read_results
+from swamp.runs.settings import text_of
 from swamp.runs.store import Store
 
 AT = "@: at this sparsity instead, which is what the method reached"
@@ -34,21 +37,24 @@ class Series:
     def seeds_shown(self) -> str:
         return f" (n={len(self.runs)})" if len(self.runs) > 1 else ""
 
-    def wanted(self, row: Result) -> int:
-        """How many survivors the row's cycle asks for. A method that is not exact has some other number of them."""
-        if "start" in self.settings:
-            return row.num_survivors  # counted from the mask that it started with
+    def wanted(self, row: Result) -> Fraction:
+        """The density that the row's cycle asks for. A method that is not exact has some other."""
         pruning = Pruning(prune_fraction=self.settings["pruning.prune_fraction"])
-        return count(row.num_prunable, pruning.density(row.cycle))
+        if "start" not in self.settings:
+            return pruning.density(row.cycle)
+        # cycles are counted from the mask that it started with, which may be that of another's cycle
+        cycle = next(cycle for cycle in itertools.count() if count(row.num_prunable, pruning.density(cycle)) <= row.num_survivors)
+        usual = pruning.density(cycle)
+        return usual if count(row.num_prunable, usual) == row.num_survivors else Fraction(row.num_survivors, row.num_prunable)
 
-    def at(self, num_wanted: int) -> list[Result]:
-        """The row of each run that has one for this count of survivors."""
-        return [row for _, row in self.seeded(num_wanted)]
+    def at(self, density: Fraction) -> list[Result]:
+        """The row of each run that has one for this density."""
+        return [row for _, row in self.seeded(density)]
 
-    def seeded(self, num_wanted: int) -> list[tuple[int, Result]]:
+    def seeded(self, density: Fraction) -> list[tuple[int, Result]]:
         """The same rows, each with its seed: a run that is not finished may lack one."""
         runs = zip(self.seeds, self.runs, strict=True)
-        return [(seed, row) for seed, run in runs for row in run if self.wanted(row) == num_wanted]
+        return [(seed, row) for seed, run in runs for row in run if self.wanted(row) == density]
 
 
 def read_series(directories: Iterable[Path]) -> list[Series]:
@@ -69,16 +75,21 @@ def read_series(directories: Iterable[Path]) -> list[Series]:
     for series in found:
         alike = [s for s in found if (s.recipe, s.method) == (series.recipe, series.method)]
         differing = sorted(key for key in {k for s in alike for k in s.settings} if len({str(s.settings.get(key)) for s in alike}) > 1)
-        series.name = " ".join([series.method, *(f"{key}={series.settings.get(key)}" for key in differing)])
+        own = [key for key in differing if series.settings.get(key) is not None]
+        series.name = " ".join([series.method, *(f"{key}={text_of(series.settings[key])}" for key in own)])
         series.label = series.name if len({s.recipe for s in found}) == 1 else f"{series.recipe} {series.name}"
     return found
 
 
+def grouped(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
+    """Only within a recipe can they be compared."""
+    recipes = dict.fromkeys(series.recipe for series in all_series)
+    return [(recipe, [series for series in all_series if series.recipe == recipe]) for recipe in recipes]
+
+
 def by_recipe(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
-    """Those that have a row; only within a recipe can they be compared."""
-    measured = [series for series in all_series if any(series.runs)]
-    recipes = dict.fromkeys(series.recipe for series in measured)
-    return [(recipe, [series for series in measured if series.recipe == recipe]) for recipe in recipes]
+    """The same of those that have a row."""
+    return grouped([series for series in all_series if any(series.runs)])
 
 
 def layer_names(row: Result, directories: Sequence[Path]) -> list[str]:
@@ -92,9 +103,10 @@ def main_metrics(row: Result) -> list[str]:
     return [row.metric, *(name for name in ("nll",) if name in row.metrics and name != row.metric)]
 
 
-def reached(rows: Sequence[Result], num_wanted: int) -> str:
+def reached(rows: Sequence[Result], density: Fraction) -> str:
     """The sparsity of rows in %, where it is not the one asked for."""
-    return "" if all(row.num_survivors == num_wanted for row in rows) else percent(statistics.fmean(row.sparsity for row in rows))
+    exact = all(row.num_survivors == count(row.num_prunable, density) for row in rows)
+    return "" if exact else percent(statistics.fmean(row.sparsity for row in rows))
 
 
 def collapses(all_series: Sequence[Series]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -46,9 +47,9 @@ def read_results(out: Path) -> list[Result]:
     try:
         rows = msgspec.json.decode(path.read_bytes(), type=list[Result])
     except msgspec.MsgspecError as error:
-        raise ValueError(f"{path} is damaged ({error}); `swamp resume {out}` writes it anew") from None
+        raise ValueError(f"{path} is damaged ({error}); `swamp resume {shlex.quote(str(out))}` writes it anew") from None
     if altered := [str(row.cycle) for row in rows if row.checksum != row.checked()]:
-        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; `swamp resume {out}` writes it anew")
+        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; `swamp resume {shlex.quote(str(out))}` writes it anew")
     return rows
 
 

@@ -106,6 +106,15 @@ def _toml_value(text: str) -> Any:
         return text  # the type check will name it
 
 
+def text_of(value: object) -> str:
+    """As the command line takes it: texts stand bare, and lists of them with commas between."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    return toml_text(value)
+
+
 def toml_text(value: Any) -> str:
     """A value as TOML writes it.
 

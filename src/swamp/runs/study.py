@@ -7,6 +7,7 @@ that was killed goes on, and analyses share what they have in common: the end of
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -131,7 +132,8 @@ class Study:
     def mask(self, row: Result) -> Mask:
         found = self.annex.load_mask(row.mask)
         if found is None:
-            raise ValueError(f"the mask of cycle {row.cycle} is not in {self.directory}; `swamp resume {self.directory}` makes it again")
+            again = f"swamp resume {shlex.quote(str(self.directory))}"
+            raise ValueError(f"the mask of cycle {row.cycle} is not in {self.directory}; `{again}` makes it again")
         return found
 
     def has(self, key: str) -> bool:

@@ -22,11 +22,12 @@ from swamp.trackers.tracker import Point, TrackedRun, Tracker, epoch_point, row_
 
 
 class Guarded:
-    """A tracker that is given each point once. When it raises, that is said, and it is left alone from then on."""
+    """A tracker that is given each point once. When it raises, that is said, and it is given nothing more; but it is closed."""
 
     def __init__(self, name: str, store: Store, say: Callable[[str], None]) -> None:
         self.name, self.store, self.say = name, store, say
         self.tracker: Tracker | None = None
+        self.failed = False
         self.logged: set[str] = set()
 
     def open(self) -> None:
@@ -39,7 +40,7 @@ class Guarded:
 
     def log(self, points: Iterable[Point]) -> None:
         for point in points:
-            if self.tracker is None or point.mark in self.logged:
+            if self.tracker is None or self.failed or point.mark in self.logged:
                 continue
             with self.guarded():
                 self.tracker.log(point)
@@ -56,8 +57,9 @@ class Guarded:
         try:
             yield
         except Exception as error:  # whatever somebody else's package may raise
-            self.tracker = None
-            self.say(f"tracker {self.name} failed ({type(error).__name__}: {error}); the run goes on without it")
+            if not self.failed:  # once is enough
+                self.say(f"tracker {self.name} failed ({type(error).__name__}: {error}); the run goes on without it")
+            self.failed = True
 
 
 class Tracking:
@@ -66,6 +68,7 @@ class Tracking:
     def __init__(self, names: Sequence[str], directory: Path, say: Callable[[str], None]) -> None:
         self.store = Store(directory)
         self.guarded = [Guarded(name, self.store, say) for name in names]
+        self.tell = say
 
     def planned(self, num_epochs: int) -> None:
         for tracker in self.guarded:
@@ -82,8 +85,12 @@ class Tracking:
                 tracker.log([point])
 
     def row(self, result: Result) -> None:
-        with open(self.store.root / "metrics.jsonl") as file:
-            epochs = [epoch_point(record["training"], record) for record in map(json.loads, file)]
+        epochs: list[Point] = []
+        try:
+            with open(self.store.root / "metrics.jsonl") as file:
+                epochs = [epoch_point(record["training"], record) for record in map(json.loads, file)]
+        except (OSError, ValueError, KeyError, TypeError) as error:  # no reason to stop a run
+            self.tell(f"trackers miss epochs: metrics.jsonl cannot be read ({type(error).__name__}: {error})")
         for tracker in self.guarded:
             tracker.log(epochs)
             tracker.log(row_points(result))

@@ -106,6 +106,8 @@ def test_unfinished_and_damaged_runs_are_said(tmp_path: Path) -> None:
     assert "Damaged, and not shown: 1 run" in page
     assert "manifest.json is damaged" in page
     assert f"2 rows so far; missing: cycles 2, 3, 4, 5. Go on with: swamp resume {half}" in page
+    spaced = make_run(tmp_path / "two words", rows=2, finished=False)
+    assert f"swamp resume &#x27;{spaced}&#x27;" in made([spaced], tmp_path / "spaced.html")
     assert "2 runs of 2 configurations, 1 finished" in page
     assert [series["label"] for series in data_of(page)["series"]] == ["imp", "swamp"]
     only = made([bad], tmp_path / "only.html")
@@ -123,7 +125,7 @@ def test_the_headline_says_who_is_best_beside_imp_and_dense(tmp_path: Path) -> N
     assert text.startswith(f"Accuracy at 96.87 % sparsity: {first} {100 * best[first]:.2f} %; ")
     assert f"imp {100 * best['imp']:.2f}" in text
     assert f"swamp {100 * best['swamp']:.2f}" in text
-    assert re.search(r"dense \(imp\) [\d.]+\.$", text)
+    assert re.search(rf"dense \({first}\) [\d.]+\.$", text)
 
 
 def test_thirty_runs_of_the_papers_length_make_a_small_page(tmp_path: Path) -> None:
@@ -170,3 +172,19 @@ def test_layers_stand_in_the_order_of_the_network_where_a_mask_says_it(tmp_path:
     rows[0]["checksum"] = msgspec.convert(rows[0], Result).checked()
     (run / "results.json").write_text(json.dumps(rows))
     assert data_of(made([run], tmp_path / "b.html"))["series"][0]["layers"] == LAYERS
+
+
+def test_numbers_that_are_none_beside_the_results_are_passed_over(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "imp", epochs=0, finished=False)
+    huge = "9" * 400
+    lines = [
+        f'{{"training": "ticket", "epoch": {epoch}, "loss": {loss}, "learning_rate": 0.1}}\n' for epoch, loss in enumerate((huge, 0.5))
+    ]
+    (run / "metrics.jsonl").write_text("".join(lines))
+    with open(run / "timing.jsonl", "a") as file:
+        file.write(f'{{"what": "row 1", "seconds": {huge}}}\n{{"what": "row 2", "seconds": 80}}\n')
+    Store(run).write_header({**(Store(run).header() or {}), "versions": [1]})
+    page = made([run], tmp_path / "report.html")
+    assert data_of(page)["training"][0]["curves"][0]["loss"] == [None, 0.5]  # type: ignore[index]
+    assert "6 rows in 1 min 24 s" in page
+    assert "unknown versions; float32 on cpu" in page

@@ -31,7 +31,7 @@ def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
         cell = line[place]
         if cell is None:
             continue
-        cost = statistics.fmean(row.training_macs for row in series.at(columns[place].num_wanted))
+        cost = statistics.fmean(row.training_macs for row in series.at(columns[place].density))
         spread = statistics.stdev(cell.values) if len(cell.values) > 1 else 0.0
         drawn = style(index)
         # filled, half filled, empty: the rounds of the colours

@@ -143,7 +143,7 @@ def curve_of(series: Series, measure: Measure) -> Curve:
         values = [value for row in rows if (value := measure(row.metric, row.metrics)) is not None]
         if not values:
             continue
-        curve.wanted.append(100 * wanted / rows[0].num_prunable)
+        curve.wanted.append(float(100 * wanted))
         curve.remaining.append(100 * (1 - statistics.fmean(row.sparsity for row in rows)))
         curve.mean.append(statistics.fmean(values))
         curve.deviation.append(statistics.stdev(values) if len(values) > 1 else 0.0)

@@ -52,10 +52,10 @@ Line = tuple[str, dict[str, Any], list[Result]]
 
 
 def _by_sparsity(plt: Any, series: Series) -> tuple[list[Line], str]:
-    counts = sorted({series.wanted(row) for run in series.runs for row in run}, reverse=True)
-    rows = [series.at(count) for count in counts]
+    asked = sorted({series.wanted(row) for run in series.runs for row in run}, reverse=True)
+    rows = [series.at(density) for density in asked]
     labels = [percent(statistics.fmean(row.sparsity for row in found)) for found in rows]
-    drawn = [{"color": shade, "marker": "o", "markersize": 4} for shade in shades(plt, len(counts))]
+    drawn = [{"color": shade, "marker": "o", "markersize": 4} for shade in shades(plt, len(asked))]
     return list(zip(labels, drawn, rows, strict=True)), f"Density of each layer: {text(series.label)} on {on([series])}"
 
 
@@ -66,6 +66,6 @@ def _by_method(all_series: Sequence[Series]) -> tuple[list[Line], str]:
     lines = [
         (series.label, {**style(index), "markersize": 5}, rows)
         for index, series in enumerate(all_series)
-        if (rows := series.at(column.num_wanted))
+        if (rows := series.at(column.density))
     ]
     return lines, f"Density of each layer at {column.label} % sparsity on {on(all_series)}"

@@ -34,15 +34,15 @@ def particle_bars(plt: Any, all_series: Sequence[Series]) -> Any:
 
 
 def _panel(axes: Any, series: Series) -> None:
-    counts = sorted({series.wanted(row) for run in series.runs for row in run if row.members}, reverse=True)
+    asked = sorted({series.wanted(row) for run in series.runs for row in run if row.members}, reverse=True)
     labels = []
-    for place, wanted in enumerate(counts):
+    for place, wanted in enumerate(asked):
         rows = [row for row in series.at(wanted) if row.members]
         labels.append(f"{100 * statistics.fmean(row.sparsity for row in rows):.4g}")
         ranked = _ranked(rows)
         averages = [error_of(row.metric, row.metrics) for row in rows]
         bars(axes, place, ranked, statistics.fmean(averages), statistics.stdev(averages) if len(averages) > 1 else None)
-    axes.set_xticks(range(len(counts)), labels)
+    axes.set_xticks(range(len(asked)), labels)
 
 
 def bars(axes: Any, place: int, particles: Sequence[float], average: float, spread: float | None = None) -> None:

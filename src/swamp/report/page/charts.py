@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from swamp.report.cells import cells, columns_of, common_column, metrics_of
-from swamp.report.numbers import error_of, format_of, spread
+from swamp.report.numbers import error_of, finite, format_of, spread
 from swamp.report.ranking import best_first, more_is_better
 from swamp.report.reading import Reading
 from swamp.report.series import Series, by_recipe, layer_names
@@ -64,7 +64,7 @@ def significant(value: float, digits: int = 6) -> float:
 
 def rows_by_sparsity(series: Series) -> Iterator[list[tuple[int, Result]]]:
     for column in columns_of([series]):
-        yield series.seeded(column.num_wanted)
+        yield series.seeded(column.density)
 
 
 def point(seeded: Sequence[tuple[int, Result]], metrics: Iterable[str], layers: Sequence[str]) -> dict[str, Any]:
@@ -150,7 +150,8 @@ def training_curves(all_series: Sequence[Series], readings: Sequence[Reading]) -
 
 
 def number(value: Any) -> float | None:
-    return significant(float(value), 4) if isinstance(value, int | float) else None
+    found = finite(value)
+    return None if found is None else significant(found, 4)
 
 
 def stage(label: str) -> str:

@@ -30,7 +30,7 @@ def headline(all_series: Sequence[Series]) -> Html | None:
     form = format_of(metric)
     unit, what = (" %", form.label.removesuffix(" %")) if form.label.endswith(" %") else ("", form.label)
     first, *others = [join(element("b", label), " ", number(found[label].text + unit * (not index))) for index, label in enumerate(named)]
-    if dense := dense_cell(all_series, table) if columns[at].sparsity else None:
+    if dense := dense_cell(all_series, table, ranked) if columns[at].sparsity else None:
         others.append(join(f"{dense[0]} ", number(dense[1].text)))
     rest = join("; ", Html(", ".join(others))) if others else ""
     return join(f"{what[:1].upper()}{what[1:]} at {columns[at].label} % sparsity: ", first, rest, ".")
@@ -40,10 +40,10 @@ def number(text: str) -> Html:
     return element("span", text, class_="number")
 
 
-def dense_cell(all_series: Sequence[Series], table: Sequence[Sequence[Cell | None]]) -> tuple[str, Cell] | None:
-    """The dense network: that of the method `dense`, or else cycle 0 of IMP or of whoever has one."""
+def dense_cell(all_series: Sequence[Series], table: Sequence[Sequence[Cell | None]], ranked: Sequence[str]) -> tuple[str, Cell] | None:
+    """The dense network: that of the method `dense`, or else cycle 0 of the best that has one, so that like is beside like."""
     having = [(series, line[0]) for series, line in zip(all_series, table, strict=True) if line[0] is not None and line[0].cycle == 0]
-    order = {"dense": 0, "imp": 1}
-    for series, cell in sorted(having, key=lambda pair: order.get(pair[0].method, 2)):
+    order = {name: place for place, name in enumerate(ranked)}
+    for series, cell in sorted(having, key=lambda pair: (pair[0].method != "dense", order.get(pair[0].name, len(order)))):
         return ("dense" if series.method == "dense" else f"dense ({series.name})"), cell
     return None

@@ -110,6 +110,8 @@ def place(reading: Reading) -> list[Any]:
 
 
 def environment(reading: Reading) -> str:
-    config, versions = reading.config, reading.header.get("versions", {})
-    made_with = ", ".join(f"{name} {version}" for name, version in sorted(versions.items(), key=lambda pair: pair[0] != "swamp"))
+    config, versions = reading.config, reading.header.get("versions")
+    known = versions if isinstance(versions, dict) else {}  # a bad one is no reason to show nothing
+    texts = [f"{name} {version}" for name, version in sorted(known.items(), key=lambda pair: pair[0] != "swamp")]
+    made_with = ", ".join(texts) or "unknown versions"
     return f"{made_with}; {config.precision} on {config.device} by engine {config.engine}, {count(config.threads, 'thread')} a training."

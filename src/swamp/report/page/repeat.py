@@ -11,7 +11,7 @@ from typing import Any
 from swamp.runs.annex import Annex
 from swamp.runs.config import Config, build_config, numbers, parse_setting
 from swamp.runs.recipes import recipe_texts
-from swamp.runs.settings import toml_text
+from swamp.runs.settings import text_of
 
 
 def command(config: Config, directory: Path) -> str:
@@ -37,15 +37,6 @@ def changes_from_recipe(config: Config) -> dict[str, str] | None:
     except ValueError:
         return None
     return changes if again == mine else None
-
-
-def text_of(value: object) -> str:
-    """As the command line takes it: texts stand bare, and lists of them with commas between."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        return ",".join(value)
-    return toml_text(value)
 
 
 ANALYSES = ("hessian", "connectivity", "stability", "surface", "masks")  # those that the page shows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from swamp.report.page.headline import headline
@@ -58,4 +59,4 @@ def lack(reading: Reading) -> str:
     missing = reading.missing_cycles()
     rows = f"{count(len(reading.results), 'row')} so far" if reading.results else "no row yet"
     what = f"; missing: {'cycles' if len(missing) > 1 else 'cycle'} {', '.join(map(str, missing))}" if missing else ""
-    return f"{rows}{what}. Go on with: swamp resume {reading.directory}"
+    return f"{rows}{what}. Go on with: swamp resume {shlex.quote(str(reading.directory))}"
