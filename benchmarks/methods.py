@@ -13,7 +13,7 @@ from pathlib import Path
 
 from swamp.cli import split_arguments
 from swamp.methods import methods, presets
-from swamp.report.comparison import comparison
+from swamp.report.comparison import comparisons
 from swamp.report.formats import markdown
 from swamp.runs.config import build_config
 from swamp.runs.runner import iterate
@@ -39,7 +39,8 @@ def main() -> None:
                 pass
             print(f"{method}, seed {seed}: {time.monotonic() - begin:.0f} s", flush=True)
             directories.append(directory)
-    print(markdown(comparison(directories)))
+    for table in comparisons(directories):
+        print(markdown(table))
 
 
 if __name__ == "__main__":
