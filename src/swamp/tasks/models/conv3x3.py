@@ -13,8 +13,8 @@ HAS_TRITON = find_spec("triton") is not None
 class Conv3x3(nn.Conv2d):
     """A 3×3 convolution of stride 1 that keeps the image's size and has no bias.
 
-    `fused` is set by engines that want it: in bf16 on CUDA, a Triton kernel then computes output and input gradient. For up to 128
-    channels it takes half to four fifths of the library's time when particles train side by side.
+    `fused` is set by engines that want it: in bf16 on CUDA, Triton kernels then compute output and gradients. For up to 128 channels
+    they take half to four fifths of the library's time when particles train side by side.
     """
 
     fused = False
@@ -31,14 +31,18 @@ class Conv3x3(nn.Conv2d):
 
 
 def _fits(x: Tensor, weight: Tensor) -> bool:
-    """The kernel takes bf16 images on CUDA whose channels are innermost and a power of two, up to 128, in number."""
+    """The kernels take bf16 images on CUDA whose channels are innermost and a power of two, up to 128, in number; fewer than 16 are
+    filled up."""
     layout = torch.channels_last
+    outputs, inputs = weight.shape[:2]
+    pixels = x.numel() // max(inputs, 1)
     return (
         HAS_TRITON
         and x.is_cuda
         and x.dtype == weight.dtype == torch.bfloat16
         and x.is_contiguous(memory_format=layout)
         and weight.is_contiguous(memory_format=layout)
-        and all(channels in (16, 32, 64, 128) for channels in weight.shape[:2])
-        and x.numel() < 2**31
+        and (1 <= inputs <= 16 or inputs in (32, 64, 128))
+        and outputs in (16, 32, 64, 128)
+        and pixels * max(inputs, outputs, 16) < 2**31  # places are 32-bit numbers
     )
