@@ -36,7 +36,7 @@ class Particle:
         last = task.num_examples - (task.steps_per_epoch - 1) * task.batch_size
         # a ragged last batch is a graph of its own; once an epoch, it is not worth compiling
         self.last = self._captured(last, written if last < task.batch_size else fast)
-        self.step = self._captured(task.batch_size, fast) if task.steps_per_epoch > 1 else self.last
+        self.step = self._captured(task.batch_size, fast) if last < task.batch_size and task.steps_per_epoch > 1 else self.last
 
     def _captured(self, size: int, parts: Parts) -> Callable[[], None]:
         def step() -> None:
@@ -45,7 +45,14 @@ class Particle:
             self.losses.index_copy_(0, self.count, loss.reshape(1))
             self.count.add_(1)
 
-        return self.lane.capture(step, before=self.count.zero_)  # an epoch may have fewer steps than warm-ups need
+        before = self._buffer_places()
+        captured = self.lane.capture(step, before=self.count.zero_)  # an epoch may have fewer steps than warm-ups need
+        if self._buffer_places() != before:
+            raise RuntimeError("its model puts new tensors in the place of its buffers, and a graph would go on with the old ones")
+        return captured
+
+    def _buffer_places(self) -> list[int]:
+        return [buffer.data_ptr() for buffer in self.learner.model.buffers()]
 
     def prepare(self, plan: Plan, rates: list[float]) -> None:
         """Write the tables of an epoch."""
