@@ -354,7 +354,7 @@ def test_checkpoints_are_written_while_the_card_works(device: torch.device, monk
     assert events == ["steps", *["steps", "save", "save"] * 2]
 
 
-class Forgetful(Net):
+class Replacing(Net):
     """Puts a new tensor in a buffer's place."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -362,16 +362,28 @@ class Forgetful(Net):
         return super().forward(x)
 
 
-def test_buffers_that_are_replaced_cannot_be_captured(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+class Counting(Net):
+    """Counts its calls, and what it computes depends on that."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.constant.fill_(3 + self.calls)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("kind", [Replacing, Counting])
+def test_what_changes_on_the_host_cannot_be_captured(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: type[Net]
 ) -> None:
-    """A graph would read the old one for ever."""
-    monkeypatch.setattr(PlacedBlobs, "model", lambda self: Forgetful(0.0))
+    """A graph would read the same for ever."""
+    monkeypatch.setattr(PlacedBlobs, "model", lambda self: kind(0.0))
     task = PlacedBlobs()
     jobs = make_jobs(task)
     states = trained(graphed.build(make_workshop(task, device), graphed.Config(compile=False)), jobs)
     (message,) = messages(caplog)
-    assert "cannot be captured as a CUDA graph (its model puts new tensors in the place of its buffers" in message
+    assert "cannot be captured as a CUDA graph (its model counts on the host or replaces its buffers" in message
     assert all(state.buffers["constant"] == 3 + 9 for state in states)  # three epochs of three steps
 
 
