@@ -61,16 +61,16 @@ class Lane:
 
     def _record(self, graph: torch.cuda.CUDAGraph, step: Callable[[], None]) -> None:
         """Capture a step; if that fails, leave nothing behind that keeps this process from working on."""
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             # torch does not put the stream back where ending a capture fails; the first of these does
             with torch.cuda.stream(self.stream), torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
                 try:
                     step()
-                except Exception as error:
+                except BaseException as error:
                     failure = error  # after which ending the capture fails too, and says less
                     raise
-        except Exception as error:
+        except BaseException as error:
             # until torch 2.12 the allocator believes that such a capture still goes on, and soon refuses to free memory
             with suppress(AttributeError, RuntimeError):  # newer ones know, and say so
                 torch._C._cuda_endAllocateToPool(self.stream.device_index, self.pool)
