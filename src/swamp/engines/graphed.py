@@ -115,10 +115,11 @@ class Graphed:
                 self._train_together(jobs, report)
                 return
             except torch.OutOfMemoryError:  # what comes with time, such as the means of SWA, was too much
-                if len(particles) == 1:
+                asked = min(len(particles), self.num_parallel)
+                if asked == 1:
                     raise
-            del particles[-1]  # here, where the error no longer holds on to memory
-            self._do_with(len(particles), len(particles) + 1)
+            del particles[asked - 1 :]  # here, where the error no longer holds on to memory
+            self._do_with(asked - 1, asked)
 
     def _bench_for(self, job: Job) -> Bench:
         """What jobs of this shape need; compiled and captured once for all of them. Masks, starts and schedules do not matter."""
