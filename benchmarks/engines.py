@@ -67,14 +67,15 @@ def measure(model: str, num_steps: int | None) -> tuple[Table, list[Timing]]:
         del variants["compiled"]
     rows, timings, eager = [], [], 0.0
     for name, variant in variants.items():
+        alone = 0.0  # one particle of this engine: so many times faster is each than particles in turn
         for timing in bench(config, machine, [variant], setting.counts):
             each = timing.seconds_each * factor
-            eager = eager or each
+            eager, alone = eager or each, alone or each
             timings.append(timing)
-            numbers = [f"{each * timing.particles:.3f}", f"{each:.3f}", f"{eager / each:.2f}", f"{100 * timing.utilisation:.0f}"]
-            rows.append([name, str(timing.particles), *numbers, f"{timing.setup_seconds:.0f}"])
+            numbers = [f"{each * timing.particles:.3f}", f"{each:.3f}", f"{eager / each:.2f}", f"{alone / each:.2f}"]
+            rows.append([name, str(timing.particles), *numbers, f"{100 * timing.utilisation:.0f}", f"{timing.setup_seconds:.0f}"])
             print(model, *rows[-1], flush=True)
-    header = ["engine", "particles", "s / epoch", "each", "eager / each", "% of bandwidth", "set-up s"]
+    header = ["engine", "particles", "s / epoch", "each", "eager / each", "alone / each", "% of bandwidth", "set-up s"]
     note = f"{machine.device}, torch {machine.torch}; a copy moves {machine.bandwidth / 1e9:.0f} GB/s; epochs of {whole} steps"
     return Table(model, header, rows, note + (f", scaled from {num_steps}" if num_steps else "")), timings
 

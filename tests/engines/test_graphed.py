@@ -5,12 +5,14 @@ On a machine without CUDA its bookkeeping runs all the same: a lane that calls s
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,16 +21,19 @@ from torch.nn import functional as F
 from swamp.core.job import Job, Numerics, Optimizer
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.core.rules import SAM
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state import State
 from swamp.engines import graphed, particle, sequential
 from swamp.engines.engine import Progress, Workshop
-from swamp.engines.lane import Lane
+from swamp.engines.lane import Lane, host_draws
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import Plan
+from swamp.training import train
+from swamp.training.averaging import RunningMean
 from swamp.training.numerics import seed_model_draws
 from tests.engines.shelf import MemoryShelf
-from tests.training.blobs import Blobs
+from tests.training.blobs import Blobs, Net
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 NUM_PARTICLES = 3
@@ -112,7 +117,7 @@ def both(task: Any, jobs: list[Job], device: torch.device, **settings: Any) -> t
     expected = trained(sequential.build(workshop, sequential.Config()), jobs)
     engine = graphed.build(make_workshop(task, device), graphed.Config(**settings))
     found = trained(engine, jobs)
-    assert engine.graphs
+    assert all(bench.particles for bench in engine.benches.values())
     engine.close()
     return expected, found
 
@@ -277,6 +282,155 @@ def test_short_of_memory_fewer_train_at_a_time(
         assert distance(a, b, started(task, jobs)) < 1e-3
 
 
+def test_memory_that_runs_out_on_the_way_means_fewer_at_a_time(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The means of SWA come late; here there is no room for the third."""
+    means: set[int] = set()
+
+    class Mean(RunningMean):
+        def add(self, parameters: Any) -> None:
+            means.add(id(self))
+            if len(means) == 3 and not messages(caplog):
+                raise torch.OutOfMemoryError
+            super().add(parameters)
+
+    task = PlacedBlobs()
+    jobs = make_jobs(task, swa=SWA(start=0.4, learning_rate=0.01))
+    expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), jobs)
+    monkeypatch.setattr(train, "RunningMean", Mean)
+    found = trained(graphed.build(make_workshop(task, device), graphed.Config(compile=False)), jobs)
+    assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
+    for a, b in zip(expected, found, strict=True):
+        assert distance(a, b, started(task, jobs)) < 1e-3
+
+
+def test_jobs_of_two_shapes_keep_their_graphs_and_share_the_card_with_their_like(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when two methods take turns in a group of runs: what was captured for one is there when it comes again."""
+    made, together = [], []
+    kind, train_together = particle.Particle, graphed.Graphed._train_together
+    monkeypatch.setattr(graphed, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
+    monkeypatch.setattr(
+        graphed.Graphed, "_train_together", lambda self, jobs, report: [together.append(len(jobs)), train_together(self, jobs, report)]
+    )
+    task = PlacedBlobs()
+    plain, sharp = make_jobs(task), make_jobs(task, rule=SAM(rho=0.05))
+    mixed = [job for pair in zip(plain, sharp, strict=True) for job in pair]
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    first = trained(engine, mixed)
+    assert together == [3, 3]
+    trained(engine, [replace(job, noise=job.noise.fold("next")) for job in mixed])
+    assert (together, len(made)) == ([3] * 4, 6)
+    expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), mixed)
+    for a, b in zip(expected, first, strict=True):
+        assert distance(a, b, started(task, plain)) < 1e-3
+    engine.close()
+
+
+def test_a_place_takes_the_next_job_when_it_has_done_one(device: torch.device) -> None:
+    """Jobs of unequal length: what is done is shelved at once, and nobody waits for the longest."""
+    task = PlacedBlobs()
+    long, *short = make_jobs(task)
+    jobs = [long, *(replace(job, schedule=Schedule(epochs=1)) for job in short), replace(short[0], span=(0, 0))]
+    workshop = make_workshop(task, device)
+    seen: list[tuple[str, int, int]] = []
+    engine = graphed.build(workshop, graphed.Config(compile=False, particles=2))
+    report = lambda progress: seen.append((progress.label, progress.epoch, len(workshop.shelf.solutions)))  # type: ignore[attr-defined] # noqa: E731
+    assert [solution.key for solution in engine.train(jobs, report)] == [job.key for job in jobs]
+    names = [job.label for job in jobs]
+    assert seen == [(names[0], 1, 0), (names[1], 1, 0), (names[0], 2, 1), (names[2], 1, 1), (names[0], 3, 3)]
+
+
+def test_checkpoints_are_written_while_the_card_works(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    steps, write = graphed.Graphed._steps, MemoryShelf.write_checkpoint
+    monkeypatch.setattr(graphed.Graphed, "_steps", lambda *arguments: [events.append("steps"), steps(*arguments)])
+    monkeypatch.setattr(MemoryShelf, "write_checkpoint", lambda *arguments: [events.append("save"), write(*arguments)])
+    task = PlacedBlobs()
+    workshop = make_workshop(task, device, checkpoint_seconds=0.0)
+    trained(graphed.build(workshop, graphed.Config(compile=False)), make_jobs(task)[:2])
+    assert events == ["steps", *["steps", "save", "save"] * 2]
+
+
+class Replacing(Net):
+    """Puts a new tensor in a buffer's place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.constant = self.constant + 1
+        return super().forward(x)
+
+
+class Counting(Net):
+    """Counts its calls, and what it computes depends on that."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.constant.fill_(3 + self.calls)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("kind", [Replacing, Counting])
+def test_what_changes_on_the_host_cannot_be_captured(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: type[Net]
+) -> None:
+    """A graph would read the same for ever."""
+    monkeypatch.setattr(PlacedBlobs, "model", lambda self: kind(0.0))
+    task = PlacedBlobs()
+    jobs = make_jobs(task)
+    states = trained(graphed.build(make_workshop(task, device), graphed.Config(compile=False)), jobs)
+    (message,) = messages(caplog)
+    assert "cannot be captured as a CUDA graph (its model counts on the host or replaces its buffers" in message
+    assert all(state.buffers["constant"] == 3 + 9 for state in states)  # three epochs of three steps
+
+
+class Tossing(Net):
+    """Draws on the host."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (0.5 + float(torch.rand(())))
+
+
+@needs_cuda
+def test_draws_on_the_host_cannot_be_captured(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(PlacedBlobs, "model", lambda self: Tossing(0.0))
+    task, device = PlacedBlobs(), torch.device("cuda")
+    jobs = make_jobs(task)
+    expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), jobs)
+    found = trained(graphed.build(make_workshop(task, device), graphed.Config(compile=False)), jobs)
+    assert "it draws random numbers on the host" in caplog.text
+    for a, b in zip(expected, found, strict=True):
+        assert distance(a, b, started(task, jobs)) < 1e-3
+
+
+def test_where_host_generators_stand() -> None:
+    before = host_draws()
+    assert host_draws() == before
+    for draw in (random.random, np.random.rand, lambda: torch.rand(1)):
+        draw()
+        assert host_draws() != before
+        before = host_draws()
+
+
+@needs_cuda
+def test_a_failed_capture_leaves_the_process_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    """The stream, the allocator, and the reason that is given."""
+    device = torch.device("cuda")
+    stream = torch.cuda.current_stream()
+    trained(graphed.build(make_workshop(LookingBlobs(), device), graphed.Config(compile=False)), make_jobs(LookingBlobs())[:1])
+    assert "operation not permitted when stream is capturing" in caplog.text
+    assert torch.cuda.current_stream() == stream
+    torch.cuda.empty_cache()
+    with pytest.raises(torch.OutOfMemoryError):  # which first tries to free what is cached
+        torch.empty(2**50, dtype=torch.uint8, device=device)
+    task = PlacedBlobs()
+    expected, found = both(task, make_jobs(task), device, compile=False)
+    assert distance(expected[0], found[0], started(task, make_jobs(task))) < 1e-3
+
+
 @needs_cuda
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_that_cannot_be_captured_is_trained_all_the_same(caplog: pytest.LogCaptureFixture, compiled: bool) -> None:
@@ -333,7 +487,7 @@ def test_kernels_that_fail_on_a_card_are_done_without(
     engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
     engine.fused = True
     trained(engine, make_jobs(task, schedule=Schedule(epochs=1)))
-    assert engine.graphs
+    assert all(bench.particles for bench in engine.benches.values())
     assert messages(caplog) == [
         "engine 'graphed': the kernels of this model's layers do not work on this card (out of resource: shared memory); compiling it"
     ]

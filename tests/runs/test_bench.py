@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from swamp import cli
-from swamp.engines import graphed, particle
+from swamp.engines import graphed, particle, sequential
 from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, pace, variants
 from swamp.runs.config import Config, build_config, engine_modules, resolve, resolve_device
 from swamp.runs.plan import estimate, make_plan
@@ -36,6 +36,17 @@ def test_engines_are_timed() -> None:
     (timing,) = timings
     assert timing.seconds == timing.seconds_each > 0
     assert 0 < timing.utilisation < 1
+
+
+def test_what_an_engine_takes_in_turns_is_no_faster_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four asked for, of data that stream: one trains after the other, and their epochs add up."""
+    config = resolve(build_config("digits", {"device": "cpu", "tasks.image.batch_size": 256}))
+    monkeypatch.setattr(sequential.Sequential, "num_parallel", 4)
+    one, four = bench(config, measure_machine(config), [("sequential", {})], [1, 4])
+    assert four.particles == 4
+    assert four.seconds == pytest.approx(4 * four.seconds_each)
+    assert one.seconds / 3 < four.seconds_each < 3 * one.seconds
+    assert four.setup_seconds < 3 * four.seconds_each
 
 
 def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 
 from swamp.methods import find_method, methods, presets
 from swamp.methods.method import at_cycle
@@ -207,3 +208,12 @@ def test_dotted_names_and_tables_together() -> None:
             nested(bad)
     with pytest.raises(ValueError, match="unknown setting '3'"):
         build_config("digits", {3: 2})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(("cuda", "expected"), [(True, ("cuda", "graphed", "bf16")), (False, ("cpu", "processes", "float32"))])
+def test_auto_is_the_card_with_its_engine_where_there_is_one(
+    cuda: bool, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    config = resolve(build_config("digits"))
+    assert (config.device, config.engine, config.precision) == expected

@@ -13,10 +13,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import swamp
 from swamp.core.noise import Noise
+from swamp.engines import graphed, particle, sequential
 from swamp.runs.config import build_config
 from swamp.runs.runner import can_be_sent, iterate
+from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
 from tests.conftest import contents
+from tests.engines.test_graphed import CallingLane, distance, make_jobs, make_workshop, started, trained
 
 CPU = torch.device("cpu")
 GENERATOR = torch.Generator().manual_seed(0)
@@ -119,6 +122,35 @@ def test_tensors_data_sets_and_loaders_give_the_same_network(tmp_path: Path) -> 
     assert CustomTask(model, forms[2], forms[2]).batch_size == 20
     for other in found[1:]:
         assert all(torch.equal(tensor, found[0].model.state_dict()[name]) for name, tensor in other.model.state_dict().items())
+
+
+def test_tensors_lie_on_the_device_and_data_sets_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = (X, LABELS)
+    assert CustomTask(mlp, data, data).resident
+    assert not CustomTask(mlp, TensorDataset(*data), data).resident
+    monkeypatch.setattr(examples, "MOST_BYTES", 8)
+    assert not CustomTask(mlp, data, data).resident
+
+
+@pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))])
+def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a loss that is a module goes where the model is."""
+    if where == "cpu":
+        monkeypatch.setattr(particle, "Lane", CallingLane)
+        monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
+    loss, data = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0])), (X, LABELS)
+    model = mlp()
+    tasks = [CustomTask(model, form, data, loss=loss, batch_size=25) for form in (data, TensorDataset(*data))]
+    jobs = make_jobs(tasks[0])
+    device = torch.device(where)
+    expected = trained(sequential.build(make_workshop(tasks[1], device), sequential.Config()), jobs)
+    engine = graphed.build(make_workshop(tasks[0], device), graphed.Config(compile=False))
+    found = trained(engine, jobs)
+    assert [len(bench.particles) for bench in engine.benches.values()] == [len(jobs)]
+    for a, b in zip(expected, found, strict=True):
+        assert distance(a, b, started(tasks[0], jobs)) < 1e-3
+    assert next(loss.buffers()).device == torch.device("cpu")  # it stays the caller's
+    assert pickle.loads(pickle.dumps(tasks[0])).fingerprint == tasks[0].fingerprint
 
 
 def test_augmentation_follows_from_the_noise_and_global_generators_are_left_alone() -> None:

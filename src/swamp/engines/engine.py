@@ -94,13 +94,20 @@ class Apprenticeship:
         if checkpoint is not None:
             self.training.restore(checkpoint)
         self.first_epoch, self.last_save = self.training.epoch, self.begin
+        self.unsaved: Checkpoint | None = None
 
     def after_epoch(self, record: dict[str, Any], report: Report) -> None:
         job, training = self.job, self.training
         report(Progress(job.key, job.label, training.epoch - job.first_epoch, job.num_epochs, record["loss"], record=record))
         if not training.done and time.monotonic() - self.last_save >= self.workshop.checkpoint_seconds:
-            self.workshop.shelf.write_checkpoint(job.key, training.checkpoint())
-            self.last_save = time.monotonic()
+            self.unsaved, self.last_save = training.checkpoint(), time.monotonic()
+
+    def save(self) -> None:
+        """Write the checkpoint that the epoch's end took, if it took one. That is a step of its own: an engine whose device works meanwhile
+        need not keep it waiting for the disk."""
+        if self.unsaved is not None:
+            self.workshop.shelf.write_checkpoint(self.job.key, self.unsaved)
+            self.unsaved = None
 
     def finish(self) -> Solution:
         shelf, job, epochs = self.workshop.shelf, self.job, self.training.epoch - self.first_epoch
@@ -123,6 +130,7 @@ def train_job(workshop: Workshop, job: Job, report: Report, learner: Learner | N
         work = Apprenticeship(workshop, job, learner)
         while not work.training.done:
             work.after_epoch(work.training.run_epoch(), report)
+            work.save()
         return work.finish()
 
 

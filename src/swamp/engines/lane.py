@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
+import numpy as np
 import torch
 
 NUM_WARMUPS = 3  # compiling, choosing convolution algorithms and allocating happen in the first calls, and none of it in a capture
@@ -29,12 +32,14 @@ class Lane:
             with torch.cuda.stream(self.stream):
                 for _ in range(NUM_WARMUPS):
                     before()
+                    drawn = host_draws()
                     step()
+                if host_draws() != drawn:
+                    raise RuntimeError("it draws random numbers on the host, and a graph would repeat those of its capture")
             self.stream.synchronize()
             self.draws |= self.generator.get_offset() > 0
             gc.collect()  # a tensor that dies during the capture would be freed into it
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-                step()
+            self._record(graph, step)
         return graph.replay
 
     @contextmanager
@@ -54,6 +59,23 @@ class Lane:
         """Wait, on the host, for all that was played."""
         self.stream.synchronize()
 
+    def _record(self, graph: torch.cuda.CUDAGraph, step: Callable[[], None]) -> None:
+        """Capture a step; if that fails, leave nothing behind that keeps this process from working on."""
+        failure: BaseException | None = None
+        try:
+            # torch does not put the stream back where ending a capture fails; the first of these does
+            with torch.cuda.stream(self.stream), torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+                try:
+                    step()
+                except BaseException as error:
+                    failure = error  # after which ending the capture fails too, and says less
+                    raise
+        except BaseException as error:
+            # until torch 2.12 the allocator believes that such a capture still goes on, and soon refuses to free memory
+            with suppress(AttributeError, RuntimeError):  # newer ones know, and say so
+                torch._C._cuda_endAllocateToPool(self.stream.device_index, self.pool)
+            raise failure or error from None
+
     @contextmanager
     def _own_draws(self) -> Iterator[None]:
         """The device's default generator, which layers draw from, with a state of this lane's own: the graph keeps hold of it."""
@@ -64,3 +86,9 @@ class Lane:
             yield
         finally:
             default.graphsafe_set_state(before)
+
+
+def host_draws() -> tuple[Any, ...]:
+    """Where the random generators of this process stand: torch's on the CPU, Python's and NumPy's."""
+    _, keys, place, *rest = np.random.get_state()
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), np.asarray(keys).tobytes(), place, *rest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import nn
 
 from swamp.core.job import Job
 from swamp.core.state import State
@@ -13,6 +14,12 @@ from swamp.tasks.task import Plan, Task
 from swamp.training.learner import Learner
 from swamp.training.step import Parts
 from swamp.training.train import Training
+
+
+def kept_on_host(model: nn.Module) -> list[object]:
+    """What a model may carry from step to step beside the contents of its tensors: where buffers lie, and numbers in its modules."""
+    numbers = [{name: value for name, value in vars(m).items() if isinstance(value, (int, float))} for m in model.modules()]
+    return [*(buffer.data_ptr() for buffer in model.buffers()), *numbers]
 
 
 class Particle:
@@ -36,7 +43,7 @@ class Particle:
         last = task.num_examples - (task.steps_per_epoch - 1) * task.batch_size
         # a ragged last batch is a graph of its own; once an epoch, it is not worth compiling
         self.last = self._captured(last, written if last < task.batch_size else fast)
-        self.step = self._captured(task.batch_size, fast) if task.steps_per_epoch > 1 else self.last
+        self.step = self._captured(task.batch_size, fast) if last < task.batch_size and task.steps_per_epoch > 1 else self.last
 
     def _captured(self, size: int, parts: Parts) -> Callable[[], None]:
         def step() -> None:
@@ -45,7 +52,16 @@ class Particle:
             self.losses.index_copy_(0, self.count, loss.reshape(1))
             self.count.add_(1)
 
-        return self.lane.capture(step, before=self.count.zero_)  # an epoch may have fewer steps than warm-ups need
+        kept: list[object] = []
+
+        def before() -> None:
+            self.count.zero_()  # an epoch may have fewer steps than warm-ups need
+            kept[:] = kept_on_host(self.learner.model)
+
+        captured = self.lane.capture(step, before)
+        if kept_on_host(self.learner.model) != kept:
+            raise RuntimeError("its model counts on the host or replaces its buffers, and a graph would repeat what it did at its capture")
+        return captured
 
     def prepare(self, plan: Plan, rates: list[float]) -> None:
         """Write the tables of an epoch."""

@@ -71,8 +71,6 @@ class CustomTask:
     `validation`: how many training examples, or which share of them, are held out for methods that select by validation.
     """
 
-    resident = False
-
     def __init__(
         self,
         model: nn.Module | Callable[[], nn.Module],
@@ -97,8 +95,12 @@ class CustomTask:
             raise ValueError(f"batch_size = {batch_size}: expected at least 1")
         self.batch_size = batch_size or self.examples["train"].batch_size
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
+        self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
         self._check()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_losses": {}}  # whoever it is sent to may have other devices
 
     # -- the model ----------------------------------------------------------------------------------------------------------------
 
@@ -152,13 +154,22 @@ class CustomTask:
     def steps_per_epoch(self) -> int:
         return -(-self.num_examples // self.batch_size)
 
+    @cached_property
+    def resident(self) -> bool:
+        """Tensors lie on the device; a data set is asked for its examples by the host."""
+        return self.examples["train"].fit_a_device
+
     def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
         fold = noise.fold("epoch", epoch)
         order = torch.randperm(self.num_examples, generator=fold.generator())
+        if self.resident:
+            return Plan({"order": order.to(device)})
         return Plan({"order": order, "device": torch.empty(0, device=device), "draws": torch.tensor(fold.integer())})
 
     def batch(self, plan: Plan, step: int) -> Batch:
         rows = plan.tables["order"][step * self.batch_size : (step + 1) * self.batch_size]
+        if self.resident:
+            return self.examples["train"].gather(rows)
         noise = Noise(int(plan.tables["draws"])).fold("batch", step)
         return moved(self.examples["train"].take(rows, noise), plan.tables["device"].device)
 
@@ -173,9 +184,17 @@ class CustomTask:
             return self.given_loss(model, batch)
         inputs, targets = pair(batch)
         outputs = outputs_of(model, inputs)
+        if isinstance(self.given_loss, nn.Module):
+            return self._loss_module(outputs.device)(outputs, targets)
         if self.given_loss is not None:
             return self.given_loss(outputs, targets)
         return F.mse_loss(outputs, targets) if targets.is_floating_point() else F.cross_entropy(outputs, targets)
+
+    def _loss_module(self, device: torch.device) -> Any:
+        """A loss that is a module may hold tensors, such as the weights of classes."""
+        if device not in self._losses:
+            self._losses[device] = copy.deepcopy(self.given_loss).to(device)  # type: ignore[union-attr]
+        return self._losses[device]
 
     @property
     def metric(self) -> str:

@@ -19,6 +19,7 @@ from swamp.core.noise import Noise
 from swamp.tasks.task import Batch
 
 DEFAULT_BATCH = 128
+MOST_BYTES = 2**32  # of tensors that are brought to a device as a whole
 SAMPLE = 16  # examples that stand for the data in a fingerprint
 
 
@@ -48,6 +49,22 @@ class Examples:
             self.count = len(data)
         if not self.count:
             raise ValueError(f"the {what} data are empty")
+        self._placed: dict[torch.device, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_placed": {}}
+
+    @property
+    def fit_a_device(self) -> bool:
+        """Whether they are tensors that can lie beside the network."""
+        leaves = pytree.tree_leaves(self.data) if self.are_tensors else []
+        return self.are_tensors and sum(leaf.numel() * leaf.element_size() for leaf in leaves) <= MOST_BYTES
+
+    def gather(self, indices: Tensor) -> Batch:
+        """Examples by their numbers, on the device where those are: all of them are brought there once."""
+        if indices.device not in self._placed:
+            self._placed[indices.device] = pytree.tree_map(lambda leaf: leaf.to(indices.device), self.data)
+        return pytree.tree_map(lambda leaf: leaf[indices], self._placed[indices.device])
 
     def take(self, indices: Tensor, noise: Noise) -> Batch:
         """A batch of the examples with these numbers. Draws inside a data set (augmentation) follow from the noise."""
@@ -60,7 +77,7 @@ class Examples:
         """Only the examples with these numbers."""
         part = copy.copy(self)
         part.data = pytree.tree_map(lambda leaf: leaf[rows], self.data) if self.are_tensors else Subset(self.data, rows.tolist())
-        part.count = len(rows)
+        part.count, part._placed = len(rows), {}
         return part
 
     def labels(self) -> Tensor | None:

@@ -62,19 +62,21 @@ def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Nume
     for layer in layers:
         layer.train()
         layer.momentum = 1.0  # a forward pass then leaves exactly its own batch's statistics behind
-    totals = [(torch.zeros_like(layer.running_mean), torch.zeros_like(layer.running_var)) for layer in layers]
+    # on a GPU launches are what this takes: one for all sums, and weights rounded once (autocast remembers them until its end)
+    latest = [*(layer.running_mean for layer in layers), *(layer.running_var for layer in layers)]
+    totals = [torch.zeros_like(statistic) for statistic in latest]
     plan = task.plan(noise.fold("refresh"), 0, device)
     seen = 0
-    for step in range(task.steps_per_epoch):
-        batch = task.batch(plan, step)
-        size = num_examples(batch)
-        with autocast(numerics, device):
+    with autocast(numerics, device):
+        for step in range(task.steps_per_epoch):
+            with torch.autocast(device.type, enabled=False):  # a batch is made as it is elsewhere
+                batch = task.batch(plan, step)
+            size = num_examples(batch)
             task.loss(model, batch)
-        for layer, (mean, var) in zip(layers, totals, strict=True):
-            mean.add_(layer.running_mean, alpha=size)
-            var.add_(layer.running_var, alpha=size)
-        seen += size
-    for layer, (mean, var), (momentum, tracked) in zip(layers, totals, before, strict=True):
+            torch._foreach_add_(totals, latest, alpha=size)
+            seen += size
+    pairs = zip(totals[: len(layers)], totals[len(layers) :], strict=True)
+    for layer, (mean, var), (momentum, tracked) in zip(layers, pairs, before, strict=True):
         layer.running_mean.copy_(mean / seen)
         layer.running_var.copy_(var / seen)
         layer.num_batches_tracked.copy_(tracked)
