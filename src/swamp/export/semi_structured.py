@@ -7,14 +7,18 @@ channels*, so these stand innermost. Layers whose shape the kernels do not take,
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.sparse import SparseSemiStructuredTensor
 
-ROWS, COLUMNS = 32, 64  # the kernels take multiples of these, in 16 bits
+ROWS, COLUMNS = 32, 64  # what every version of the kernels takes multiples of, in 16 bits, without padding weights
+EXAMPLES = 8  # inputs are padded to multiples of this
 
 
 class MatrixConv(nn.Module):
@@ -22,16 +26,20 @@ class MatrixConv(nn.Module):
 
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
-        self.weight = nn.Parameter(as_matrix(conv), requires_grad=False)
-        self.bias = conv.bias
+        matrix = as_matrix(conv)
+        self.product = nn.Linear(matrix.shape[1], matrix.shape[0], bias=False, device="meta")
+        self.product.weight = nn.Parameter(matrix, requires_grad=False)
+        self.product.bias = conv.bias  # type: ignore[assignment]
         self.kernel, self.stride, self.padding = (_pair(sides) for sides in (conv.kernel_size, conv.stride, conv.padding))
 
     def forward(self, x: Tensor) -> Tensor:
         (top, left), (down, right), (high, wide) = self.padding, self.stride, self.kernel
-        x = F.pad(x, (left, left, top, top)).permute(0, 2, 3, 1)
+        if top or left:  # else nothing is copied, and a 1×1 convolution of images with channels innermost is the product alone
+            x = F.pad(x, (left, left, top, top))
+        x = x.permute(0, 2, 3, 1)
         windows = x.unfold(1, high, down).unfold(2, wide, right).permute(0, 1, 2, 4, 5, 3)  # images, rows, columns, kernel, channels
-        rows = windows.reshape(-1, high * wide * x.shape[3])
-        return F.linear(rows, self.weight, self.bias).view(*windows.shape[:3], -1).permute(0, 3, 1, 2)
+        rows = windows.reshape(-1, high * wide * x.shape[3]).contiguous()
+        return self.product(rows).view(*windows.shape[:3], -1).permute(0, 3, 1, 2)
 
 
 def _pair(sides: Iterable[int | str]) -> tuple[int, int]:
@@ -58,16 +66,17 @@ def is_semi_structured(matrix: Tensor) -> bool:
 
 
 def with_matrices(model: nn.Module) -> tuple[nn.Module, list[str]]:
-    """A copy of the model whose 2:4 layers are products of (still dense) matrices, and their names."""
-    model, changed = copy.deepcopy(model), []
-    for name, layer in list(model.named_modules()):
+    """A copy of the model whose 2:4 layers are products of (still dense) matrices, and the names of their weights in the model."""
+    whole, changed = nn.Module(), []
+    whole.model = copy.deepcopy(model)  # a model that is one convolution has a place, too
+    for name, layer in list(whole.named_modules()):
         if not isinstance(layer, (nn.Conv2d, nn.Linear)) or not _is_plain(layer) or not is_semi_structured(as_matrix(layer)):
             continue
-        changed.append(f"{name}.weight".lstrip("."))
-        if isinstance(layer, nn.Conv2d) and name:
+        changed.append(f"{name}.weight".removeprefix("model."))
+        if isinstance(layer, nn.Conv2d):
             parent, _, leaf = name.rpartition(".")
-            setattr(model.get_submodule(parent), leaf, MatrixConv(layer))
-    return model, changed
+            setattr(whole.get_submodule(parent), leaf, MatrixConv(layer))
+    return whole.model, changed
 
 
 def _is_plain(layer: nn.Module) -> bool:
@@ -76,14 +85,66 @@ def _is_plain(layer: nn.Module) -> bool:
     return layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
 
 
-def semi_structured(model: nn.Module) -> tuple[nn.Module, list[str]]:
-    """A copy of the model on the GPU, in float16, for inference; and which weights the kernels compute with."""
+def semi_structured(model: nn.Module, dtype: torch.dtype = torch.float16) -> tuple[nn.Module, list[str]]:
+    """A copy of the model on the GPU, in 16 bits, for inference; and which weights the kernels compute with."""
     if not torch.cuda.is_available():
         raise RuntimeError("semi-structured kernels need an NVIDIA GPU, and torch sees none")
     model, changed = with_matrices(model)
-    model = model.eval().cuda().half()
+    # images with channels innermost are what the products give, and what the other convolutions then take
+    model = model.eval().to("cuda", dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     for name in changed:
-        path, _, leaf = name.rpartition(".")
-        sparse = torch.sparse.to_sparse_semi_structured(model.get_parameter(name).detach())
-        setattr(model.get_submodule(path), leaf, nn.Parameter(sparse, requires_grad=False))
+        layer = model.get_submodule(name.rpartition(".")[0])
+        product = layer.product if isinstance(layer, MatrixConv) else layer
+        assert isinstance(product, nn.Linear)
+        product.weight = nn.Parameter(compressed(product.weight.detach()), requires_grad=False)
     return model, changed
+
+
+def compressed(matrix: Tensor) -> Tensor:
+    """A 2:4 matrix on the GPU as torch's kernels take it."""
+    with _results_row_by_row(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch has called the interface a prototype since 2.1
+        return torch.sparse.to_sparse_semi_structured(matrix.contiguous())
+
+
+@contextlib.contextmanager
+def _results_row_by_row() -> Iterator[None]:
+    """Up to torch 2.12 a product's result comes transposed in memory unless this was set when its weights were compressed; whatever reads
+    the result, the next layer's windows first of all, would have to put it in order."""
+    before = SparseSemiStructuredTensor._FUSE_TRANSPOSE
+    SparseSemiStructuredTensor._FUSE_TRANSPOSE = True
+    try:
+        yield
+    finally:
+        SparseSemiStructuredTensor._FUSE_TRANSPOSE = before
+
+
+def tune(model: nn.Module, *inputs: Tensor) -> dict[str, int]:
+    """Let cuSPARSELt choose the fastest of its kernels for each product of a `semi_structured` model, at the sizes of these inputs. By
+    default it takes its first. The model is changed; what was chosen is told by the layers' names."""
+    known: dict[tuple[object, ...], int] = {}
+    chosen: dict[str, int] = {}
+
+    def choose(name: str, layer: nn.Linear, given: Tensor) -> None:
+        weight = layer.weight
+        assert isinstance(weight, SparseSemiStructuredTensor)
+        assert weight.packed is not None
+        rows = given.reshape(-1, given.shape[-1])
+        rows = F.pad(rows, (0, 0, 0, -len(rows) % EXAMPLES)).contiguous()
+        sizes = (weight.shape, len(rows), layer.bias is None)
+        if sizes not in known:  # a search takes a tenth of a second, and networks repeat themselves
+            known[sizes] = torch._cslt_sparse_mm_search(weight.packed, rows.t(), bias=layer.bias, transpose_result=True)
+        chosen[name] = weight.alg_id_cusparselt = known[sizes]
+
+    hooks = [
+        layer.register_forward_pre_hook(lambda layer, given, name=name: choose(name, layer, given[0]))
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and isinstance(layer.weight, SparseSemiStructuredTensor)
+    ]
+    try:
+        with torch.inference_mode():
+            model(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return chosen
