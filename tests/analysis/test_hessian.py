@@ -62,6 +62,38 @@ def test_products_are_those_of_the_explicit_hessian_in_the_surviving_coordinates
     assert after.digest() == state.digest()
 
 
+def test_a_batch_that_does_not_fit_into_memory_is_divided() -> None:
+    class Small(Blobs):
+        """A device with room for three examples."""
+
+        asked: list[int] = []  # noqa: RUF012
+
+        def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+            self.asked.append(len(batch[1]))
+            if len(batch[1]) > 3:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().loss(model, batch)
+
+    task, state, mask = blobs_with_mask()
+    batches = [task.unaugmented(rows, CPU) for rows in torch.arange(10).split(8)]
+    vectors = torch.eye(Hessian(task, state, mask, batches, CPU, Numerics()).size)[:5]
+    small = Small(dropout=0.5)
+    hessian = Hessian(small, state, mask, batches, CPU, Numerics())
+    assert torch.allclose(hessian(vectors), Hessian(task, state, mask, batches, CPU, Numerics())(vectors), atol=1e-6)
+    assert small.asked == [8, 4, 2, 2, 4, 2, 2, 2]
+    small.asked.clear()
+    hessian(vectors)
+    assert small.asked == [2] * 5  # what was learnt is kept
+    assert len(batches) == 2  # and is nobody else's business
+
+    class Full(Blobs):
+        def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        Hessian(Full(), state, mask, batches, CPU, Numerics())(vectors)
+
+
 def test_trace_and_top_eigenvalue_of_the_small_network() -> None:
     task, state, mask = blobs_with_mask()
     hessian = Hessian(task, state, mask, [task.unaugmented(torch.arange(10), CPU)], CPU, Numerics())

@@ -19,7 +19,7 @@ import torch
 from msgspec import Meta, Struct
 
 from swamp.analysis.hessian import Hessian
-from swamp.analysis.point import Setting, combined, measured, training_batches
+from swamp.analysis.point import Gauge, Setting, combined, training_batches
 from swamp.core.job import Job
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
@@ -143,6 +143,10 @@ class Study:
     def batches(self) -> list[Batch]:
         return training_batches(self.setting)
 
+    @cached_property
+    def gauge(self) -> Gauge:
+        return Gauge(self.setting, self.batches)
+
     # -- pieces -------------------------------------------------------------------------------------------------------------------
 
     @property
@@ -162,7 +166,7 @@ class Study:
 
         def make() -> dict[str, float | None]:
             states = [self.state(key) for _, key in counting]
-            return finite(measured(self.setting, combined(states, [a for a, _ in counting]), states[0].buffers, self.batches))
+            return finite(self.gauge(combined(states, [a for a, _ in counting]), states[0].buffers))
 
         return Piece(what="point", inputs={**self._common, "parts": [list(part) for part in counting]}, make=make)
 

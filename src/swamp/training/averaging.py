@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.task import Task, num_examples
+from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.numerics import autocast
 
 
@@ -46,40 +47,63 @@ def mean_parameters(states: Iterable[State]) -> dict[str, Tensor]:
     return {name: tensor / count for name, tensor in total.items()}
 
 
-@torch.no_grad()
-def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Numerics) -> None:
-    """Recompute BatchNorm statistics by one pass over the training set with train augmentation.
+class BatchStatistics:
+    """The BatchNorm layers of a model, and what batches show of them: means and unbiased variances, weighted by batch size."""
 
-    They become the batches' means and unbiased variances, weighted by batch size. BatchNorm layers alone are in training mode, so
-    that nothing else (dropout) moves, and their count of batches stays what it was.
-    """
-    layers: list[Any] = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
-    if not layers:
-        return
-    device = next(model.parameters()).device
-    model.eval()
-    before = [(layer.momentum, layer.num_batches_tracked.clone()) for layer in layers]
-    for layer in layers:
-        layer.train()
-        layer.momentum = 1.0  # a forward pass then leaves exactly its own batch's statistics behind
-    totals = [(torch.zeros_like(layer.running_mean), torch.zeros_like(layer.running_var)) for layer in layers]
-    plan = task.plan(noise.fold("refresh"), 0, device)
-    seen = 0
-    for step in range(task.steps_per_epoch):
-        batch = task.batch(plan, step)
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.layers: list[Any] = [
+            m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None
+        ]
+        self.totals = [(torch.zeros_like(layer.running_mean), torch.zeros_like(layer.running_var)) for layer in self.layers]
+        self.seen = 0  # examples
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """After what is done inside, which is to see batches, the layers have the statistics of those.
+
+        BatchNorm layers alone are in training mode meanwhile, so that nothing else (dropout) moves, and their count of batches stays
+        what it was.
+        """
+        self.model.eval()
+        before = [(layer.momentum, layer.num_batches_tracked.clone()) for layer in self.layers]
+        for layer, totals in zip(self.layers, self.totals, strict=True):
+            layer.train()
+            layer.momentum = 1.0  # a forward pass then leaves exactly its own batch's statistics behind
+            for total in totals:
+                total.zero_()
+        self.seen = 0
+        try:
+            yield
+        finally:
+            for layer, (momentum, tracked) in zip(self.layers, before, strict=True):
+                layer.num_batches_tracked.copy_(tracked)
+                layer.momentum = momentum
+            self.model.eval()
+        for layer, (mean, var) in zip(self.layers, self.totals, strict=True):
+            layer.running_mean.copy_(mean / self.seen)
+            layer.running_var.copy_(var / self.seen)
+
+    def see(self, task: Task, batch: Batch, numerics: Numerics) -> None:
         size = num_examples(batch)
-        with autocast(numerics, device):
-            task.loss(model, batch)
-        for layer, (mean, var) in zip(layers, totals, strict=True):
+        with autocast(numerics, next(self.model.parameters()).device):
+            task.loss(self.model, batch)
+        for layer, (mean, var) in zip(self.layers, self.totals, strict=True):
             mean.add_(layer.running_mean, alpha=size)
             var.add_(layer.running_var, alpha=size)
-        seen += size
-    for layer, (mean, var), (momentum, tracked) in zip(layers, totals, before, strict=True):
-        layer.running_mean.copy_(mean / seen)
-        layer.running_var.copy_(var / seen)
-        layer.num_batches_tracked.copy_(tracked)
-        layer.momentum = momentum
-    model.eval()
+        self.seen += size
+
+
+@torch.no_grad()
+def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Numerics) -> None:
+    """Recompute BatchNorm statistics by one pass over the training set with train augmentation."""
+    statistics = BatchStatistics(model)
+    if not statistics.layers:
+        return
+    plan = task.plan(noise.fold("refresh"), 0, next(model.parameters()).device)
+    with statistics.gathered():
+        for step in range(task.steps_per_epoch):
+            statistics.see(task, task.batch(plan, step), numerics)
 
 
 def averaged_state(
