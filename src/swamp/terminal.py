@@ -278,6 +278,9 @@ class Analysing:
     def done(self, what: str, kind: str, units: int) -> None:
         self._advance(what, self.seconds.get(kind, 0.0) * units)
 
+    def spared(self, kind: str, units: int) -> None:
+        self.total -= self.seconds.get(kind, 0.0) * units
+
     def epoch(self, event: Event) -> None:
         self._advance(f"{event.label}, epoch {event.epoch}", self.seconds.get("epochs", 0.0) * event.trained)
 
