@@ -29,7 +29,7 @@ class RecordedPass:
         self.tables = task.plan(noise.fold("refresh"), 0, device).tables
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
         self.sizes: dict[int, int] = {}  # what a batch of so many rows counts as
-        # bf16 convolutions want channels innermost; in float32 it gains nothing
+        # as convolutions in bf16 want it; in float32 images stay as they are for everything else
         self.innermost = numerics.precision == "bf16"
         if self.innermost:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
