@@ -248,6 +248,7 @@ class Analysing:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.total = self.finished = 0.0  # in seconds, as estimated
+        self.early: dict[str, int] = {}  # done while it was found out how long things take
         self.start = self.last = time.monotonic()
         self.console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[note]}"))
@@ -263,6 +264,7 @@ class Analysing:
 
     def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]]) -> None:
         self.seconds = seconds()
+        early = sum(self.seconds.get(kind, 0.0) * units for kind, units in self.early.items())
         rows = []
         for name, counts in left.items():
             cost = sum(self.seconds.get(kind, 0.0) * count for kind, count in counts.items())
@@ -272,11 +274,17 @@ class Analysing:
         each = ", ".join(f"{1000 * value:.0f} ms for each of the {kind}" for kind, value in self.seconds.items())
         note = f"measured just now: {each}" if each else ""
         print_table(Table("What it will take", ["analysis", "how much", "time"], rows, note))
+        self.total = max(self.total - early, 0.0)
         self.bar.update(self.task, visible=True)
         self.start = time.monotonic()
 
     def done(self, what: str, kind: str, units: int) -> None:
+        if not self.seconds:
+            self.early[kind] = self.early.get(kind, 0) + units
         self._advance(what, self.seconds.get(kind, 0.0) * units)
+
+    def spared(self, kind: str, units: int) -> None:
+        self.total -= self.seconds.get(kind, 0.0) * units
 
     def epoch(self, event: Event) -> None:
         self._advance(f"{event.label}, epoch {event.epoch}", self.seconds.get("epochs", 0.0) * event.trained)

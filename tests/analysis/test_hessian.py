@@ -14,6 +14,7 @@ from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.custom import CustomTask
+from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import dense_mask
 from tests.training.blobs import Blobs
 
@@ -60,6 +61,38 @@ def test_products_are_those_of_the_explicit_hessian_in_the_surviving_coordinates
     assert before[1] == torch.get_num_threads()
     after = State.of(hessian.model)
     assert after.digest() == state.digest()
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_divided() -> None:
+    class Small(Blobs):
+        """A device with room for three examples."""
+
+        asked: list[int] = []  # noqa: RUF012
+
+        def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+            self.asked.append(len(batch[1]))
+            if len(batch[1]) > 3:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().loss(model, batch)
+
+    task, state, mask = blobs_with_mask()
+    batches = [task.unaugmented(rows, CPU) for rows in torch.arange(10).split(8)]
+    vectors = torch.eye(Hessian(task, state, mask, batches, CPU, Numerics()).size)[:5]
+    small = Small(dropout=0.5)
+    hessian = Hessian(small, state, mask, batches, CPU, Numerics())
+    assert torch.allclose(hessian(vectors), Hessian(task, state, mask, batches, CPU, Numerics())(vectors), atol=1e-6)
+    assert small.asked == [8, 4, 2, 2, 4, 2, 2, 2]
+    small.asked.clear()
+    hessian(vectors)
+    assert small.asked == [2] * 5  # what was learnt is kept
+    assert len(batches) == 2  # and is nobody else's business
+
+    class Full(Blobs):
+        def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        Hessian(Full(), state, mask, batches, CPU, Numerics())(vectors)
 
 
 def test_trace_and_top_eigenvalue_of_the_small_network() -> None:
@@ -170,3 +203,26 @@ def test_attention_has_a_second_derivative_too() -> None:
     products = hessian(vectors)
     assert float(vectors[0] @ products[1]) == pytest.approx(float(vectors[1] @ products[0]), rel=1e-3)  # it is symmetric
     assert products.abs().max() > 0
+
+
+@pytest.mark.filterwarnings("ignore:Using backward:UserWarning")
+def test_an_independent_library_finds_the_same() -> None:
+    """PyHessian (Yao et al. 2020), where it is installed: its products exactly, its power iteration to its own tolerance."""
+    pyhessian = pytest.importorskip("pyhessian")
+    from pyhessian.utils import hessian_vector_product
+
+    task = ImageTask(Config())
+    state = task.init(Noise(0))
+    batch = task.unaugmented(torch.arange(64), CPU)
+    hessian = Hessian(task, state, dense_mask(task), [batch], CPU, Numerics())
+    model = task.model()
+    state.into(model)
+    theirs = pyhessian.hessian(model, nn.CrossEntropyLoss(), data=batch, cuda=False)
+    vector = torch.randn(hessian.size, generator=torch.Generator().manual_seed(0))
+    pieces = [piece.view(p.shape) for piece, p in zip(vector.split([p.numel() for p in theirs.params]), theirs.params, strict=True)]
+    expected = torch.cat([piece.reshape(-1) for piece in hessian_vector_product(theirs.gradsH, theirs.params, pieces)])
+    assert torch.allclose(hessian(vector[None])[0], expected, atol=1e-5 * float(expected.abs().max()))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        (top,), _ = theirs.eigenvalues(maxIter=200, tol=1e-4)
+    assert lanczos(hessian, hessian.size, Noise(0), 30).nodes[-1] == pytest.approx(top, rel=2e-3)

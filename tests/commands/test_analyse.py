@@ -41,6 +41,8 @@ def test_a_group_is_analysed_drawn_and_summed_up(group: Path, capsys: pytest.Cap
     (pair,) = json.loads((group / "analysis" / "overlap.json").read_text())["pairs"]
     assert 0 < pair["iou"] < 1
     assert (group / "analysis" / "overlap.svg").exists()
+    assert (group / "analysis" / "hull-runs.png").exists()
+    assert not list(group.rglob("work"))
     after = contents(group)
     assert {name: data for name, data in after.items() if "analysis/" not in name} == before
     # again: nothing is left to do, and nothing changes
@@ -73,6 +75,26 @@ def test_mistakes_get_one_sentence(
     assert sentence in err
     assert len(err.splitlines()) == 1
     assert not (tmp_path / "run" / "analysis").exists()
+
+
+def test_of_several_runs_each_gives_what_it_has(
+    group: Path, quick: Callable[..., Config], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    list(iterate(quick(method="imp", pruning__cycles=0, cycle__epochs=1), tmp_path / "imp"))
+    # what is wrong with the last of them is said before the first is begun
+    status, out, err = call(capsys, "analyse", group, tmp_path / "imp", "--particles", "--cycles", "1")
+    assert (status, out) == (2, "")
+    assert err == f"swamp: {tmp_path / 'imp'} has no cycle 1; it has 0\n"
+    assert not list(tmp_path.rglob("analysis"))
+    # a run without particles is no reason to stop; one that is given twice counts once
+    status, out, err = call(capsys, "analyse", group, tmp_path / "imp", group / "seed-0", "--particles", "--cycles", "0")
+    assert status == 0
+    assert f"{tmp_path / 'imp'}: particles: no cycle that was asked for has more than one particle" in err.replace("\n", " ")
+    assert out.splitlines()[-2].split()[-1] == "2"
+    # nor is there anything to do where all lack it
+    status, _, err = call(capsys, "analyse", tmp_path / "imp", "--surface", "--hull")
+    assert status == 2
+    assert err.count("a plane takes three") == 1
 
 
 def test_cycles() -> None:

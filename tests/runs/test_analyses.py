@@ -54,7 +54,7 @@ class Counting:
     def __init__(self, stop_after: int | None = None) -> None:
         self.units: dict[str, int] = {}
         self.left: Any = None
-        self.epochs = 0
+        self.epochs = self.spares = 0
         self.stop_after = stop_after
 
     def begin(self, left: Any, seconds: Callable[[], dict[str, float]]) -> None:
@@ -64,6 +64,9 @@ class Counting:
         self.units[kind] = self.units.get(kind, 0) + units
         if self.stop_after is not None and sum(self.units.values()) >= self.stop_after:
             raise KeyboardInterrupt
+
+    def spared(self, kind: str, units: int) -> None:
+        self.spares += units
 
     def epoch(self, progress: Any) -> None:
         self.epochs += progress.trained
@@ -146,6 +149,32 @@ def test_a_damaged_point_is_made_again(run: Path) -> None:
     again = Counting()
     assert carried_out(run, "hull", watcher=again) == whole
     assert again.units == {POINT: 1}
+
+
+def test_a_damaged_probe_is_made_again(run: Path) -> None:
+    """Probes are read before anything is done, to see whether there are enough of them."""
+    whole = carried_out(run, "hessian", cycles=[1])
+    stored = {path: json.loads(path.read_text())["value"]["value"] for path in (run / "analysis" / "objects").glob("*.json")}
+    spoilt = next(path for path, value in stored.items() if len(value) == 10)  # the probes that are stored together
+    spoilt.write_text("torn")
+    again = Counting()
+    assert carried_out(run, "hessian", cycles=[1], watcher=again) == whole
+    assert again.units == {PRODUCT: 10}
+
+
+def test_probes_that_a_trace_does_not_need_are_spared(run: Path) -> None:
+    watcher = Counting()
+    study = Study(run, [1], Settings(examples=40, max_probes=50, tolerance=10, steps=6, starts=2), watcher=watcher)
+    works, _ = planned(study, ["hessian"])
+    found = analyse(study, works)["hessian"]
+    assert found["rows"][0]["trace"]["num_probes"] == 10
+    assert watcher.left["hessian"] == {PRODUCT: 50 + 2 * 6}
+    assert watcher.units[PRODUCT] + watcher.spares == 50 + 2 * 6
+    # what was not foreseen is not spared either
+    again = Counting()
+    study = Study(run, [1], study.settings, watcher=again)
+    analyse(study, planned(study, ["hessian"])[0])
+    assert (again.spares, again.units) == (0, {})
 
 
 def test_the_surface_passes_through_the_particles(run: Path) -> None:

@@ -28,6 +28,7 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.numerics import applied
+from swamp.training.step import split_batch
 
 Operator = Callable[[Tensor], Tensor]  # rows of vectors to rows of their products with a symmetric matrix
 
@@ -36,7 +37,7 @@ class Hessian:
     """The operator of a solution. Vectors are flat: the trainable parameters in their order, coordinates off the mask left out."""
 
     def __init__(self, task: Task, state: State, mask: Mask, batches: Sequence[Batch], device: torch.device, numerics: Numerics) -> None:
-        self.task, self.batches, self.numerics = task, batches, numerics
+        self.task, self.batches, self.numerics = task, list(batches), numerics
         self.model = task.model().to(device)
         state.into(self.model)
         self.model.eval()
@@ -54,28 +55,42 @@ class Hessian:
         full = torch.zeros(len(vectors), len(self.alive), device=self.alive.device)
         full[:, self.alive] = vectors.to(full)
         products = torch.zeros_like(full)
+        with self._machine():
+            done = 0
+            while done < len(self.batches):
+                batch = self.batches[done]
+                try:
+                    self._add(batch, full, into=products)
+                except torch.OutOfMemoryError:
+                    if num_examples(batch) == 1:
+                        raise
+                    self.batches[done : done + 1] = split_batch(batch, 2)  # for good: the next call would find no more room
+                else:
+                    done += 1
+        return products[:, self.alive]
+
+    def _add(self, batch: Batch, vectors: Tensor, into: Tensor) -> None:
+        """This batch's share of the products; all or nothing of it."""
         shapes = [p.shape for p in self.parameters]
         sizes = [p.numel() for p in self.parameters]
-        with self._machine():
-            for batch in self.batches:
-                share = num_examples(batch) / self.total
-                slopes = torch.autograd.grad(
-                    self.task.loss(self.model, batch), self.parameters, create_graph=True, materialize_grads=True, allow_unused=True
-                )
-                # a part of the loss that is linear in some weights has a slope that depends on nothing
-                moving = [index for index, slope in enumerate(slopes) if slope.requires_grad]
-                for row, product in zip(full, products, strict=True):
-                    pieces = [piece.view(shape) for piece, shape in zip(row.split(sizes), shapes, strict=True)]
-                    found = torch.autograd.grad(
-                        [slopes[i] for i in moving],
-                        self.parameters,
-                        [pieces[i] for i in moving],
-                        retain_graph=True,
-                        materialize_grads=True,
-                        allow_unused=True,
-                    )
-                    product.add_(torch.cat([piece.reshape(-1) for piece in found]), alpha=share)
-        return products[:, self.alive]
+        slopes = torch.autograd.grad(
+            self.task.loss(self.model, batch), self.parameters, create_graph=True, materialize_grads=True, allow_unused=True
+        )
+        # a part of the loss that is linear in some weights has a slope that depends on nothing
+        moving = [index for index, slope in enumerate(slopes) if slope.requires_grad]
+        products = []
+        for row in vectors:
+            pieces = [piece.view(shape) for piece, shape in zip(row.split(sizes), shapes, strict=True)]
+            found = torch.autograd.grad(
+                [slopes[i] for i in moving],
+                self.parameters,
+                [pieces[i] for i in moving],
+                retain_graph=True,
+                materialize_grads=True,
+                allow_unused=True,
+            )
+            products.append(torch.cat([piece.reshape(-1) for piece in found]))
+        into.add_(torch.stack(products), alpha=num_examples(batch) / self.total)
 
     @contextmanager
     def _machine(self) -> Iterator[None]:

@@ -34,6 +34,7 @@ def analyse(
 
     Results go to DIR/analysis: JSON, arrays as npz, pictures as PNG and SVG (with the extra `plots`). The run itself stays as it is, and
     may be unfinished. What an analysis will take is shown first; one that is stopped goes on where it was when the command is given again.
+    Of several runs, tables and pictures (NAME-runs, in the first directory's own analysis) have mean ± standard deviation over seeds.
 
     Parameters
     ----------
@@ -70,14 +71,15 @@ def analyse(
     task
         module:function that makes the task of a run that a Python script began.
     """
-    from swamp.report.analyses import analysis_tables, overlap_table
-    from swamp.report.figures.landscapes import draw
+    from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
+    from swamp.report.figures.landscapes import draw, draw_spread
+    from swamp.report.series import read_series
     from swamp.runs.analyses import ANALYSES, between_runs, planned
     from swamp.runs.analyses import analyse as carry_out
     from swamp.runs.annex import Annex
     from swamp.runs.settings import convert
     from swamp.runs.store import runs_in
-    from swamp.runs.study import Settings, Study
+    from swamp.runs.study import Settings, Study, rows_of
     from swamp.tasks import custom
     from swamp.terminal import Analysing, print_table
 
@@ -101,28 +103,49 @@ def analyse(
     settings = convert({name: value for name, value in given.items() if value is not None}, Settings, "")
     chosen = parse_cycles(cycles) if cycles is not None else None
     made = custom.build(custom.Config(factory=task)) if task else None
-    paths = [path for directory in directories for path in runs_in(directory)]
+    paths = list(dict.fromkeys(path for directory in directories for path in runs_in(directory)))
+    for path in paths:  # before the first of them is worked on for hours
+        rows_of(path, chosen)
+    all_series = read_series(paths)
+    lacking: list[str] = []
     for path in paths:
         with Analysing() as watcher:
             study = Study(path, chosen, settings, device, made, watcher)
-            works, notes = planned(study, names)
+            try:
+                works, notes = planned(study, names)
+            except ValueError as error:
+                if len(paths) == 1:
+                    raise
+                watcher.say(f"{path}: {error}")
+                lacking.append(f"{path}: {error}")
+                continue
             for note in notes:
                 watcher.say(note)
             carry_out(study, works)
         for work in works:
             for picture in draw(study.annex, work.name):
                 print(picture)
-    for table in analysis_tables(paths, names):
+        study.annex.clear_work()
+    if len(lacking) == len(paths):
+        raise ValueError("none of the runs has what these analyses need")
+    for table in analysis_tables(all_series, names):
         print_table(table)
         print()
-    if "masks" in names and len(paths) > 1:
-        annex = Annex(directories[0])
-        found = between_runs(paths, chosen)
-        annex.write_result("overlap", found)
-        print_table(overlap_table(found))
-        for picture in draw(annex, "overlap"):
+    if len(paths) == 1:
+        return
+    for table in trace_differences(all_series) if "hessian" in names else ():
+        print_table(table)
+        print()
+    together = Annex(directories[0])
+    with together.locked():
+        if "masks" in names:
+            found = between_runs(paths, chosen)
+            together.write_result("overlap", found)
+            print_table(overlap_table(found))
+        pictures = [draw(together, "overlap") if name == "masks" else draw_spread(together, all_series, name) for name in names]
+        for picture in (picture for group in pictures for picture in group):
             print(picture)
-        annex.clear_work()
+        together.clear_work()
 
 
 def parse_cycles(text: str) -> Sequence[int]:

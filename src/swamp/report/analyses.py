@@ -1,12 +1,14 @@
-"""Tables of analyses: a line for each cycle or path; mean ± standard deviation where several runs were analysed."""
+"""Tables of analyses: a line for each cycle or path; mean ± standard deviation where several seeds were analysed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from swamp.report.numbers import measure_of, percent, spread
+from swamp.report.differences import BASELINE
+from swamp.report.numbers import format_of, measure_of, percent, spread
+from swamp.report.series import Series, grouped
+from swamp.report.statistics import EXPLAINED, difference_text, paired
 from swamp.report.tables import Table
 from swamp.runs.annex import Annex
 
@@ -20,16 +22,49 @@ class Line(NamedTuple):
     numbers: dict[str, float | None]
 
 
-def analysis_tables(directories: Sequence[Path], names: Sequence[str]) -> Iterator[Table]:
-    """Of results that are there, one table an analysis over all runs."""
+def analysis_tables(all_series: Sequence[Series], names: Sequence[str]) -> Iterator[Table]:
+    """Of results that are there, one table an analysis over all runs. Means are over seeds: never over methods, or settings."""
     for name in names:
-        found = [result for path in directories if (result := Annex(path).read_result(name)) is not None]
+        found = [(series.label, result) for series in all_series for result in results_of(series, name)]
         if found and name in TABLES:
             heads, lines_of = TABLES[name]
-            yield table(name, heads, [lines_of(result) for result in found], note(found))
+            runs = [(label, lines_of(result)) for label, result in found]
+            if len(all_series) > 1:
+                heads = ("of", *heads)
+                runs = [(label, [line._replace(about=(label, *line.about)) for line in lines]) for label, lines in runs]
+            several = any(len(series.directories) > 1 for series in all_series)
+            yield table(name, heads, [lines for _, lines in runs], several, note([result for _, result in found]))
 
 
-def table(name: str, heads: Sequence[str], runs: Sequence[Sequence[Line]], about: str) -> Table:
+def trace_differences(all_series: Sequence[Series]) -> Iterator[Table]:
+    """Of each recipe: traces minus those of the baseline (the first of IMP, else the first), seed by seed, where two seeds are shared."""
+    for _, group in grouped(all_series):
+        baseline = next((series for series in group if series.method == BASELINE), group[0])
+        theirs, body, num_pairs = _traces(baseline), [], 0
+        for series in group:
+            for place, ours in _traces(series).items() if series is not baseline else ():
+                difference = paired(ours, theirs.get(place, {}))
+                num_pairs = max(num_pairs, difference.num_pairs if difference else 0)
+                body.append([series.label, *place, difference_text(difference, 2)])
+        if num_pairs > 1:
+            yield Table(f"trace of the Hessian, each minus that of {baseline.label}", ["of", *CYCLE, "difference"], body, EXPLAINED)
+
+
+def _traces(series: Series) -> dict[tuple[str, ...], dict[int, float]]:
+    """By cycle and sparsity, and by seed."""
+    found: dict[tuple[str, ...], dict[int, float]] = {}
+    for result in results_of(series, "hessian"):
+        for row in result["rows"]:
+            found.setdefault(of(row), {})[result["run"]["seed"]] = row["trace"]["mean"]
+    return found
+
+
+def results_of(series: Series, name: str) -> list[Result]:
+    """What was found of each of its runs, where something was."""
+    return [result for path in series.directories if (result := Annex(path).read_result(name)) is not None]
+
+
+def table(name: str, heads: Sequence[str], runs: Sequence[Sequence[Line]], several: bool, about: str) -> Table:
     """Lines that are about the same, over runs."""
     gathered: dict[tuple[str, ...], list[Line]] = {}
     for lines in runs:
@@ -37,7 +72,6 @@ def table(name: str, heads: Sequence[str], runs: Sequence[Sequence[Line]], about
             gathered.setdefault(line.about, []).append(line)
     columns = list(dict.fromkeys(column for lines in runs for line in lines for column in line.numbers))
     digits = {column: _digits([line.numbers.get(column) for lines in runs for line in lines]) for column in columns}
-    several = len(runs) > 1
     body = []
     for key, lines in gathered.items():
         cells = []
@@ -51,7 +85,7 @@ def table(name: str, heads: Sequence[str], runs: Sequence[Sequence[Line]], about
 def _digits(values: Sequence[float | None]) -> int:
     """Behind the point, for a whole column."""
     known = [value for value in values if value is not None]
-    if all(isinstance(value, int) for value in known):
+    if not known or all(isinstance(value, int) for value in known):
         return 0
     return 4 if max(map(abs, known)) < 10 else 2
 
@@ -98,8 +132,10 @@ def barriers(one: Result) -> dict[str, float | None]:
 def particles(result: Result) -> list[Line]:
     lines = []
     for row in result["rows"]:
-        values = [one[row["metric"]] for one in row["particles"]]
-        numbers = {f"average's {row['metric']}": row["average"][row["metric"]], f"particles' {row['metric']}": sum(values) / len(values)}
+        form = format_of(row["metric"])
+        values = [form.scale * one[row["metric"]] for one in row["particles"]]
+        average = form.scale * row["average"][row["metric"]]
+        numbers = {f"average's {form.label}": average, f"particles' {form.label}": sum(values) / len(values)}
         if row["distances"]:
             between = [x for i, line in enumerate(row["distances"]["between"][:-1]) for x in line[i + 1 : -1]]
             numbers |= {"distance between particles": sum(between) / len(between), "norm of the average": row["distances"]["norm"]}

@@ -38,11 +38,13 @@ class Annex(Store):
             self.write_bytes(f"{name}.npz", buffer.getvalue())
         self.write_text(f"{name}.json", json.dumps(result, indent=1) + "\n")
 
+    def has_result(self, name: str) -> bool:
+        return (self.root / f"{name}.json").exists()
+
     def read_result(self, name: str) -> dict[str, Any] | None:
-        path = self.root / f"{name}.json"
-        if not path.exists():
+        if not self.has_result(name):
             return None
-        found: dict[str, Any] = json.loads(path.read_text())
+        found: dict[str, Any] = json.loads((self.root / f"{name}.json").read_text())
         return found
 
     def write_bytes(self, name: str, data: bytes) -> None:

@@ -19,7 +19,7 @@ import torch
 from msgspec import Meta, Struct
 
 from swamp.analysis.hessian import Hessian
-from swamp.analysis.point import Setting, combined, measured, training_batches
+from swamp.analysis.point import Gauge, Setting, combined, training_batches
 from swamp.core.job import Job
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
@@ -83,6 +83,8 @@ class Watcher(Protocol):
 
     def done(self, what: str, kind: str, units: int) -> None: ...
 
+    def spared(self, kind: str, units: int) -> None: ...  # what was foreseen and is not needed
+
     def epoch(self, progress: Progress) -> None: ...
 
 
@@ -90,6 +92,8 @@ class Unwatched:
     def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]]) -> None: ...
 
     def done(self, what: str, kind: str, units: int) -> None: ...
+
+    def spared(self, kind: str, units: int) -> None: ...  # what was foreseen and is not needed
 
     def epoch(self, progress: Progress) -> None: ...
 
@@ -109,14 +113,8 @@ class Study:
         self.directory, self.settings, self.watcher = directory, settings or Settings(), watcher or Unwatched()
         config = read_config(directory)
         self.config: Config = resolve(with_settings(config, {"device": device}) if device else config)
-        self.results = read_results(directory)
-        if not self.results:
-            raise ValueError(f"{directory} has no finished cycle yet: there is nothing to analyse")
-        known = {row.cycle: row for row in self.results}
-        if unknown := [cycle for cycle in cycles or () if cycle not in known]:
-            raise ValueError(f"{directory} has no cycle {unknown[0]}; it has {', '.join(map(str, known))}")
         self.chosen = cycles is not None  # by the user
-        self.rows = [known[cycle] for cycle in sorted(set(cycles))] if cycles is not None else self.results
+        self.rows = rows_of(directory, cycles)
         self.annex = Annex(directory)
         self.task = task or open_task(self.config)
         if (Store(directory).header() or {})["task"] != self.task.fingerprint:
@@ -143,6 +141,10 @@ class Study:
     def batches(self) -> list[Batch]:
         return training_batches(self.setting)
 
+    @cached_property
+    def gauge(self) -> Gauge:
+        return Gauge(self.setting, self.batches)
+
     # -- pieces -------------------------------------------------------------------------------------------------------------------
 
     @property
@@ -162,7 +164,7 @@ class Study:
 
         def make() -> dict[str, float | None]:
             states = [self.state(key) for _, key in counting]
-            return finite(measured(self.setting, combined(states, [a for a, _ in counting]), states[0].buffers, self.batches))
+            return finite(self.gauge(combined(states, [a for a, _ in counting]), states[0].buffers))
 
         return Piece(what="point", inputs={**self._common, "parts": [list(part) for part in counting]}, make=make)
 
@@ -176,6 +178,12 @@ class Study:
             self.annex.write_value(piece.key, value)
             self.watcher.done(piece.what, piece.kind, piece.units)
         return value
+
+    def spare(self, pieces: Sequence[Piece]) -> None:
+        """Say that those of them that are not stored are not needed after all."""
+        for piece in pieces:
+            if self.annex.read_value(piece.key) is None:
+                self.watcher.spared(piece.kind, piece.units)
 
     def values(self, piece: Piece) -> dict[str, float]:
         """Of a point; what was no number is infinite."""
@@ -252,6 +260,16 @@ class Study:
                 count = min(num_parallel, 4)
                 found[EPOCH] = step_seconds(count) * self.task.steps_per_epoch / count
         return found
+
+
+def rows_of(directory: Path, cycles: Sequence[int] | None) -> list[Result]:
+    """The rows of a run at these cycles, in their order; all that it has where none are named."""
+    known = {row.cycle: row for row in read_results(directory)}
+    if not known:
+        raise ValueError(f"{directory} has no finished cycle yet: there is nothing to analyse")
+    if unknown := [cycle for cycle in cycles or () if cycle not in known]:
+        raise ValueError(f"{directory} has no cycle {unknown[0]}; it has {', '.join(map(str, known))}")
+    return [known[cycle] for cycle in sorted(set(cycles))] if cycles is not None else list(known.values())
 
 
 def finite(values: Mapping[str, float]) -> dict[str, float | None]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.task import Task, num_examples
+from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.numerics import autocast
 
 
@@ -46,42 +47,61 @@ def mean_parameters(states: Iterable[State]) -> dict[str, Tensor]:
     return {name: tensor / count for name, tensor in total.items()}
 
 
+class BatchStatistics:
+    """The BatchNorm layers of a model, and what batches show of them: means and unbiased variances, weighted by batch size."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.layers: list[Any] = [
+            m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None
+        ]
+        self.latest = [*(layer.running_mean for layer in self.layers), *(layer.running_var for layer in self.layers)]
+        self.totals = [torch.zeros_like(statistic) for statistic in self.latest]
+        self.seen = 0  # examples
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """After what is done inside, which is to see batches, the layers have the statistics of those.
+
+        BatchNorm layers alone are in training mode meanwhile, so that nothing else (dropout) moves, and their count of batches stays
+        what it was.
+        """
+        self.model.eval()
+        before = [(layer.momentum, layer.num_batches_tracked.clone()) for layer in self.layers]
+        for layer in self.layers:
+            layer.train()
+            layer.momentum = 1.0  # a forward pass then leaves exactly its own batch's statistics behind
+        for total in self.totals:
+            total.zero_()
+        self.seen = 0
+        try:
+            yield
+        finally:
+            for layer, (momentum, tracked) in zip(self.layers, before, strict=True):
+                layer.num_batches_tracked.copy_(tracked)
+                layer.momentum = momentum
+            self.model.eval()
+        for statistic, total in zip(self.latest, self.totals, strict=True):
+            statistic.copy_(total / self.seen)
+
+    def see(self, task: Task, batch: Batch, numerics: Numerics) -> None:
+        size = num_examples(batch)
+        with autocast(numerics, next(self.model.parameters()).device):
+            task.loss(self.model, batch)
+        torch._foreach_add_(self.totals, self.latest, alpha=size)  # one launch, which is what this takes on a GPU
+        self.seen += size
+
+
 @torch.no_grad()
 def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Numerics) -> None:
-    """Recompute BatchNorm statistics by one pass over the training set with train augmentation.
-
-    They become the batches' means and unbiased variances, weighted by batch size. BatchNorm layers alone are in training mode, so
-    that nothing else (dropout) moves, and their count of batches stays what it was.
-    """
-    layers: list[Any] = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
-    if not layers:
+    """Recompute BatchNorm statistics by one pass over the training set with train augmentation."""
+    statistics = BatchStatistics(model)
+    if not statistics.layers:
         return
-    device = next(model.parameters()).device
-    model.eval()
-    before = [(layer.momentum, layer.num_batches_tracked.clone()) for layer in layers]
-    for layer in layers:
-        layer.train()
-        layer.momentum = 1.0  # a forward pass then leaves exactly its own batch's statistics behind
-    # on a GPU launches are what this takes: one for all sums, and weights rounded once (autocast remembers them until its end)
-    latest = [*(layer.running_mean for layer in layers), *(layer.running_var for layer in layers)]
-    totals = [torch.zeros_like(statistic) for statistic in latest]
-    plan = task.plan(noise.fold("refresh"), 0, device)
-    seen = 0
-    with autocast(numerics, device):
+    plan = task.plan(noise.fold("refresh"), 0, next(model.parameters()).device)
+    with statistics.gathered():
         for step in range(task.steps_per_epoch):
-            with torch.autocast(device.type, enabled=False):  # a batch is made as it is elsewhere
-                batch = task.batch(plan, step)
-            size = num_examples(batch)
-            task.loss(model, batch)
-            torch._foreach_add_(totals, latest, alpha=size)
-            seen += size
-    pairs = zip(totals[: len(layers)], totals[len(layers) :], strict=True)
-    for layer, (mean, var), (momentum, tracked) in zip(layers, pairs, before, strict=True):
-        layer.running_mean.copy_(mean / seen)
-        layer.running_var.copy_(var / seen)
-        layer.num_batches_tracked.copy_(tracked)
-        layer.momentum = momentum
-    model.eval()
+            statistics.see(task, task.batch(plan, step), numerics)
 
 
 def averaged_state(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,11 +31,16 @@ class Parts:
 
 def written_parts(task: Task, update: Update) -> Parts:
     def batch(tables: dict[str, Tensor], step: Tensor, size: int) -> Batch:
-        rows = step * task.batch_size + torch.arange(size, device=step.device)
-        # a plan of these rows alone, whose only step is number 0
-        return channels_last(task.batch(Plan({name: table[rows] for name, table in tables.items()}), 0))
+        return channels_last(batch_at(task, tables, step, size))
 
     return Parts(batch, task.loss, update)
+
+
+def batch_at(task: Task, tables: Mapping[str, Tensor], step: Tensor, size: int) -> Batch:
+    """The batch of a step whose number the device alone knows, by the tables of the epoch's plan."""
+    rows = step * task.batch_size + torch.arange(size, device=step.device)
+    # a plan of these rows alone, whose only step is number 0
+    return task.batch(Plan({name: table[rows] for name, table in tables.items()}), 0)
 
 
 def compiled_parts(task: Task, update: Update, *, model: bool = True) -> Parts:

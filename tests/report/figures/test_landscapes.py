@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from swamp.report.analyses import analysis_tables, overlap_table
-from swamp.report.figures.landscapes import PICTURES, draw
+from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
+from swamp.report.figures.landscapes import PICTURES, draw, draw_spread, spread_picture
+from swamp.report.figures.spreads import SPREADS
+from swamp.report.series import read_series
 from swamp.runs.analyses import ANALYSES
 from swamp.runs.annex import Annex
+from tests.report.runs_on_paper import made_up
 
 RUN = {"recipe": "digits", "method": "swamp", "seed": 3}
 MEASURES = ("test error", "test loss")
@@ -85,11 +88,17 @@ ARRAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def annex_of(run: Path, shift: float = 0.0) -> Annex:
+def annex_of(run: Path, shift: float = 0.0, seed: int = 3) -> Annex:
     annex = Annex(run)
     for name, result in results(shift).items():
-        annex.write_result(name, result, ARRAYS.get(name))
+        annex.write_result(name, {**result, "run": {**RUN, "seed": seed}}, ARRAYS.get(name))
     return annex
+
+
+def analysed(run: Path, shift: float = 0.0, seed: int = 0, method: str = "swamp") -> Path:
+    made_up(run, [{"metrics": {"accuracy": 0.9}}] * 2, seed=seed, method=method)
+    annex_of(run, shift, seed)
+    return run
 
 
 def test_every_analysis_has_a_picture() -> None:
@@ -113,19 +122,66 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
 
 
 def test_tables_of_one_run_and_of_several(tmp_path: Path) -> None:
-    annex_of(tmp_path / "a")
-    annex_of(tmp_path / "b", shift=0.04)
-    one = {table.title: table for table in analysis_tables([tmp_path / "a"], list(ANALYSES))}
+    paths = [analysed(tmp_path / "a"), analysed(tmp_path / "b", shift=0.04, seed=1)]
+    one = {table.title: table for table in analysis_tables(read_series(paths[:1]), list(ANALYSES))}
     assert set(one) == set(ANALYSES) - {"surface"}
     assert one["hessian"].rows == [["1", "50.00", "20.00", "1.0000", "40", "3.0000", "-0.1000"]]
     assert "40 training examples" in one["hessian"].note
     labels = dict(zip(one["connectivity"].header, one["connectivity"].rows[0], strict=True))
     assert labels["test error %: barrier"] == "2.0000"
     assert labels["test error %: excess"] == "–"
-    (several,) = analysis_tables([tmp_path / "a", tmp_path / "b"], ["connectivity"])
+    particles = dict(zip(one["particles"].header, one["particles"].rows[0], strict=True))
+    assert particles["average's accuracy %"] == "95.00"
+    assert particles["particles' accuracy %"] == "85.00"
+    (several,) = analysis_tables(read_series(paths), ["connectivity"])
     cells = dict(zip(several.header, several.rows[0], strict=True))
     assert cells["test error %: barrier"] == "4.0000 ± 2.8284"
     assert cells["n"] == "2"
+
+
+def test_means_are_over_seeds_and_never_over_methods(tmp_path: Path) -> None:
+    ours = [analysed(tmp_path / f"swamp-{seed}", shift=2.0 * seed, seed=seed) for seed in (0, 1)]
+    theirs = [analysed(tmp_path / f"imp-{seed}", shift=100.0 + 4 * seed, seed=seed, method="imp") for seed in (0, 1)]
+    series = read_series([*ours, *theirs])
+    (table,) = analysis_tables(series, ["hessian"])
+    found = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    assert [(row["of"], row["trace"], row["n"]) for row in found] == [("swamp", "21.00 ± 1.41", "2"), ("imp", "122.00 ± 2.83", "2")]
+    (differences,) = trace_differences(series)
+    assert differences.title.endswith("minus that of imp")
+    # seed by seed −100 and −102: one degree of freedom, t = 12.706, standard error 1
+    assert differences.rows == [["swamp", "1", "50.00", "−101.00 ± 1.41 (−113.71 … −88.29, n=2)"]]
+    assert not list(trace_differences(read_series([ours[0], theirs[0]])))  # one pair has no interval
+    assert not list(trace_differences(read_series(ours)))
+
+
+def test_several_runs_are_drawn_with_their_spread(tmp_path: Path) -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    series = read_series([analysed(tmp_path / f"{seed}", shift=2.0 * seed, seed=seed) for seed in (0, 1)])
+    axes = spread_picture(plt, series, "hessian").axes[0]
+    ((bars,), (label,)) = axes.get_legend_handles_labels()
+    assert label == "swamp (n=2)"
+    ((x, y),) = bars.lines[0].get_xydata()
+    assert (x, y) == pytest.approx((50, 21))
+    ((low, high),) = [segment[:, 1] for segment in bars.lines[2][0].get_segments()]
+    assert (low, high) == pytest.approx((21 - 2**0.5, 21 + 2**0.5))
+    figure = spread_picture(plt, series, "connectivity")
+    assert len(figure.axes) == 4
+    assert figure.axes[0].get_lines()[0].get_xydata()[0].tolist() == pytest.approx([0, 10])
+    assert len(figure.axes[0].collections) == 1  # the band
+    rises = figure.axes[2].get_legend_handles_labels()[0][0].lines[0].get_xydata().tolist()
+    assert rises == [pytest.approx([50, 1])]
+    assert len(spread_picture(plt, series, "stability").axes[0].get_lines()) == 2
+    annex = Annex(tmp_path)
+    for name in SPREADS:
+        png, svg = draw_spread(annex, series, name)
+        assert png.read_bytes().startswith(b"\x89PNG")
+        assert svg.name == f"{name}-runs.svg"
+    assert draw_spread(annex, series, "surface") == []  # planes of two runs have no mean
+    assert draw_spread(annex, read_series([tmp_path / "0"]), "hull") == []
+    (tmp_path / "1" / "analysis" / "hull.json").write_text('{"rows": [{}]}')
+    with pytest.raises(ValueError, match=r"one of the hull.json of these runs is damaged .*; swamp analyse .* --hull"):
+        spread_picture(plt, series, "hull")
+    plt.close("all")
 
 
 def test_the_overlap_of_runs_as_a_table() -> None:

@@ -11,9 +11,10 @@ from swamp.report.ensembles import Ensemble, read_ensembles
 from swamp.report.figures.canvas import check_picture, pyplot, save
 from swamp.report.figures.cost import cost_against_accuracy
 from swamp.report.figures.curves import error_and_size, error_curves, nll_curves
-from swamp.report.figures.landscapes import picture
+from swamp.report.figures.landscapes import picture, spread_picture
 from swamp.report.figures.layer_densities import layer_densities
 from swamp.report.figures.particle_bars import particle_bars
+from swamp.report.figures.spreads import SPREADS
 from swamp.report.reading import LeftOut, readable
 from swamp.report.series import Series, read_series
 from swamp.runs.annex import Annex
@@ -32,7 +33,7 @@ FIGURES = {
     "density": Figure("density of each layer", lambda plt, series, _: layer_densities(plt, series)),
     "cost": Figure("cost of training against accuracy", lambda plt, series, _: cost_against_accuracy(plt, series)),
 }
-# those of one run that show what an analysis of its weights has found
+# those that show what an analysis of weights has found
 ANALYSES = ("hessian", "connectivity", "hull", "stability", "surface", "masks", "calibration")
 
 
@@ -54,9 +55,11 @@ def draw(name: str, directories: Sequence[Path], out: Path) -> list[LeftOut]:
 
 
 def analysis(plt: Any, name: str, directories: Sequence[Path]) -> Any:
-    if len(directories) > 1:
+    if len(directories) > 1 and name not in SPREADS:
         raise ValueError(f"figure {name!r} is of one run, not of {len(directories)}")
-    figure = picture(plt, Annex(directories[0]), name)
-    if figure is None:
-        raise ValueError(f"figure {name!r} needs an analysis that is not there yet: swamp analyse {directories[0]} --{name}")
-    return figure
+    lacking = [path for path in directories if not Annex(path).has_result(name)]
+    if lacking:
+        raise ValueError(f"figure {name!r} needs an analysis that is not there yet: swamp analyse {lacking[0]} --{name}")
+    if len(directories) > 1:
+        return spread_picture(plt, read_series(directories), name)
+    return picture(plt, Annex(directories[0]), name)

@@ -23,7 +23,8 @@ def hessian(plt: Any, result: Result, arrays: Arrays) -> Any:
         middle.plot(places, values, marker=STYLES[index % len(STYLES)][1], color=colour, label=f"{index + 1}.")
     middle.set_ylabel("largest eigenvalues")
     middle.set_ylim(bottom=0)
-    middle.legend(frameon=False, fontsize=8, title="rank", title_fontsize=8)
+    # above the curves, so that it never hides one
+    middle.legend(frameon=False, fontsize=8, ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1.0), title="rank", title_fontsize=8)
     for axes in (left, middle):
         axes.set_xticks(places, labels)
         axes.set_xlabel("sparsity")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from swamp.report.analyses import results_of
 from swamp.report.figures.calibration import calibration
 from swamp.report.figures.canvas import encoded, pyplot
 from swamp.report.figures.connectivity import connectivity, stability
@@ -17,13 +18,16 @@ from swamp.report.figures.hull import hull
 from swamp.report.figures.masks import masks, overlap
 from swamp.report.figures.particles import particles
 from swamp.report.figures.result import Arrays, Result
+from swamp.report.figures.spreads import SPREADS, Several
 from swamp.report.figures.surface import surface
+from swamp.report.series import Series
 from swamp.runs.annex import Annex
 
 PICTURES: dict[str, Callable[[Any, Result, Arrays], Any]] = {
     function.__name__: function for function in (hessian, connectivity, hull, stability, surface, particles, masks, overlap, calibration)
 }
 DPI = 130
+DAMAGED = (ValueError, KeyError, TypeError, IndexError, AttributeError, zipfile.BadZipFile)  # what a file that somebody changed leads to
 
 
 def draw(annex: Annex, name: str) -> list[Path]:
@@ -32,7 +36,19 @@ def draw(annex: Annex, name: str) -> list[Path]:
         plt = pyplot()
     except ValueError:
         return []
-    figure = picture(plt, annex, name)
+    return _written(plt, annex, name, picture(plt, annex, name))
+
+
+def draw_spread(annex: Annex, all_series: Sequence[Series], name: str) -> list[Path]:
+    """The picture of several runs' results, NAME-runs, if there is one of that kind; in the annex of whatever holds them."""
+    try:
+        plt = pyplot()
+    except ValueError:
+        return []
+    return _written(plt, annex, f"{name}-runs", spread_picture(plt, all_series, name))
+
+
+def _written(plt: Any, annex: Annex, name: str, figure: Any) -> list[Path]:
     if figure is None:
         return []
     try:
@@ -43,11 +59,23 @@ def draw(annex: Annex, name: str) -> list[Path]:
     return [annex.root / f"{name}{suffix}" for suffix in (".png", ".svg")]
 
 
+def spread_picture(plt: Any, all_series: Sequence[Series], name: str) -> Any:
+    """The figure of several runs' results; None where there are not two, or where it is not of a kind that has a mean."""
+    try:
+        found = [Several(series.label, results) for series in all_series if (results := results_of(series, name))]
+        if name not in SPREADS or sum(len(series.results) for series in found) < 2:
+            return None
+        return SPREADS[name](plt, found)
+    except DAMAGED as error:
+        directories = " ".join(str(path) for series in all_series for path in series.directories)
+        raise ValueError(f"one of the {name}.json of these runs is damaged ({error!r}); swamp analyse {directories} --{name}") from error
+
+
 def picture(plt: Any, annex: Annex, name: str) -> Any:
     """The figure of one result, or None where there is no such result."""
     path = annex.root / f"{name}.npz"
     try:
         result = annex.read_result(name)
         return result and PICTURES[name](plt, result, dict(np.load(path, allow_pickle=False)) if path.exists() else {})
-    except (ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise ValueError(f"{annex.root / name}.json is damaged ({error!r}); swamp analyse {annex.run} --{name} makes it again") from error

@@ -28,6 +28,9 @@ ANALYSES: dict[str, Callable[[Study], Work]] = {
 
 def planned(study: Study, names: Sequence[str]) -> tuple[list[Work], list[str]]:
     """The work of the analyses that the run has what it takes for, and a sentence about each of the others and about what is left out."""
+    if study.annex.root.exists():  # what is stored is read to see what is left to do
+        with study.annex.locked():
+            study.annex.put_aside_damaged()
     works, notes = [], []
     for name in names:
         try:
@@ -35,7 +38,7 @@ def planned(study: Study, names: Sequence[str]) -> tuple[list[Work], list[str]]:
         except ValueError as error:
             notes.append(str(error))
     if not works:
-        raise ValueError("; ".join(notes))
+        raise ValueError("; ".join(dict.fromkeys(notes)))
     return works, list(dict.fromkeys([*notes, *(note for work in works for note in work.notes)]))
 
 
@@ -44,7 +47,6 @@ def analyse(study: Study, works: Sequence[Work]) -> dict[str, dict[str, Any]]:
     annex, found = study.annex, {}
     with annex.locked():
         annex.clear_temporaries()
-        annex.put_aside_damaged()
         study.watcher.begin(study.left(works), partial(study.seconds, works))
         for work in works:
             result, arrays = work.finish()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import torch
 
-from swamp.analysis.hessian import Spectrum, lanczos, probe_traces, spectral_density, trace_of
+from swamp.analysis.hessian import Spectrum, Trace, lanczos, probe_traces, spectral_density, trace_of
 from swamp.runs.analyses.rows import Arrays, about, kept
 from swamp.runs.results import Result
 from swamp.runs.study import PRODUCT, Piece, Study, Work
@@ -24,17 +24,25 @@ def hessian(study: Study) -> Work:
     probes = {row.cycle: [_probes(study, row, first) for first in range(0, settings.max_probes, CHUNK)] for row in rows}
     spectra = {row.cycle: [_spectrum(study, row, start) for start in range(settings.starts)] for row in rows}
 
+    open_ones = {row.cycle for row in rows if not _settled(study, probes[row.cycle])}
+
+    def trace(row: Result) -> Trace:
+        found = trace_of(map(study.get, probes[row.cycle]), settings.tolerance)
+        if row.cycle in open_ones:
+            study.spare(probes[row.cycle])
+        return found
+
     def finish() -> tuple[dict[str, Any], Arrays]:
         found: list[dict[str, Any]] = []
         arrays: Arrays = {}
-        traces = {row.cycle: trace_of(map(study.get, probes[row.cycle]), settings.tolerance) for row in rows}
+        traces = {row.cycle: trace(row) for row in rows}
         all_starts = {row.cycle: [msgspec.convert(study.get(piece), Spectrum) for piece in spectra[row.cycle]] for row in rows}
         nodes = [node for starts in all_starts.values() for spectrum in starts for node in spectrum.nodes]
         room = 0.05 * (max(nodes) - min(nodes))
         # one range and one width for all, so that densities can be compared
         at = torch.linspace(min(nodes) - room, max(nodes) + room, 2001, dtype=torch.float64)
         for row in rows:
-            trace, starts = traces[row.cycle], all_starts[row.cycle]
+            starts = all_starts[row.cycle]
             best = max(starts, key=lambda spectrum: spectrum.nodes[-1])
             low = min(spectrum.nodes[0] for spectrum in starts)
             density = spectral_density(starts, at, room / 10)
@@ -42,7 +50,7 @@ def hessian(study: Study) -> Work:
             found.append(
                 {
                     **about(row),
-                    "trace": msgspec.to_builtins(trace),
+                    "trace": msgspec.to_builtins(traces[row.cycle]),
                     "top_eigenvalues": best.nodes[: -NUM_TOP - 1 : -1],
                     "top_residuals": best.residuals[: -NUM_TOP - 1 : -1],
                     "least_eigenvalue": low,
@@ -52,7 +60,7 @@ def hessian(study: Study) -> Work:
         about_all = {"examples": study.setting.num_examples, "tolerance": settings.tolerance, "max_probes": settings.max_probes}
         return {**about_all, "rows": found}, arrays
 
-    needed = (group for group in probes.values() if not _settled(study, group))
+    needed = (probes[cycle] for cycle in probes if cycle in open_ones)
     pieces = [piece for group in (*needed, *spectra.values()) for piece in group]
     return Work("hessian", finish, pieces, notes=notes)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from swamp.analysis.point import measured
 from swamp.analysis.surface import Plane, grid
 from swamp.runs.analyses.rows import Arrays, about, kept, several
 from swamp.runs.results import Result
@@ -32,7 +31,7 @@ def surface(study: Study) -> Work:
     def line(row: Result, index: int) -> list[dict[str, float | None]]:
         xs, ys = axes(row)
         plane, buffers = plane_of(row), study.state(row.particles[0]).buffers
-        return [finite(measured(study.setting, plane.at(x, ys[index]), buffers, study.batches)) for x in xs]
+        return [finite(study.gauge(plane.at(x, ys[index]), buffers)) for x in xs]
 
     def piece(row: Result, index: int) -> Piece:
         inputs = {"particles": row.particles[:3], "grid": settings.grid, "margin": settings.margin, "line": index}

@@ -1,0 +1,73 @@
+"""The pass that recomputes BatchNorm statistics, recorded as CUDA graphs: what `refresh_batchnorm` does, with one launch a batch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from swamp.core.job import Numerics
+from swamp.core.noise import Noise
+from swamp.engines.lane import Lane
+from swamp.tasks.task import Task
+from swamp.training.averaging import BatchStatistics
+from swamp.training.step import batch_at, channels_last
+
+log = logging.getLogger("swamp")
+
+
+class RecordedPass:
+    """Of a model whose tensors stay where they are, over data that lie on the device. Order and augmentation are the same each time."""
+
+    @torch.no_grad()
+    def __init__(self, task: Task, model: nn.Module, noise: Noise, numerics: Numerics, device: torch.device) -> None:
+        self.task, self.numerics = task, numerics
+        self.statistics = BatchStatistics(model)
+        self.lane = Lane(device)
+        self.tables = task.plan(noise.fold("refresh"), 0, device).tables
+        self.count = torch.zeros(1, dtype=torch.int64, device=device)
+        self.sizes: dict[int, int] = {}  # what a batch of so many rows counts as
+        # as convolutions in bf16 want it; in float32 images stay as they are for everything else
+        self.innermost = numerics.precision == "bf16"
+        if self.innermost:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        last = task.num_examples - (task.steps_per_epoch - 1) * task.batch_size
+        self.rows = [*[task.batch_size] * (task.steps_per_epoch - 1), last]
+        with self.statistics.gathered():  # in the modes in which it will be played
+            self.steps = {size: self._recorded(size) for size in set(self.rows)}
+
+    def _recorded(self, size: int) -> Callable[[], None]:
+        def step() -> None:
+            batch = batch_at(self.task, self.tables, self.count, size)
+            before = self.statistics.seen
+            self.statistics.see(self.task, channels_last(batch) if self.innermost else batch, self.numerics)
+            self.sizes[size] = self.statistics.seen - before
+            self.count.add_(1)
+
+        return self.lane.capture(step, before=self.count.zero_)
+
+    @torch.no_grad()
+    def play(self) -> None:
+        """Give the model the statistics that belong to the weights that it holds now."""
+        with self.statistics.gathered():
+            self.count.zero_()
+            self.lane.follow()
+            with self.lane.active():
+                for size in self.rows:
+                    self.steps[size]()
+            self.lane.wait()
+            self.statistics.seen = sum(self.sizes[size] for size in self.rows)
+
+
+def recorded_pass(task: Task, model: nn.Module, noise: Noise, numerics: Numerics, device: torch.device) -> RecordedPass | None:
+    """None where there is nothing to record, or it cannot be: the pass is then made batch by batch."""
+    if not BatchStatistics(model).layers:
+        return None
+    try:
+        return RecordedPass(task, model, noise, numerics, device)
+    except RuntimeError as error:  # no memory for it, or a loss that looks at its own numbers on the host
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        log.warning(f"points: the pass for BatchNorm cannot be captured as a CUDA graph ({reason}); it is made batch by batch")
+        return None

@@ -1,0 +1,120 @@
+"""Points measured by the recorded pass, which only a GPU really records, against those measured batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from swamp.analysis import point, recorded
+from swamp.analysis.hessian import Hessian, lanczos, probe_traces
+from swamp.analysis.point import Gauge, Setting, combined, measured, training_batches
+from swamp.analysis.recorded import RecordedPass, recorded_pass
+from swamp.core.job import Numerics
+from swamp.core.noise import Noise
+from swamp.core.state import State
+from swamp.tasks.image import Config, ImageTask
+from swamp.tasks.task import dense_mask
+from swamp.training.averaging import averaged_state
+from tests.engines.test_graphed import CallingLane, LookingBlobs, needs_cuda
+from tests.training.blobs import Blobs
+
+CPU = torch.device("cpu")
+
+
+def digits(**settings: Any) -> ImageTask:
+    return ImageTask(Config(flip=True, **settings))
+
+
+@pytest.mark.parametrize(("task", "precision"), [(Blobs(dropout=0.5), "float32"), (Blobs(batch_size=10), "float32"), (digits(), "bf16")])
+def test_played_at_any_weights_it_leaves_the_statistics_of_the_plain_pass(
+    task: Any, precision: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "Lane", CallingLane)
+    numerics = Numerics(precision=precision)
+    model = task.model()
+    one = RecordedPass(task, model, Noise(5), numerics, CPU)
+    for seed in (1, 2):  # what the first point left behind does not matter to the second
+        state = task.init(Noise(seed))
+        state.into(model)
+        one.play()
+        expected = averaged_state(task, state.parameters, state.buffers, Noise(5), numerics, CPU)
+        found = State.of(model)
+        assert not model.training
+        for name, tensor in expected.buffers.items():
+            assert torch.allclose(found.buffers[name].float(), tensor.float(), rtol=1e-4, atol=1e-5), name
+        assert all(torch.equal(found.parameters[name], state.parameters[name]) for name in state.parameters)
+
+
+def test_a_gauge_measures_one_point_after_the_other_as_if_each_were_the_first() -> None:
+    task = Blobs()
+    setting = Setting(task, Noise(1), Numerics(), CPU)
+    batches = training_batches(setting)
+    first, second = task.init(Noise(1)), task.init(Noise(2))
+    gauge = Gauge(setting, batches)
+    for share in (0.0, 0.5, 1.0, 0.5):
+        weights = combined([first, second], [1 - share, share])
+        assert gauge(weights, first.buffers) == measured(setting, weights, first.buffers, batches)
+
+
+def test_what_cannot_be_captured_is_said_and_done_batch_by_batch(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    class Refusing(CallingLane):
+        def capture(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    monkeypatch.setattr(recorded, "Lane", Refusing)
+    model = Blobs().model()
+    momentum = model.bn.momentum
+    assert recorded_pass(Blobs(), model, Noise(0), Numerics(), CPU) is None
+    assert "(operation not permitted when stream is capturing); it is made batch by batch" in caplog.text
+    assert model.bn.momentum == momentum
+    assert not model.bn.training
+
+
+@needs_cuda
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_on_a_gpu_points_are_those_of_the_cpu(precision: Any) -> None:
+    task = digits()
+    first, second = task.init(Noise(1)), task.init(Noise(2))
+    middle = combined([first, second], [0.5, 0.5])
+    found = []
+    for device in (CPU, torch.device("cuda")):
+        setting = Setting(task, Noise(3), Numerics(precision=precision), device)
+        gauge = Gauge(setting, training_batches(setting))
+        assert (gauge.recorded is not None) == (device.type == "cuda")
+        found.append([gauge(weights, first.buffers) for weights in (first.parameters, middle, first.parameters)])
+    for ours, theirs in zip(*found, strict=True):
+        for name, value in ours.items():
+            assert theirs[name] == pytest.approx(value, rel=1e-3 if precision == "float32" else 0.03, abs=0.01)
+    assert found[1][0] == pytest.approx(found[1][2], rel=1e-4)
+
+
+@needs_cuda
+def test_on_a_gpu_a_loss_that_cannot_be_captured_is_measured_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    task = LookingBlobs()
+    device = torch.device("cuda")
+    assert recorded_pass(task, task.model().to(device), Noise(0), Numerics(), device) is None
+    assert "cannot be captured as a CUDA graph" in caplog.text
+
+
+@needs_cuda
+def test_on_a_gpu_the_hessian_is_that_of_the_cpu_in_float32_without_tf32() -> None:
+    task = digits()
+    state = task.init(Noise(1))
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    found = []
+    for device in (CPU, torch.device("cuda")):
+        setting = Setting(task, Noise(3), Numerics(precision="bf16"), device, num_examples=200)
+        hessian = Hessian(task, state, dense_mask(task), training_batches(setting), device, setting.numerics)
+        traces = probe_traces(hessian, hessian.size, Noise(0), 0, 3)
+        found.append((traces, lanczos(hessian, hessian.size, Noise(0), 15).nodes[-1]))
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-3)
+    assert found[1][1] == pytest.approx(found[0][1], rel=1e-3)
+    assert before == (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
+
+
+def test_batches_are_larger_where_small_ones_keep_the_device_waiting() -> None:
+    assert point.AT_ONCE["cpu"] < point.AT_ONCE["cuda"]
+    task = digits()
+    assert max(len(y) for _, y in training_batches(Setting(task, Noise(0), Numerics(), CPU, 300))) == point.AT_ONCE["cpu"]
