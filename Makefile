@@ -1,12 +1,15 @@
 # make demo        the environment, then SWAMP beside IMP on the digits, a table, a picture and a report
 # make test        the environment, then linters, types and the suite
 # make test-slow   the long fault and scale tests
+# make test-gpu    the tests that need a CUDA device
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 DEMO := runs/demo
+# equal bytes are promised where a number of threads is fixed, and no card is in the way
+ON_CPU := OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo test test-slow test-gpu lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -25,10 +28,13 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
+	$(ON_CPU) $(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
+	$(ON_CPU) $(BIN)/python -m pytest -n 2 -m slow
+
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest -m gpu
 
 clean:
 	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

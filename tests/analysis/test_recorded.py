@@ -17,7 +17,7 @@ from swamp.core.state import State
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state
-from tests.engines.test_graphed import CallingLane, LookingBlobs, needs_cuda
+from tests.engines.test_graphed import CallingLane, LookingBlobs
 from tests.training.blobs import Blobs
 
 CPU = torch.device("cpu")
@@ -72,7 +72,7 @@ def test_what_cannot_be_captured_is_said_and_done_batch_by_batch(monkeypatch: py
     assert not model.bn.training
 
 
-@needs_cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_on_a_gpu_points_are_those_of_the_cpu(precision: Any) -> None:
     task = digits()
@@ -90,7 +90,7 @@ def test_on_a_gpu_points_are_those_of_the_cpu(precision: Any) -> None:
     assert found[1][0] == pytest.approx(found[1][2], rel=1e-4)
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_on_a_gpu_a_loss_that_cannot_be_captured_is_measured_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
     task = LookingBlobs()
     device = torch.device("cuda")
@@ -98,7 +98,7 @@ def test_on_a_gpu_a_loss_that_cannot_be_captured_is_measured_all_the_same(caplog
     assert "cannot be captured as a CUDA graph" in caplog.text
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_on_a_gpu_the_hessian_is_that_of_the_cpu_in_float32_without_tf32() -> None:
     task = digits()
     state = task.init(Noise(1))

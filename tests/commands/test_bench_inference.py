@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import onnx
@@ -9,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from swamp.export import inference
-from swamp.export.inference import measure, open_contenders
+from swamp.export.inference import measure, open_contender
 from swamp.runs.results import read_config, read_results
 from swamp.runs.runner import open_task
 from swamp.tasks.models import find_model
@@ -49,10 +50,23 @@ def test_without_a_compiler_the_others_are_measured(
     assert [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["m"]][:2] == ["torch", "onnxruntime"]
 
 
+def test_without_onnxruntime_the_others_are_measured(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call("export", finished, "--format", "sparse", "--out", tmp_path / "m")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    capsys.readouterr()
+    assert call("bench-inference", tmp_path / "m", "--rounds", "1") == 0
+    said = capsys.readouterr().out
+    assert "m without onnxruntime: ONNX needs the extra `export`" in said
+    assert next(line.split()[1] for line in said.splitlines() if line.split()[:1] == ["m"]) == "torch"
+
+
 def test_ratios_are_those_of_the_clock(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call("export", finished, "--format", "onnx", "--out", tmp_path / "m.onnx")
     task = open_task(read_config(finished))
-    (graph,) = open_contenders(tmp_path / "m.onnx", task, 1)
+    graph = open_contender(tmp_path / "m.onnx", task, 1)
     monkeypatch.setattr(inference, "_timed", lambda model, x, repeats: len(x) * (1.0 if model is graph.model else 4.0))
     dense, measured = measure([graph], task, (1, 64), 2, 1)
     assert dense.ratios == {1: 1.0, 64: 1.0}
@@ -88,4 +102,4 @@ def test_tensors_that_do_not_fit_together_are_refused(tmp_path: Path, capsys: py
     graph = onnx.ModelProto(ir_version=8, metadata_props=[{"key": "swamp", "value": json.dumps({"task": "image", "settings": {}})}])
     (tmp_path / "m.onnx").write_bytes(graph.SerializeToString())
     assert call("bench-inference", tmp_path / "m.onnx") == 2
-    assert "onnxruntime can run" in capsys.readouterr().err
+    assert "onnxruntime cannot run this graph" in capsys.readouterr().err

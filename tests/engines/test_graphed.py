@@ -35,7 +35,6 @@ from swamp.training.numerics import seed_model_draws
 from tests.engines.shelf import MemoryShelf
 from tests.training.blobs import Blobs, Net
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 NUM_PARTICLES = 3
 
 
@@ -62,7 +61,7 @@ class CallingLane:
     def wait(self) -> None: ...
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=needs_cuda)])
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
     if request.param == "cpu":
         monkeypatch.setattr(particle, "Lane", CallingLane)
@@ -154,7 +153,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def on_cuda(*values: Any) -> Any:
-    return pytest.param("cuda", *values, marks=needs_cuda)
+    return pytest.param("cuda", *values, marks=pytest.mark.gpu)
 
 
 # Where, what is compiled, and whether layers use kernels of their own. Nothing is compiled on the CPU, which the engine refuses.
@@ -394,7 +393,7 @@ class Tossing(Net):
         return super().forward(x) * (0.5 + float(torch.rand(())))
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_draws_on_the_host_cannot_be_captured(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(PlacedBlobs, "model", lambda self: Tossing(0.0))
     task, device = PlacedBlobs(), torch.device("cuda")
@@ -415,7 +414,7 @@ def test_where_host_generators_stand() -> None:
         before = host_draws()
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_a_failed_capture_leaves_the_process_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
     """The stream, the allocator, and the reason that is given."""
     device = torch.device("cuda")
@@ -431,7 +430,7 @@ def test_a_failed_capture_leaves_the_process_as_it_was(caplog: pytest.LogCapture
     assert distance(expected[0], found[0], started(task, make_jobs(task))) < 1e-3
 
 
-@needs_cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_that_cannot_be_captured_is_trained_all_the_same(caplog: pytest.LogCaptureFixture, compiled: bool) -> None:
     task, device = LookingBlobs(), torch.device("cuda")

@@ -62,19 +62,34 @@ def test_files_that_are_none_get_one_sentence(tmp_path: Path, monkeypatch: pytes
         path.write_bytes(content)
         with pytest.raises(ValueError, match="no checkpoint that can be read"):
             read_checkpoint(path, Model())
-    torch.save(Evil(), path)
-    with pytest.raises(ValueError, match="no checkpoint that can be read"):
+    for whole in (Evil(), Model()):
+        torch.save(whole, path)
+        with pytest.raises(ValueError, match="holds more than tensors") as refused:
+            read_checkpoint(path, Model())
+        assert "weights_only" not in str(refused.value)  # torch's own advice would run what it holds
+    torch.save(Model().state_dict(), path, _use_new_zipfile_serialization=False)
+    with pytest.raises(ValueError, match=r"before 1\.6"):
         read_checkpoint(path, Model())
+    with pytest.raises(ValueError, match="is a directory"):
+        read_checkpoint(tmp_path, Model())
     assert not (tmp_path / "evil").exists()  # nothing of it was run
     for found, why in [
         ([1], "holds no state_dict"),
         ({name: t.to_sparse() for name, t in Model().state_dict().items()}, "holds no state_dict"),
+        ({"state_dict": Model().state_dict(), "epoch": 3}, "its 'state_dict', 'epoch' may be one"),
+        ({**Model().state_dict(), "bn.bias": torch.full((3,), torch.nan)}, "bn.bias in .* is not finite"),
         ({"x": torch.ones(1)}, "lacks first.weight"),
         ({**Model().state_dict(), "x": torch.ones(1)}, "holds x"),
     ]:
         torch.save(found, path)
         with pytest.raises(ValueError, match=why):
             read_checkpoint(path, Model())
+
+
+def test_a_sparse_file_of_a_larger_model_is_sound_but_another(tmp_path: Path) -> None:
+    write("sparse", tmp_path / "m", Model())
+    with pytest.raises(ValueError, match="holds a larger network than the model"):
+        read_checkpoint(tmp_path / "m", nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("kind", ["torch", "safetensors"])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from swamp.export import onnx as exporting
-from swamp.export.onnx import Mismatch, OnnxNetwork, as_onnx, check
+from swamp.export.onnx import Mismatch, OnnxNetwork, Unsupported, as_onnx, check
 from swamp.tasks.custom import CustomTask
 
 
@@ -60,6 +60,29 @@ def test_a_graph_of_other_weights_is_noticed(task: CustomTask) -> None:
     nn.init.ones_(model.classifier.weight)
     with pytest.raises(Mismatch, match="differ from torch's by up to"):
         check(content, model, task)
+
+
+class Deciding(nn.Module):
+    """What it computes depends on its input in a way that no graph can tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x if float(x.detach().sum()) > 0 else -x)
+
+
+def test_networks_that_are_no_graphs_get_one_sentence() -> None:
+    labels = torch.arange(8) % 3
+    deciding = CustomTask(Deciding, (torch.ones(8, 4), labels), (torch.ones(8, 4), labels))
+    with pytest.raises(Unsupported, match=r"^torch cannot write this network as an ONNX graph: .+") as refused:
+        as_onnx(deciding.model(), deciding, {})
+    assert len(str(refused.value).splitlines()) == 1
+    images = torch.ones(8, 1, 4, 4).double(), labels
+    double = CustomTask(lambda: nn.Sequential(nn.Conv2d(1, 3, 4), nn.Flatten()).double(), images, images)
+    with pytest.raises(Unsupported, match=r"^onnxruntime cannot run this graph: .+"):
+        check(as_onnx(double.model(), double, {}), double.model(), double)
 
 
 def test_a_network_of_texts_takes_any_batch_and_length(tmp_path: Path) -> None:

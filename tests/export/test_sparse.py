@@ -95,7 +95,7 @@ def test_a_weight_too_large_for_float16_is_refused() -> None:
     ("other", "why"),
     [
         (lambda: nn.Linear(400, 300), "different tensors: 0.weight"),
-        (lambda: nn.Linear(1, 1), "more than the"),
+        (lambda: nn.Linear(1, 1), "larger network than the model"),
         (lambda: nn.Sequential(nn.Conv2d(3, 65, 3, bias=False), nn.BatchNorm2d(65), nn.Conv2d(65, 64, 3, bias=False)), "has shape"),
     ],
 )

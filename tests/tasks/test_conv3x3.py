@@ -14,8 +14,8 @@ def test_the_plain_path_is_a_convolution() -> None:
     assert torch.equal(layer(x), F.conv2d(x, layer.weight, padding=1))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("inputs", "outputs"), [(3, 16), (16, 32), (32, 32), (64, 64), (64, 128), (128, 128), (128, 16)])
+@pytest.mark.gpu
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 32), (32, 32), (64, 64), (64, 128), (128, 128), (128, 16)])
 @pytest.mark.parametrize("shape", [(128, 32, 32), (37, 7, 5), (80, 16, 16), (1, 8, 8), (1, 1, 1)])
 def test_kernels_agree_with_float64(inputs: int, outputs: int, shape: tuple[int, int, int]) -> None:
     count, height, width = shape

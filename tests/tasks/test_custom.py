@@ -26,6 +26,7 @@ GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 4, generator=GENERATOR)
 LABELS = (X[:, 0] > 0).long()
 SHORT: dict[str, Any] = {
+    "engine": "sequential",
     "ticket.epochs": 1,
     "cycle.epochs": 2,
     "pruning.cycles": 2,
@@ -132,7 +133,7 @@ def test_tensors_lie_on_the_device_and_data_sets_do_not(monkeypatch: pytest.Monk
     assert not CustomTask(mlp, data, data).resident
 
 
-@pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no card"))])
+@pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a loss that is a module goes where the model is."""
     if where == "cpu":
@@ -153,7 +154,9 @@ def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pyt
     assert pickle.loads(pickle.dumps(tasks[0])).fingerprint == tasks[0].fingerprint
 
 
-def test_augmentation_follows_from_the_noise_and_global_generators_are_left_alone() -> None:
+def test_augmentation_follows_from_the_noise_and_global_generators_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
     task = CustomTask(mlp, Augmented(), (X, LABELS), batch_size=20)
 
     def batch(noise: Noise, epoch: int, step: int) -> Tensor:
@@ -164,6 +167,7 @@ def test_augmentation_follows_from_the_noise_and_global_generators_are_left_alon
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
     assert (np.random.get_state()[1] == before[2]).all()  # type: ignore[index]
+    assert not seeded  # a GPU's generator is the model's, for its dropout
     random.random()
     torch.rand(3)
     assert torch.equal(batch(Noise(1), 0, 2), first)
@@ -193,13 +197,13 @@ def test_dicts_tuples_of_inputs_and_tied_weights(tmp_path: Path) -> None:
 
 def test_a_stopped_run_goes_on_and_another_task_is_refused(tmp_path: Path) -> None:
     model, data = mlp(), (X, LABELS)
-    config = build_config("custom", {**SHORT, "engine": "sequential"})
+    config = build_config("custom", SHORT)
     task = CustomTask(model, data, data)
     rows = iterate(config, tmp_path / "run", task=task)
     next(rows)
     rows.close()
-    whole = prune(tmp_path / "whole", model, data, data, engine="sequential")
-    again = prune(tmp_path / "run", model, data, data, engine="sequential")
+    whole = prune(tmp_path / "whole", model, data, data)
+    again = prune(tmp_path / "run", model, data, data)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
     assert again.rows == whole.rows
     for other in ((mlp(), data), (model, (X + 1, LABELS)), (model, (X[:-1], LABELS[:-1]))):
@@ -213,12 +217,12 @@ def test_what_cannot_be_sent_is_trained_in_turn_and_says_so_once(tmp_path: Path,
     assert can_be_sent(sendable)
     assert not can_be_sent(local)
     assert pickle.loads(pickle.dumps(sendable)).fingerprint == sendable.fingerprint
-    swamp.prune(lambda: mlp(), data, data, out=tmp_path / "local", engine="processes", **SHORT)
+    swamp.prune(lambda: mlp(), data, data, out=tmp_path / "local", **{**SHORT, "engine": "processes"})
     captured = capsys.readouterr()
     assert captured.err.count("cannot be sent to worker processes") == 1
     assert "0.weight" in captured.out  # what is pruned is printed
     sent = prune(tmp_path / "sent", mlp, data, data, engine="processes")
-    turn = prune(tmp_path / "turn", mlp, data, data, engine="sequential")
+    turn = prune(tmp_path / "turn", mlp, data, data)
     assert contents(tmp_path / "sent") == contents(tmp_path / "turn")
     assert sent.rows == turn.rows
 

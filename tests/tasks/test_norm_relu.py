@@ -34,7 +34,7 @@ def test_the_plain_path_is_batch_norm_and_relu() -> None:
     assert torch.equal(layer.running_var, reference.running_var)  # type: ignore[arg-type]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(128, 32, 32, 32), (80, 16, 32, 32), (37, 128, 7, 5), (3, 512, 2, 2)])
 @pytest.mark.parametrize("has_branch", [False, True])

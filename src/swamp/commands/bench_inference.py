@@ -31,7 +31,7 @@ def bench_inference(
     rounds
         How often each is measured; the fastest counts.
     """
-    from swamp.export.inference import measure, open_contenders, read_about, sparse_contender
+    from swamp.export.inference import measure, onnx_contender, open_contender, read_about, sparse_contender
     from swamp.report.tables import inference_table
     from swamp.runs.config import build_config, module_of
     from swamp.runs.runner import open_task
@@ -56,12 +56,17 @@ def bench_inference(
         opened = open_task(build_config("digits", settings))
     contenders, skipped = [], []
     for path in files:
-        contenders += (found := open_contenders(path, opened, threads))
-        if found[0].runtime == "torch":
+        contenders.append(found := open_contender(path, opened, threads))
+        if found.runtime != "torch":
+            continue
+        for runtime, make in (
+            ("onnxruntime", lambda: onnx_contender(found, opened, threads)),
+            ("the sparse path", lambda: sparse_contender(found, opened)),
+        ):
             try:
-                contenders.append(sparse_contender(found[0], opened))
+                contenders.append(make())
             except (RuntimeError, ValueError) as error:  # the others are worth measuring without it
-                skipped.append(f"{path.name} without the sparse path: {error}")
+                skipped.append(f"{path.name} without {runtime}: {error}")
     print_table(inference_table(measure(contenders, opened, (1, 64), rounds, threads), opened.metric, threads))
     for sentence in skipped:
         print(sentence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import zipfile
 from pathlib import Path
 
@@ -15,13 +16,19 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export.sparse import read_sparse
 
+OLD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # how such files begin; their sizes cannot be bounded before they are read
+
 
 def read_checkpoint(path: Path, model: nn.Module) -> tuple[State, Mask | None]:
     """The weights of a file, which must be those of the model, and the mask of a sparse one. In other files a zero is a weight like any
     other. Nothing in a file is executed."""
     like = State.of(model)
+    if path.is_dir():
+        raise ValueError(f"{path} is a directory; name a file in it")
     try:
         found = _tensors(path)
+    except pickle.UnpicklingError:  # torch's own words advise to run what the file holds
+        raise ValueError(f"{path} is damaged or holds more than tensors, and nothing in a file is run: save a state_dict()") from None
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
     except Exception as error:  # damaged files make the libraries fail in any way
@@ -29,14 +36,20 @@ def read_checkpoint(path: Path, model: nn.Module) -> tuple[State, Mask | None]:
         raise ValueError(f"{path} is no checkpoint that can be read: {first or type(error).__name__}") from None
     if found is None:
         state, mask, _ = read_sparse(path, like)
-        return state, mask
-    return _fitted(path, found, model, like), None
+    else:
+        state, mask = _fitted(path, found, model, like), None
+    if broken := [name for name, tensor in state.parameters.items() if not tensor.isfinite().all()]:
+        raise ValueError(f"{broken[0]} in {path} is not finite everywhere")
+    return state, mask
 
 
 def _tensors(path: Path) -> object:
     """What a state_dict or safetensors file holds; None for a sparse file."""
     if zipfile.is_zipfile(path):
         return torch.load(path, map_location="cpu", weights_only=True)
+    with path.open("rb") as file:
+        if file.read(len(OLD)) == OLD:
+            raise ValueError("it is of the kind that torch wrote before 1.6; load it and save it again")
     return None if _is_sparse(path) else safetensors.torch.load_file(path)
 
 
@@ -51,7 +64,8 @@ def _is_sparse(path: Path) -> bool:
 def _fitted(path: Path, found: object, model: nn.Module, like: State) -> State:
     """Every parameter from the file; of buffers those that are in it."""
     if not isinstance(found, dict) or not all(_is_plain(tensor) for tensor in found.values()):
-        raise ValueError(f"{path} holds no state_dict: names with an ordinary tensor each")
+        inside = f"; its {', '.join(map(repr, list(found)[:3]))} may be one" if isinstance(found, dict) and len(found) < 10 else ""
+        raise ValueError(f"{path} holds no state_dict: names with an ordinary tensor each{inside}")
     if missing := [name for name in like.parameters if name not in found]:
         raise ValueError(f"{path} lacks {', '.join(missing[:3])} of the model")
     if foreign := [name for name in found if name not in model.state_dict()]:

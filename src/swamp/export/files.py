@@ -51,16 +51,27 @@ def export(state: State, mask: Mask, task: Task, kind: Kind, values: Values, abo
 def _narrowed(model: nn.Module, mask: Mask, task: Task, kind: Kind, values: Values, about: Mapping[str, Any]) -> Exported:
     if values != "float32":
         raise ValueError(f"--values {values}: a narrowed network keeps its float32 weights; --format sparse takes other values")
-    small = narrowing.narrowed(model, mask, onnx.image_input(task))
-    before, after = (sum(p.numel() for p in one.parameters()) for one in (model, small))
-    ours, theirs = (task.evaluate(one, "test")[task.metric] for one in (model, small))
-    note = f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}"
-    about = {**about, "narrowed": True}
+    small, note = _smaller(model, mask, task)
+    about = {**about, "narrowed": small is not model}
     if kind == "onnx":
         made = _onnx(small, task, values, about)
         return made._replace(notes=[note, *made.notes])
     tensors = plain.standard_tensors(small, mask, values)
     return Exported(plain.as_torch(tensors) if kind == "torch" else plain.as_safetensors(tensors, about), [note])
+
+
+def _smaller(model: nn.Module, mask: Mask, task: Task) -> tuple[nn.Module, str]:
+    """The narrower network, or the one that is given, and a sentence about it."""
+    try:
+        inputs, named = onnx.two_examples(task)
+        small = narrowing.narrowed(model, mask, *inputs, **named)
+    except Exception as error:  # torch refuses models in many ways, and their weights can leave as they are
+        return model, f"not narrowed, pruned channels are zeros: the model's graph cannot be read ({(str(error).splitlines() or [''])[0]})"
+    before, after = (sum(p.numel() for p in one.parameters()) for one in (model, small))
+    if before == after:
+        return model, "not narrowed, pruned channels are zeros: each of them enters a sum, or a layer of another kind, or is read elsewhere"
+    ours, theirs = (task.evaluate(one, "test")[task.metric] for one in (model, small))
+    return small, f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}"
 
 
 def dense_bytes(state: State) -> int:

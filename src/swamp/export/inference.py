@@ -63,23 +63,27 @@ def read_about(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def open_contenders(path: Path, task: Task, threads: int) -> list[Contender]:
-    """A file's network in torch, and in onnxruntime where that is installed."""
+def open_contender(path: Path, task: Task, threads: int) -> Contender:
+    """A file's network: a graph in onnxruntime, any other in torch."""
     about, size = read_about(path), path.stat().st_size
     if path.suffix == ".onnx":
         try:
             graph, taken = _fastest(lambda: onnx.OnnxNetwork(path.read_bytes(), threads))
-        except Exception as error:  # of onnxruntime's own kinds
-            raise ValueError(f"{path} is no graph that onnxruntime can run: {str(error).splitlines()[0]}") from None
-        return [Contender(path.name, "onnxruntime", graph, size, taken, about)]
+        except onnx.Unsupported as error:
+            raise ValueError(f"{path}: {error}") from None
+        return Contender(path.name, "onnxruntime", graph, size, taken, about)
     has_streams, empty = _has_streams(path), task.model()
     model, taken = _fastest(lambda: load_sparse(path, empty).model if has_streams else _plain(path, empty))
     try:
         _timed(model, onnx.example_input(task), 1)
     except RuntimeError as error:
         raise ValueError(f"the tensors of {path} do not fit together: {str(error).splitlines()[0]}") from None
-    graph = onnx.OnnxNetwork(onnx.as_onnx(model, task, {}), threads)
-    return [Contender(path.name, "torch", model, size, taken, about), Contender(path.name, "onnxruntime", graph, size, taken, about)]
+    return Contender(path.name, "torch", model, size, taken, about)
+
+
+def onnx_contender(dense: Contender, task: Task, threads: int) -> Contender:
+    """A network of torch in onnxruntime. ValueError says why that cannot be."""
+    return dense._replace(runtime="onnxruntime", model=onnx.OnnxNetwork(onnx.as_onnx(dense.model, task, {}), threads))
 
 
 def sparse_contender(dense: Contender, task: Task) -> Contender:

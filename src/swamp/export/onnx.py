@@ -31,6 +31,10 @@ class Mismatch(RuntimeError):
     """The graph does not compute what the network does."""
 
 
+class Unsupported(ValueError):
+    """A network that torch cannot write as a graph, or onnxruntime not run."""
+
+
 class Check(NamedTuple):
     """The network and its graph on the test set."""
 
@@ -54,12 +58,15 @@ def as_onnx(model: nn.Module, task: Task, about: Mapping[str, Any]) -> bytes:
     # exported on two examples: a batch of one would be taken for a constant
     two = pytree.tree_map(lambda tensor: tensor[:1].repeat(2, *[1] * (tensor.ndim - 1)), example)
     batch = torch.export.Dim("batch")
-    with _quiet():
-        if isinstance(two, Tensor):
-            program = _program(model.eval(), (two,), ["input"], ({0: batch},))
-        else:
-            shape = {0: batch, 1: torch.export.Dim("length", max=getattr(task, "max_length", None))}
-            program = _program(_Logits(model.eval(), list(two)), tuple(two.values()), list(two), ((shape,) * len(two),))
+    try:
+        with _quiet():
+            if isinstance(two, Tensor):
+                program = _program(model.eval(), (two,), ["input"], ({0: batch},))
+            else:
+                shape = {0: batch, 1: torch.export.Dim("length", max=getattr(task, "max_length", None))}
+                program = _program(_Logits(model.eval(), list(two)), tuple(two.values()), list(two), ((shape,) * len(two),))
+    except Exception as error:  # of many kinds, with pages of advice
+        raise Unsupported(f"torch cannot write this network as an ONNX graph: {_cause(error)}") from error
     graph = program.model_proto
     for part in (
         *graph.graph.node,
@@ -75,6 +82,13 @@ def as_onnx(model: nn.Module, task: Task, about: Mapping[str, Any]) -> bytes:
     graph.metadata_props.add(key="swamp", value=canonical(dict(about)).decode())
     needed("onnx").checker.check_model(graph, full_check=True)
     return graph.SerializeToString(deterministic=True)
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of what is at the bottom of it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 
 def _program(model: nn.Module, example: tuple[Tensor, ...], names: list[str], shapes: Any) -> Any:
@@ -103,6 +117,16 @@ def example_input(task: Task) -> Tensor | dict[str, Tensor]:
     return inputs
 
 
+def two_examples(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a network of any task is called with, unnamed and named. Graphs of one example would take its number for a constant."""
+    batch = task.batch(task.plan(Noise(0), 0, torch.device("cpu")), 0)
+    given = {name: tensor for name, tensor in batch.items() if name != "labels"} if isinstance(task, TextTask) else batch[0]
+    two = pytree.tree_map(lambda leaf: leaf[:1].repeat(2, *[1] * (leaf.ndim - 1)) if isinstance(leaf, Tensor) else leaf, given)
+    if isinstance(two, Mapping):
+        return (), dict(two)
+    return (tuple(two), {}) if isinstance(two, (tuple, list)) else ((two,), {})
+
+
 def image_input(task: Task) -> Tensor:
     """The same of a task whose networks take one tensor."""
     inputs = example_input(task)
@@ -119,7 +143,10 @@ class OnnxNetwork(nn.Module):
         runtime = needed("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        self.session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        try:
+            self.session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # of onnxruntime's own kinds
+            raise Unsupported(f"onnxruntime cannot run this graph: {_cause(error)}") from error
         self.device = nn.Parameter(torch.empty(0))  # tasks ask a module's parameters where to bring their data
 
     def forward(self, x: Tensor | None = None, **named: Tensor) -> Any:

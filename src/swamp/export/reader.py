@@ -45,6 +45,10 @@ class Malformed(ValueError):
     """A file that is not what it should be."""
 
 
+class TooLarge(Malformed):
+    """A file whose tensors would take more room than the caller allows."""
+
+
 class Sparse(NamedTuple):
     """What a file holds. 16-bit floats are widened to float32."""
 
@@ -68,12 +72,12 @@ def read(path: str | os.PathLike[str], max_decoded: int = MAX_DECODED) -> Sparse
         if len(prefix) < 8 or length > min(size - 8, MAX_HEADER):
             raise Malformed(f"{path} is no sparse network: its header is cut off or too long")
         if size - 8 - length > max_decoded:  # no code is longer than what it stands for
-            raise Malformed(f"{path} is no sparse network: its {size} bytes are more than the {max_decoded} that its tensors may take")
+            raise TooLarge(f"{path} is no sparse network: its {size} bytes are more than the {max_decoded} that its tensors may take")
         content = prefix + file.read()
     try:
         return decode(content, max_decoded)
     except Malformed as error:
-        raise Malformed(f"{path} is no sound sparse network: {error}") from None
+        raise type(error)(f"{path} is no sound sparse network: {error}") from None
 
 
 def decode(content: bytes, max_decoded: int = MAX_DECODED) -> Sparse:
@@ -94,7 +98,8 @@ def decode(content: bytes, max_decoded: int = MAX_DECODED) -> Sparse:
     names = [entry[0] for entry in pruned] + [entry[0] for entry in dense]
     _check(len(set(names)) == len(names), "a tensor is named twice")
     decoded = sum(5 * math.prod(shape) for _, shape, _, _, _ in pruned) + sum(SIZES[kind] * math.prod(shape) for _, kind, shape in dense)
-    _check(decoded <= max_decoded, f"its tensors would take {decoded} bytes, more than the {max_decoded} that are allowed")
+    if decoded > max_decoded:
+        raise TooLarge(f"its tensors would take {decoded} bytes, more than the {max_decoded} that are allowed")
     kinds = {f"dense.{kind}" for _, kind, _ in dense}
     _check(streams.keys() == kinds | {"values", "positions"}, "its streams are not those that its tensors need")
     _check(streams["values"].kind in VALUES and streams["positions"].kind == "U8", "values or positions have a wrong type")

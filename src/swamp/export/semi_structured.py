@@ -85,7 +85,7 @@ def _is_plain(layer: nn.Module) -> bool:
     return layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
 
 
-def semi_structured(model: nn.Module, dtype: torch.dtype = torch.float16) -> tuple[nn.Module, list[str]]:
+def semi_structured(model: nn.Module, dtype: torch.dtype = torch.bfloat16) -> tuple[nn.Module, list[str]]:
     """A copy of the model on the GPU, in 16 bits, for inference; and which weights the kernels compute with."""
     if not torch.cuda.is_available():
         raise RuntimeError("semi-structured kernels need an NVIDIA GPU, and torch sees none")
@@ -121,7 +121,10 @@ def _results_row_by_row() -> Iterator[None]:
 
 def tune(model: nn.Module, *inputs: Tensor) -> dict[str, int]:
     """Let cuSPARSELt choose the fastest of its kernels for each product of a `semi_structured` model, at the sizes of these inputs. By
-    default it takes its first. The model is changed; what was chosen is told by the layers' names."""
+    default it takes its first. The model is changed; what was chosen is told by the layers' names.
+
+    Only in bf16: in float16 a search has met a kernel that ended the process (an illegal instruction; cuSPARSELt 0.8.0 on an H200).
+    """
     known: dict[tuple[object, ...], int] = {}
     chosen: dict[str, int] = {}
 
@@ -129,6 +132,8 @@ def tune(model: nn.Module, *inputs: Tensor) -> dict[str, int]:
         weight = layer.weight
         assert isinstance(weight, SparseSemiStructuredTensor)
         assert weight.packed is not None
+        if weight.dtype != torch.bfloat16:
+            raise ValueError(f"kernels are searched for in bfloat16, not in {str(weight.dtype).removeprefix('torch.')}")
         rows = given.reshape(-1, given.shape[-1])
         rows = F.pad(rows, (0, 0, 0, -len(rows) % EXAMPLES)).contiguous()
         sizes = (weight.shape, len(rows), layer.bias is None)

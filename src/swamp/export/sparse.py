@@ -130,7 +130,10 @@ def load_sparse(path: str | Path, model: nn.Module) -> LoadedSparse:
 def read_sparse(path: str | Path, like: State) -> tuple[State, Mask, dict[str, Any]]:
     """The network of a sparse file, whose tensors must be those of `like` by name, shape and kind of number."""
     room = decoded_bytes(like, Mask({})) + sum(t.numel() for t in like.parameters.values())
-    found = reader.read(path, max_decoded=room)
+    try:
+        found = reader.read(path, max_decoded=room)
+    except reader.TooLarge:
+        raise ValueError(f"{path} holds a larger network than the model") from None
     wanted = {**like.parameters, **like.buffers}
     if differing := sorted(found.tensors.keys() ^ wanted.keys()):
         raise ValueError(f"{path} and the model have different tensors: {', '.join(differing[:3])}")

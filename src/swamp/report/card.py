@@ -22,6 +22,7 @@ def model_card(directory: Path, row: Result, file: Path, size: int, sha256: str,
         ("task", f"{config.task}: {what}"),
         ("method", f"{config.method}, cycle {row.cycle}, seed {config.seed}, recipe {config.recipe}"),
         ("sparsity", f"{percent(row.sparsity)} % of {row.num_prunable:,} prunable weights ({row.num_survivors:,} survive)"),
+        ("pattern", config.pruning.pattern),
         ("sparsity of all parameters", f"{percent(row.sparsity_of_all)} %"),
         *((format_of(name).label, shown(name, value)) for name, value in row.metrics.items()),
         ("forward multiply-adds of one example", f"{row.macs:,.0f} where zeros are skipped"),
@@ -65,4 +66,7 @@ def _listed(found: dict[str, str]) -> str:
 
 
 def _table(header: tuple[str, str], rows: Sequence[tuple[str, str]]) -> list[str]:
-    return [f"| {left} | {right} |" for left, right in (header, ("---", "---"), *rows)]
+    def cell(text: str) -> str:
+        return " ".join(text.split()).replace("|", "\\|")  # names of directories may hold anything
+
+    return [f"| {cell(left)} | {cell(right)} |" for left, right in (header, ("---", "---"), *rows)]

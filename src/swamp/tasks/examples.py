@@ -102,11 +102,12 @@ class Examples:
 
 @contextmanager
 def seeded(noise: Noise) -> Iterator[None]:
-    """Everything random in Python, NumPy and torch follows from the noise inside, and is as it was afterwards."""
+    """Everything random on the host, in Python, NumPy and torch, follows from the noise inside, and is as it was afterwards."""
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         try:
-            torch.manual_seed(noise.integer())
+            # the host's alone: a GPU's belongs to the model's own draws
+            torch.default_generator.manual_seed(noise.integer())
             random.seed(noise.integer())
             np.random.seed(noise.integer() % 2**32)
             yield

@@ -31,8 +31,7 @@ class Conv3x3(nn.Conv2d):
 
 
 def _fits(x: Tensor, weight: Tensor) -> bool:
-    """The kernels take bf16 images on CUDA whose channels are innermost and a power of two, up to 128, in number; fewer than 16 are
-    filled up."""
+    """The kernels take bf16 images on CUDA whose channels are innermost and a power of two, up to 128, in number."""
     layout = torch.channels_last
     outputs, inputs = weight.shape[:2]
     pixels = x.numel() // max(inputs, 1)
@@ -42,7 +41,7 @@ def _fits(x: Tensor, weight: Tensor) -> bool:
         and x.dtype == weight.dtype == torch.bfloat16
         and x.is_contiguous(memory_format=layout)
         and weight.is_contiguous(memory_format=layout)
-        and (1 <= inputs <= 16 or inputs in (32, 64, 128))
+        and inputs in (16, 32, 64, 128)
         and outputs in (16, 32, 64, 128)
-        and pixels * max(inputs, outputs, 16) < 2**31  # places are 32-bit numbers
+        and pixels * max(inputs, outputs) < 2**31  # places are 32-bit numbers
     )
