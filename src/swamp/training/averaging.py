@@ -98,10 +98,13 @@ def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Nume
     statistics = BatchStatistics(model)
     if not statistics.layers:
         return
-    plan = task.plan(noise.fold("refresh"), 0, next(model.parameters()).device)
-    with statistics.gathered():
+    device = next(model.parameters()).device
+    plan = task.plan(noise.fold("refresh"), 0, device)
+    with statistics.gathered(), autocast(numerics, device):  # which remembers the weights that it rounded until its end
         for step in range(task.steps_per_epoch):
-            statistics.see(task, task.batch(plan, step), numerics)
+            with torch.autocast(device.type, enabled=False):  # a batch is made as it is elsewhere
+                batch = task.batch(plan, step)
+            statistics.see(task, batch, numerics)
 
 
 def averaged_state(
