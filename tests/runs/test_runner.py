@@ -98,6 +98,21 @@ def test_a_finished_run_says_so_and_is_left_alone(copy: Path) -> None:
     assert contents(copy) == before
 
 
+def test_a_run_from_another_machine_finds_its_data_here(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    config = quick(tasks__image__data=str(there))
+    next(iter(iterate(config, tmp_path / "run")))
+    monkeypatch.setenv("SWAMP_DATA", str(here))
+    assert read_config(tmp_path / "run").tasks["image"]["data"] == str(there)
+    there.rmdir()
+    moved = read_config(tmp_path / "run")
+    assert moved.tasks["image"]["data"] == ""  # which is the environment's
+    monkeypatch.delenv("SWAMP_DATA")
+    assert read_config(tmp_path / "run").tasks["image"]["data"] == str(there)  # for the sentence that says what is missing
+    assert len(list(iterate(moved, tmp_path / "run"))) == 3  # it goes on
+
+
 def test_another_configuration_is_refused_with_the_differing_keys(copy: Path, quick: Make) -> None:
     before = contents(copy)
     with pytest.raises(ValueError, match=r"cycle\.epochs \(2 there, 3 here\), seed \(0 there, 1 here\)"):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from swamp.core.keys import key_of
 from swamp.runs.config import Config, complete
 from swamp.runs.store import Store
+from swamp.tasks.datasets.official import VARIABLE
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -57,4 +59,13 @@ def read_config(out: Path) -> Config:
     header = Store(out).header()
     if header is None:
         raise ValueError(f"{out} holds no run")
-    return complete(header["config"])
+    return _at_home(complete(header["config"]))
+
+
+def _at_home(config: Config) -> Config:
+    """A run that was brought from another machine finds its data where this one has them."""
+    settings = config.tasks.get(config.task, {})
+    folder = settings.get("data", "")
+    if not folder or Path(folder).expanduser().exists() or not os.environ.get(VARIABLE):
+        return config
+    return structs.replace(config, tasks={**config.tasks, config.task: {**settings, "data": ""}})

@@ -49,7 +49,11 @@ class Official:
         if self.archive and (root / self.archive).is_file():
             return root / self.archive
         looked = [f"{name}/{self.marker}" for name in self.folders] + ([self.archive] if self.archive else [])
-        problem = f"there is no {' or '.join(looked)} in {root}" if root.is_dir() else f"{root} is no folder"
+        problem = (
+            f"there is no {' or '.join(looked)} in {root}"
+            if root.is_dir()
+            else f"{root} is no folder (a run from another machine looks where {VARIABLE} says)"
+        )
         raise ValueError(f"{self.title} was not found: {problem}; {self.wanted}")
 
     @property
