@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -46,7 +47,9 @@ def read_checkpoint(path: Path, model: nn.Module) -> tuple[State, Mask | None]:
 def _tensors(path: Path) -> object:
     """What a state_dict or safetensors file holds; None for a sparse file."""
     if zipfile.is_zipfile(path):
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch 2.11 warns of sparse tensors, and those are refused anyway
+            return torch.load(path, map_location="cpu", weights_only=True)
     with path.open("rb") as file:
         if file.read(len(OLD)) == OLD:
             raise ValueError("it is of the kind that torch wrote before 1.6; load it and save it again")
