@@ -28,7 +28,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(ON_CPU) $(BIN)/python -m pytest -n 2 -m "not slow"
+	$(ON_CPU) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: $(STAMP)
 	$(ON_CPU) $(BIN)/python -m pytest -n 2 -m slow

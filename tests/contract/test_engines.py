@@ -14,7 +14,9 @@ from tests.conftest import contents
 Make = Callable[..., Config]
 
 
-@pytest.mark.parametrize("method", ["imp", "swamp", "imp-sam", "rigl-swamp", "gradual", "dst"])
+@pytest.mark.parametrize(
+    "method", ["imp", "swamp", "imp-sam", "rigl-swamp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gradual", "dst"))]
+)
 def test_engines_agree_bit_for_bit(quick: Make, tmp_path: Path, method: str) -> None:
     here = {name: module for name, module in engine_modules().items() if not getattr(module, "elsewhere", False)}
     names = sorted(name for name, module in here.items() if "cpu" in getattr(module, "DEVICE_TYPES", ["cpu"]))
