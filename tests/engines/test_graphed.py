@@ -5,7 +5,9 @@ On a machine without CUDA its bookkeeping runs all the same: a lane that calls s
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +26,7 @@ from swamp.core.noise import Noise
 from swamp.core.rules import SAM
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state import State
-from swamp.engines import graphed, particle, sequential
+from swamp.engines import graphed, particle, places, sequential
 from swamp.engines.engine import Progress, Workshop
 from swamp.engines.lane import Lane, host_draws
 from swamp.tasks.image import Config, ImageTask
@@ -116,7 +118,7 @@ def both(task: Any, jobs: list[Job], device: torch.device, **settings: Any) -> t
     expected = trained(sequential.build(workshop, sequential.Config()), jobs)
     engine = graphed.build(make_workshop(task, device), graphed.Config(**settings))
     found = trained(engine, jobs)
-    assert all(bench.particles for bench in engine.benches.values())
+    assert all(kind.particles for kind in engine.places.kinds.values())
     engine.close()
     return expected, found
 
@@ -272,7 +274,7 @@ def test_short_of_memory_fewer_train_at_a_time(
         made.append(particle.Particle(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(graphed, "Particle", scarce)
+    monkeypatch.setattr(places, "Particle", scarce)
     task = PlacedBlobs()
     jobs = make_jobs(task)
     expected, found = both(task, jobs, device, compile=False)
@@ -304,13 +306,11 @@ def test_memory_that_runs_out_on_the_way_means_fewer_at_a_time(
         assert distance(a, b, started(task, jobs)) < 1e-3
 
 
-def test_jobs_of_two_shapes_keep_their_graphs_and_share_the_card_with_their_like(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_of_two_shapes_share_the_card_and_keep_their_graphs(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when two methods take turns in a group of runs: what was captured for one is there when it comes again."""
     made, together = [], []
     kind, train_together = particle.Particle, graphed.Graphed._train_together
-    monkeypatch.setattr(graphed, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
+    monkeypatch.setattr(places, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
     monkeypatch.setattr(
         graphed.Graphed, "_train_together", lambda self, jobs, report: [together.append(len(jobs)), train_together(self, jobs, report)]
     )
@@ -319,13 +319,68 @@ def test_jobs_of_two_shapes_keep_their_graphs_and_share_the_card_with_their_like
     mixed = [job for pair in zip(plain, sharp, strict=True) for job in pair]
     engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
     first = trained(engine, mixed)
-    assert together == [3, 3]
+    assert together == [6]
     trained(engine, [replace(job, noise=job.noise.fold("next")) for job in mixed])
-    assert (together, len(made)) == ([3] * 4, 6)
+    assert (together, len(made)) == ([6] * 2, 6)
     expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), mixed)
     for a, b in zip(expected, first, strict=True):
         assert distance(a, b, started(task, plain)) < 1e-3
     engine.close()
+
+
+def test_particles_of_another_shape_make_room_when_memory_runs_out(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Idle ones are freed before anybody is told to do with less."""
+    living: weakref.WeakSet[particle.Particle] = weakref.WeakSet()
+
+    def scarce(*arguments: Any) -> particle.Particle:
+        gc.collect()
+        if len(living) == 3:
+            raise torch.OutOfMemoryError
+        made = particle.Particle(*arguments)
+        living.add(made)
+        return made
+
+    monkeypatch.setattr(places, "Particle", scarce)
+    task = PlacedBlobs()
+    plain, sharp = make_jobs(task), make_jobs(task, rule=SAM(rho=0.05))
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    found = trained(engine, plain) + trained(engine, sharp)
+    assert not messages(caplog)
+    assert engine.num_parallel == graphed.AUTOMATIC_PARTICLES
+    expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), [*plain, *sharp])
+    for a, b in zip(expected, found, strict=True):
+        assert distance(a, b, started(task, plain)) < 1e-3
+    # all at once there is room for three; who has no place waits for one
+    again = [replace(job, noise=job.noise.fold("next")) for job in (*plain, *sharp)]
+    assert len(trained(engine, again)) == 6
+    assert messages(caplog) == ["engine 'graphed': there is memory for 3 particles at a time, not for 4"]
+    engine.close()
+
+
+def test_one_shape_that_cannot_be_captured_leaves_the_others_their_graphs(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = []
+
+    def picky(*arguments: Any) -> particle.Particle:
+        if arguments[1].rule is not None:
+            raise RuntimeError("it looks at its own numbers")
+        made.append(particle.Particle(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(places, "Particle", picky)
+    task = PlacedBlobs()
+    sharp, plain = make_jobs(task, rule=SAM(rho=0.05)), make_jobs(task)
+    workshop = make_workshop(task, device)
+    found = trained(graphed.build(workshop, graphed.Config(compile=False)), [*sharp, *plain])
+    assert len(made) == 3
+    (message,) = messages(caplog)
+    assert "cannot be captured as a CUDA graph (it looks at its own numbers); jobs run one by one" in message
+    expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), [*sharp, *plain])
+    for a, b in zip(expected, found, strict=True):
+        assert distance(a, b, started(task, plain)) < 1e-3
 
 
 def test_a_place_takes_the_next_job_when_it_has_done_one(device: torch.device) -> None:
@@ -481,12 +536,12 @@ def test_kernels_that_fail_on_a_card_are_done_without(
             raise failure("out of resource: shared memory")
         return particle.Particle(*arguments)
 
-    monkeypatch.setattr(graphed, "Particle", fragile)
+    monkeypatch.setattr(places, "Particle", fragile)
     task = digits()
     engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
-    engine.fused = True
+    engine.places.fused = True
     trained(engine, make_jobs(task, schedule=Schedule(epochs=1)))
-    assert all(bench.particles for bench in engine.benches.values())
+    assert all(kind.particles for kind in engine.places.kinds.values())
     assert messages(caplog) == [
         "engine 'graphed': the kernels of this model's layers do not work on this card (out of resource: shared memory); compiling it"
     ]

@@ -69,7 +69,10 @@ class Workshop:
 class Engine(Protocol):
     """Trains jobs; yields solutions in job order. What the shelf holds already is not trained again."""
 
-    num_parallel: int  # jobs trained at once
+    @property
+    def num_parallel(self) -> int:
+        """Jobs trained at once."""
+        ...
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]: ...
 

@@ -1,0 +1,132 @@
+"""Places: the particles that there are on the card, made when jobs need them, and kept for those that come later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from swamp.core.job import Job, Numerics, Optimizer
+from swamp.core.rules import Rule
+from swamp.engines.engine import Workshop
+from swamp.engines.particle import Particle
+from swamp.training.learner import Learner, beyond, fusable
+from swamp.training.rules import behaviour
+from swamp.training.step import Parts, compiled_parts, written_parts
+from swamp.training.update import Update
+
+MOST_KINDS = 8  # whose captured steps are kept while they are idle: as many as take turns in a group of runs, not all that a search leaves
+
+log = logging.getLogger("swamp")
+Shape = tuple[Optimizer, Numerics, Rule | None]  # what compiled and captured steps depend on; masks, starts and schedules do not matter
+
+
+@dataclass
+class Kind:
+    """What was compiled and captured for jobs of one shape."""
+
+    parts: tuple[Parts, Parts]  # as written, and as fast as can be
+    captures: bool  # whether a step can be captured, as far as is known
+    particles: list[Particle] = field(default_factory=list)
+
+
+class Places:
+    """`most` is how many are busy at once; it falls when memory runs out."""
+
+    def __init__(self, workshop: Workshop, most: int, *, compiled: bool, kernels: bool) -> None:
+        self.workshop, self.compiled = workshop, compiled
+        self.most = most if workshop.task.resident else 1
+        self.fused = kernels and workshop.device.type == "cuda" and bool(fusable(workshop.task.model()))
+        self.kinds: dict[Shape, Kind] = {}  # the one used last stands last
+
+    def free(self, job: Job, busy: Collection[Particle]) -> Particle | None:
+        """One for this job that is not busy. None while there is none, and if nothing is busy: never, a step cannot be captured."""
+        if len(busy) >= self.most:
+            return None
+        kind = self._kind(job, busy)
+        idle = next((particle for particle in kind.particles if particle not in busy), None)
+        while idle is None and kind.captures:
+            try:
+                kind.particles.append(self._make(kind, job))
+                return kind.particles[-1]
+            except Exception as error:  # a step that looks at its own numbers on the host, for example
+                # what was captured once can be captured again, if there is memory: torch does not always call that by its name
+                short = bool(kind.particles) or isinstance(error, torch.OutOfMemoryError)
+                reason = _reason(error)
+            if short and self._drop_idle(busy):
+                continue
+            if short and busy:
+                self._do_with(len(busy))
+                break
+            kind.captures = False
+            log.warning(f"engine 'graphed': a step of this task cannot be captured as a CUDA graph ({reason}); jobs run one by one")
+        return idle
+
+    def shrink(self, busy: Sequence[Particle]) -> bool:
+        """After memory ran out while these were at work: free what was idle, or one of them. False if there is nothing to free."""
+        if self._drop_idle(busy):
+            return True
+        if len(busy) < 2:
+            return False
+        self._do_with(len(busy) - 1)
+        self._drop_idle(busy[: self.most])
+        return True
+
+    def lonely_learner(self, job: Job) -> Learner:
+        """For a training without a graph: compiled where that was asked for."""
+        learner = Learner(self.workshop.task, job.optimizer, job.numerics, self.workshop.device, job.rule, tuned=True, fused=self.fused)
+        learner.parts = self._kind(job, ()).parts[1]
+        return learner
+
+    def clear(self) -> None:
+        self.kinds.clear()
+        torch.cuda.empty_cache()
+
+    def _kind(self, job: Job, busy: Collection[Particle]) -> Kind:
+        shape = job.optimizer, job.numerics, job.rule
+        kind = self.kinds.pop(shape, None) or Kind(self._parts(job), self.workshop.task.resident)
+        idle = [other for other, its in self.kinds.items() if not any(particle in busy for particle in its.particles)]
+        for other in idle[: max(len(self.kinds) + 1 - MOST_KINDS, 0)]:
+            del self.kinds[other]
+        self.kinds[shape] = kind
+        return kind
+
+    def _parts(self, job: Job) -> tuple[Parts, Parts]:
+        model = self.workshop.task.model()
+        own = beyond(behaviour(job.rule).network(model, self.workshop.task.prunable), model)
+        update = Update(job.optimizer, [*dict(model.named_parameters()), *own])
+        written = written_parts(self.workshop.task, update)
+        # the compiler picks kernels by timing them, and those decide the last bits
+        if not self.compiled or job.numerics.deterministic:
+            return written, written
+        return written, compiled_parts(self.workshop.task, update, model=not self.fused)
+
+    def _make(self, kind: Kind, job: Job) -> Particle:
+        task, device, start = self.workshop.task, self.workshop.device, self.workshop.shelf.load_state(job.start)
+        try:
+            return Particle(task, job, start, device, *kind.parts, self.fused)
+        except Exception as error:
+            if not (self.fused and type(error).__module__.startswith("triton")):
+                raise
+            log.warning(f"engine 'graphed': the kernels of this model's layers do not work on this card ({_reason(error)}); compiling it")
+        self.fused = False
+        kind.parts = self._parts(job)
+        return Particle(task, job, start, device, *kind.parts, self.fused)
+
+    def _drop_idle(self, busy: Collection[Particle]) -> bool:
+        """Free the particles that are not busy; whether there were any."""
+        before = sum(len(kind.particles) for kind in self.kinds.values())
+        for kind in self.kinds.values():
+            kind.particles = [particle for particle in kind.particles if particle in busy]
+        torch.cuda.empty_cache()
+        return sum(len(kind.particles) for kind in self.kinds.values()) < before
+
+    def _do_with(self, num: int) -> None:
+        log.warning(f"engine 'graphed': there is memory for {num} particles at a time, not for {num + 1}")
+        self.most = num
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
