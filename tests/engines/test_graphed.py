@@ -26,7 +26,7 @@ from swamp.core.noise import Noise
 from swamp.core.rules import SAM
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state import State
-from swamp.engines import graphed, particle, places, sequential
+from swamp.engines import graphed, particle, places, recorded, sequential
 from swamp.engines.engine import Progress, Workshop
 from swamp.engines.lane import Lane, host_draws
 from swamp.tasks.image import Config, ImageTask
@@ -67,6 +67,7 @@ class CallingLane:
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
     if request.param == "cpu":
         monkeypatch.setattr(particle, "Lane", CallingLane)
+        monkeypatch.setattr(recorded, "Lane", CallingLane)
         monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
     return torch.device(request.param)
 
@@ -258,7 +259,7 @@ def test_a_new_cycle_is_loaded_into_the_graphs_of_the_last(device: torch.device,
     trained(engine, first)
     assert count[0] == 2 * NUM_PARTICLES  # whole and ragged batches
     found = trained(engine, second)
-    assert count[0] == 2 * NUM_PARTICLES
+    assert count[0] == 2 * NUM_PARTICLES + 2  # and the pass for the means of SWA, once for all
     expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), second)
     check_same_trainings(expected, found, started(task, second))
 

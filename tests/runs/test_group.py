@@ -11,7 +11,7 @@ import pytest
 
 from swamp import cli
 from swamp.core.job import Job
-from swamp.engines import graphed, particle, sequential
+from swamp.engines import graphed, particle, recorded, sequential
 from swamp.engines.engine import Progress, Workshop
 from swamp.runs import group
 from swamp.runs.config import Config
@@ -30,6 +30,7 @@ GRAPHED = {"engine": "graphed", "engines__graphed__compile": False, "device": "c
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The graphed engine with steps that are called instead of captured."""
     monkeypatch.setattr(particle, "Lane", CallingLane)
+    monkeypatch.setattr(recorded, "Lane", CallingLane)
     monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import swamp
 from swamp.core.noise import Noise
-from swamp.engines import graphed, particle, sequential
+from swamp.engines import graphed, particle, recorded, sequential
 from swamp.runs.config import build_config
 from swamp.runs.runner import can_be_sent, iterate
 from swamp.tasks import examples
@@ -138,6 +138,7 @@ def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pyt
     """And a loss that is a module goes where the model is."""
     if where == "cpu":
         monkeypatch.setattr(particle, "Lane", CallingLane)
+        monkeypatch.setattr(recorded, "Lane", CallingLane)
         monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
     loss, data = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0])), (X, LABELS)
     model = mlp()

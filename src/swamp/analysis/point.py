@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from swamp.analysis.recorded import RecordedPass, recorded_pass
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
+from swamp.engines.recorded import RecordedPass, recorded_pass
 from swamp.tasks.metrics import accuracy, nll
 from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.averaging import refresh_batchnorm

@@ -14,6 +14,7 @@ from swamp.core.job import Job, Numerics, Solution
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.tasks.task import Task
+from swamp.training.averaging import Averaged
 from swamp.training.learner import Learner
 from swamp.training.numerics import applied
 from swamp.training.step import compiling
@@ -112,9 +113,9 @@ class Apprenticeship:
             self.workshop.shelf.write_checkpoint(self.job.key, self.unsaved)
             self.unsaved = None
 
-    def finish(self) -> Solution:
+    def finish(self, averaged: Averaged | None = None) -> Solution:
         shelf, job, epochs = self.workshop.shelf, self.job, self.training.epoch - self.first_epoch
-        solution = shelf.save_solution(job.key, self.training.finish(), self.training.history, self.training.mask)
+        solution = shelf.save_solution(job.key, self.training.finish(averaged), self.training.history, self.training.mask)
         shelf.remove_checkpoint(job.key)
         seconds = round(time.monotonic() - self.begin, 3)
         shelf.log_timing({"what": job.label, "key": job.key, "epochs": epochs, "seconds": seconds, "device": str(self.workshop.device)})

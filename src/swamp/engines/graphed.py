@@ -20,6 +20,7 @@ from swamp.core.job import Job, Numerics, Solution
 from swamp.engines.engine import Apprenticeship, Report, Workshop, time_step, train_job
 from swamp.engines.particle import Particle
 from swamp.engines.places import Places
+from swamp.engines.recorded import Averager
 from swamp.tasks.task import Plan
 from swamp.training.numerics import applied
 from swamp.training.step import compiling
@@ -49,6 +50,7 @@ class Graphed:
         self.workshop = workshop
         self.places = Places(workshop, config.particles or AUTOMATIC_PARTICLES, compiled=config.compile, kernels=config.kernels)
         self.busy: dict[Particle, Apprenticeship] = {}
+        self.averagers: dict[Numerics, Averager] = {}
         if not workshop.task.resident:
             log.warning("engine 'graphed': the data of this task do not lie on the GPU, so its steps are compiled but not captured")
 
@@ -93,6 +95,7 @@ class Graphed:
     def close(self) -> None:
         """Free the card."""
         self.busy.clear()
+        self.averagers.clear()
         self.places.clear()
 
     def _train_some(self, jobs: Sequence[Job], report: Report) -> None:
@@ -109,6 +112,7 @@ class Graphed:
                 failure = error.with_traceback(None)  # which would hold on to memory, as would what was at work
             busy = list(self.busy)
             self.busy.clear()
+            self.averagers.clear()
             if not self.places.shrink(busy):
                 raise failure
 
@@ -155,8 +159,17 @@ class Graphed:
             place.lane.wait()
             work.after_epoch(work.training.end_epoch(place.losses), report)
             if work.training.done:
-                work.finish()
+                work.finish(self._averager(work.training))
                 del self.busy[place], plans[place]  # nothing may hold on to a place that has to be freed
+
+    def _averager(self, training: Training) -> Averager | None:
+        """What recomputes the statistics of an SWA mean; made for the first that ends."""
+        if not training.mean.count:
+            return None
+        numerics = training.job.numerics
+        if numerics not in self.averagers:
+            self.averagers[numerics] = Averager(self.workshop.task, training.job.noise, numerics, self.workshop.device)
+        return self.averagers[numerics]
 
     def _steps(self, pairs: Sequence[tuple[Particle, Training]], num_steps: int) -> None:
         for step in range(num_steps):

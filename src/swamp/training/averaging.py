@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,6 +105,9 @@ def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Nume
             with torch.autocast(device.type, enabled=False):  # a batch is made as it is elsewhere
                 batch = task.batch(plan, step)
             statistics.see(task, batch, numerics)
+
+
+Averaged = Callable[[Mapping[str, Tensor], Mapping[str, Tensor], Noise], State]  # what follows, for one task on one device
 
 
 def averaged_state(

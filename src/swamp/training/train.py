@@ -15,7 +15,7 @@ from swamp.core.mask import Mask
 from swamp.core.schedules import learning_rates
 from swamp.core.state import State
 from swamp.tasks.task import Plan, Task
-from swamp.training.averaging import RunningMean, averaged_state
+from swamp.training.averaging import Averaged, RunningMean, averaged_state
 from swamp.training.learner import Learner
 from swamp.training.numerics import seed_model_draws
 
@@ -128,14 +128,15 @@ class Training:
                     "a lower learning rate, warm-up or optimizer.clip_norm may help"
                 )
 
-    def finish(self) -> State:
+    def finish(self, averaged: Averaged | None = None) -> State:
         """The job's result: the last iterate as it is, or the SWA mean with BatchNorm statistics of its own."""
         assert self.done
         self._check_weights()
         if not self.mean.count:
             state = self.learner.state(with_memory=self.job.end_epoch < self.job.schedule.epochs)
             return state if (mask := self.mask) is None else mask.apply(state)
-        return averaged_state(self.task, self.mean.tensors, self.start.buffers, self.job.noise, self.job.numerics, self.device)
+        given = self.mean.tensors, self.start.buffers, self.job.noise
+        return averaged(*given) if averaged else averaged_state(self.task, *given, self.job.numerics, self.device)
 
     def checkpoint(self) -> Checkpoint:
         tensors = {f"parameter/{name}": p for name, p in self.parameters.items()}

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
+from swamp.core.state import State
 from swamp.engines.lane import Lane
 from swamp.tasks.task import Task
-from swamp.training.averaging import BatchStatistics
+from swamp.training.averaging import BatchStatistics, averaged_state
 from swamp.training.step import batch_at, channels_last
 
 log = logging.getLogger("swamp")
 
 
 class RecordedPass:
-    """Of a model whose tensors stay where they are, over data that lie on the device. Order and augmentation are the same each time."""
+    """Of a model whose tensors stay where they are, over data that lie on the device. Order and augmentation are those of one noise."""
 
     @torch.no_grad()
     def __init__(self, task: Task, model: nn.Module, noise: Noise, numerics: Numerics, device: torch.device) -> None:
         self.task, self.numerics = task, numerics
         self.statistics = BatchStatistics(model)
         self.lane = Lane(device)
-        self.tables = task.plan(noise.fold("refresh"), 0, device).tables
+        self.tables = dict(task.plan(noise.fold("refresh"), 0, device).tables)
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
         self.sizes: dict[int, int] = {}  # what a batch of so many rows counts as
         # as convolutions in bf16 want it; in float32 images stay as they are for everything else
@@ -47,6 +48,11 @@ class RecordedPass:
             self.count.add_(1)
 
         return self.lane.capture(step, before=self.count.zero_)
+
+    def follow(self, noise: Noise) -> None:
+        """Take order and augmentation from another noise."""
+        for name, table in self.task.plan(noise.fold("refresh"), 0, self.count.device).tables.items():
+            self.tables[name].copy_(table)
 
     @torch.no_grad()
     def play(self) -> None:
@@ -69,5 +75,22 @@ def recorded_pass(task: Task, model: nn.Module, noise: Noise, numerics: Numerics
         return RecordedPass(task, model, noise, numerics, device)
     except RuntimeError as error:  # no memory for it, or a loss that looks at its own numbers on the host
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        log.warning(f"points: the pass for BatchNorm cannot be captured as a CUDA graph ({reason}); it is made batch by batch")
+        log.warning(f"the pass for BatchNorm cannot be captured as a CUDA graph ({reason}); it is made batch by batch")
         return None
+
+
+class Averager:
+    """`averaged_state` of one training after the other, in a network that stays on the device."""
+
+    def __init__(self, task: Task, noise: Noise, numerics: Numerics, device: torch.device) -> None:
+        self.task, self.numerics, self.device = task, numerics, device
+        self.model = task.model().to(device)
+        self.recorded = recorded_pass(task, self.model, noise, numerics, device)
+
+    def __call__(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
+        if self.recorded is None:
+            return averaged_state(self.task, parameters, buffers, noise, self.numerics, self.device)
+        State(parameters, buffers).into(self.model)
+        self.recorded.follow(noise)
+        self.recorded.play()
+        return State.copy(parameters, dict(self.model.named_buffers()))

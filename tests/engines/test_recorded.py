@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 import torch
 
-from swamp.analysis import point, recorded
+from swamp.analysis import point
 from swamp.analysis.hessian import Hessian, lanczos, probe_traces
 from swamp.analysis.point import Gauge, Setting, combined, measured, training_batches
-from swamp.analysis.recorded import RecordedPass, recorded_pass
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
+from swamp.engines import recorded
+from swamp.engines.recorded import Averager, RecordedPass, recorded_pass
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state
+from swamp.training.numerics import applied
 from tests.engines.test_graphed import CallingLane, LookingBlobs
 from tests.training.blobs import Blobs
 
@@ -45,6 +47,30 @@ def test_played_at_any_weights_it_leaves_the_statistics_of_the_plain_pass(
         for name, tensor in expected.buffers.items():
             assert torch.allclose(found.buffers[name].float(), tensor.float(), rtol=1e-4, atol=1e-5), name
         assert all(torch.equal(found.parameters[name], state.parameters[name]) for name in state.parameters)
+
+
+@pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_an_averager_gives_the_states_of_one_average_after_the_other(where: str, precision: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if where == "cpu":
+        monkeypatch.setattr(recorded, "Lane", CallingLane)
+    task, numerics, device = digits(), Numerics(precision=precision), torch.device(where)
+    averager = Averager(task, Noise(9), numerics, device)
+    assert averager.recorded is not None
+    start = task.init(Noise(0))
+    with applied(numerics):
+        for seed in (1, 2, 1):
+            parameters = {name: tensor.to(device) for name, tensor in task.init(Noise(seed)).parameters.items()}
+            found = averager(parameters, start.buffers, Noise(seed))
+            expected = averaged_state(task, parameters, start.buffers, Noise(seed), numerics, device)
+            other = averaged_state(task, parameters, start.buffers, Noise(3), numerics, device)
+            assert found.parameters["stem.weight"].is_contiguous()
+            assert all(torch.equal(found.parameters[name], expected.parameters[name]) for name in parameters)
+            limit = 1e-5 if precision == "float32" else 1e-2
+            for name, tensor in expected.buffers.items():
+                assert (found.buffers[name] - tensor).double().norm() <= limit * tensor.double().norm()
+            moved = [(other.buffers[name] - tensor).double().norm() / tensor.double().norm() for name, tensor in expected.buffers.items()]
+            assert max(moved) > 1e-4
 
 
 def test_a_gauge_measures_one_point_after_the_other_as_if_each_were_the_first() -> None:
