@@ -27,7 +27,7 @@ from swamp.core.rules import SAM
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state import State
 from swamp.engines import graphed, particle, places, recorded, sequential
-from swamp.engines.engine import Progress, Workshop
+from swamp.engines.engine import Apprenticeship, Progress, Workshop, train_job
 from swamp.engines.lane import Lane, host_draws
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import Plan
@@ -358,6 +358,146 @@ def test_particles_of_another_shape_make_room_when_memory_runs_out(
     assert len(trained(engine, again)) == 6
     assert messages(caplog) == ["engine 'graphed': there is memory for 3 particles at a time, not for 4"]
     engine.close()
+
+
+def test_no_place_is_made_before_a_job_takes_it(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of another shape, idle, would be freed whenever memory runs out, and made again, and nothing would ever be trained."""
+    attempts = []
+
+    class Mean(RunningMean):
+        def add(self, parameters: Any) -> None:
+            if len(engine.busy) == 2:
+                attempts.append(1)
+                if len(attempts) > 3:
+                    raise AssertionError("it tries for ever")
+                raise torch.OutOfMemoryError
+            super().add(parameters)
+
+    monkeypatch.setattr(train, "RunningMean", Mean)
+    task, swa = PlacedBlobs(), SWA(start=0.4, learning_rate=0.01)
+    jobs = [*make_jobs(task, swa=swa)[:2], *make_jobs(task, swa=swa, rule=SAM(rho=0.05))[:2]]
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False, particles=2))
+    assert len(trained(engine, jobs)) == 4
+    assert messages(caplog) == ["engine 'graphed': there is memory for 1 particles at a time, not for 2"]
+
+
+@pytest.mark.parametrize("room", [0, 2])
+def test_memory_that_runs_out_when_a_job_begins(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, room: int
+) -> None:
+    """A checkpoint may bring the means of SWA."""
+    attempts = []
+
+    def begin(*arguments: Any) -> Any:
+        attempts.append(1)
+        if len(attempts) > 20:
+            raise AssertionError("it tries for ever")
+        if len(engine.busy) == room:
+            raise torch.OutOfMemoryError
+        return Apprenticeship(*arguments)
+
+    monkeypatch.setattr(graphed, "Apprenticeship", begin)
+    task = PlacedBlobs()
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    if not room:
+        with pytest.raises(torch.OutOfMemoryError):
+            trained(engine, make_jobs(task))
+        return
+    assert len(trained(engine, make_jobs(task))) == NUM_PARTICLES
+    assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
+
+
+def test_more_shapes_than_are_kept_are_captured_once_each(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, kind = [], particle.Particle
+    monkeypatch.setattr(places, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
+    task, num_shapes = PlacedBlobs(), places.MOST_KINDS + 3
+    jobs = [make_jobs(task, optimizer=Optimizer(weight_decay=1e-4 * number))[0] for number in range(num_shapes)]
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    assert len(trained(engine, jobs)) == num_shapes
+    assert len(made) == num_shapes
+
+
+def test_what_failed_is_gone_before_another_is_tried(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error holds on to it, and to its memory."""
+    failed: list[weakref.ref[particle.Particle]] = []
+    left: list[particle.Particle | None] = []
+
+    def fragile(*arguments: Any) -> particle.Particle:
+        left.extend(reference() for reference in failed)
+        made = particle.Particle(*arguments)
+        if arguments[1].rule is not None and not failed:
+            failed.append(weakref.ref(made))
+            error = torch.OutOfMemoryError()  # which is in a frame that is in its traceback, as in `Lane`
+            raise error
+        return made
+
+    task = PlacedBlobs()
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    monkeypatch.setattr(places, "Particle", fragile)
+    gc.disable()
+    try:
+        trained(engine, [*make_jobs(task)[:1], *make_jobs(task, rule=SAM(rho=0.05))[:1]])
+    finally:
+        gc.enable()
+    assert left == [None]
+
+
+def test_idle_places_make_room_for_what_trains_without_a_graph(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphed, "train_job", lambda workshop, job, report, learner: scarce(workshop, job, report, learner))
+
+    def scarce(*arguments: Any) -> Any:
+        if any(kind.particles for kind in engine.places.kinds.values()):
+            raise torch.OutOfMemoryError
+        return train_job(*arguments)
+
+    def picky(*arguments: Any) -> particle.Particle:
+        if arguments[1].rule is not None:
+            raise RuntimeError("it looks at its own numbers")
+        return particle.Particle(*arguments)
+
+    monkeypatch.setattr(places, "Particle", picky)
+    task = PlacedBlobs()
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    assert len(trained(engine, [*make_jobs(task), *make_jobs(task, rule=SAM(rho=0.05))])) == 2 * NUM_PARTICLES
+
+
+def test_a_shape_that_fails_beside_others_is_tried_alone(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lack of memory is not always called by its name."""
+
+    def shy(*arguments: Any) -> particle.Particle:
+        if arguments[1].rule is not None and any(work.job.rule is None for work in engine.busy.values()):
+            raise RuntimeError("CUDNN_STATUS_INTERNAL_ERROR")
+        return particle.Particle(*arguments)
+
+    monkeypatch.setattr(places, "Particle", shy)
+    task = PlacedBlobs()
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    assert len(trained(engine, [*make_jobs(task), *make_jobs(task, rule=SAM(rho=0.05))])) == 2 * NUM_PARTICLES
+    assert [len(kind.particles) for kind in engine.places.kinds.values()] == [NUM_PARTICLES] * 2
+    assert not messages(caplog)
+
+
+def test_checkpoints_outlive_a_card_that_fails(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = PlacedBlobs()
+    workshop = make_workshop(task, device, checkpoint_seconds=0.0)
+    lane: Any = CallingLane if device.type == "cpu" else Lane
+    jobs, seen = make_jobs(task), []
+
+    def report(progress: Progress) -> None:
+        seen.append(progress.key)
+        if len(seen) == 2:  # after the first one's checkpoint was taken
+            monkeypatch.setattr(lane, "wait", broken)
+
+    def broken(self: Any) -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    with pytest.raises(RuntimeError, match="launch failure"):
+        list(graphed.build(workshop, graphed.Config(compile=False)).train(jobs, report))
+    assert workshop.shelf.read_checkpoint(jobs[0].key) is not None
 
 
 def test_one_shape_that_cannot_be_captured_leaves_the_others_their_graphs(

@@ -51,6 +51,7 @@ class Graphed:
         self.places = Places(workshop, config.particles or AUTOMATIC_PARTICLES, compiled=config.compile, kernels=config.kernels)
         self.busy: dict[Particle, Apprenticeship] = {}
         self.averagers: dict[Numerics, Averager] = {}
+        self.coming: list[Particle] = []  # the place at which a job is about to begin
         if not workshop.task.resident:
             log.warning("engine 'graphed': the data of this task do not lie on the GPU, so its steps are compiled but not captured")
 
@@ -96,55 +97,65 @@ class Graphed:
         """Free the card."""
         self.busy.clear()
         self.averagers.clear()
+        self.coming.clear()
         self.places.clear()
 
     def _train_some(self, jobs: Sequence[Job], report: Report) -> None:
         """Train those whose steps can be captured together; if there are none, the first alone."""
         with self._set_up_for(jobs[0].numerics):
-            ready = [job for job in jobs if self.places.free(job, ()) is not None]
-            if not ready:
-                train_job(self.workshop, jobs[0], report, self.places.lonely_learner(jobs[0]))
-                return
             try:
-                self._train_together(ready, report)
+                if not self._train_together(jobs, report):
+                    train_job(self.workshop, jobs[0], report, self.places.lonely_learner(jobs[0]))
                 return
             except torch.OutOfMemoryError as error:  # what comes with time, such as the means of SWA, was too much
                 failure = error.with_traceback(None)  # which would hold on to memory, as would what was at work
-            busy = list(self.busy)
+            busy = [*self.busy, *self.coming]
             self.busy.clear()
             self.averagers.clear()
+            self.coming.clear()
             if not self.places.shrink(busy):
                 raise failure
 
-    def _train_together(self, jobs: Sequence[Job], report: Report) -> None:
-        self.busy = {}
+    def _train_together(self, jobs: Sequence[Job], report: Report) -> bool:
+        """Whether there was a place for any."""
+        self.busy, self.coming = {}, []
         try:
-            self._play(deque(jobs), report)
+            return self._play(deque(jobs), report)
         finally:
-            for place in self.busy:  # where one of them fails, its neighbours' steps are still on the way
-                place.lane.wait()
-            for work in self.busy.values():
-                work.save()
+            try:
+                for place in self.busy:  # where one of them fails, its neighbours' steps are still on the way
+                    place.lane.wait()
+            finally:  # checkpoints lie on the host: a card that fails does not keep them from being written
+                for work in self.busy.values():
+                    work.save()
 
-    def _play(self, waiting: deque[Job], report: Report) -> None:
+    def _play(self, waiting: deque[Job], report: Report) -> bool:
         plans: dict[Particle, Plan] = {}  # of the epoch that comes
+        found = False
         while True:
-            self._fill(waiting, plans)
+            found |= self._fill(waiting, plans)
             if not self.busy:
-                return
+                return found
             self._epoch(plans, report)
 
-    def _fill(self, waiting: deque[Job], plans: dict[Particle, Plan]) -> None:
-        """Give jobs that wait the places that are free."""
+    def _fill(self, waiting: deque[Job], plans: dict[Particle, Plan]) -> bool:
+        """Give jobs that wait the places that are free; whether there were any. No place is made before a job takes it: one that is idle
+        would be freed when memory runs out on the way, made again for the next attempt, and so for ever."""
+        found = False
         for job in list(waiting):
             if (place := self.places.free(job, self.busy)) is None:
+                if len(self.busy) < self.places.most:  # its steps cannot be captured, not beside the others at least
+                    waiting.remove(job)
                 continue
             waiting.remove(job)
+            self.coming, found = [place], True
             work = Apprenticeship(self.workshop, job, place.learner)
             if work.training.done:  # of no epochs
                 work.finish()
             else:
                 self.busy[place], plans[place] = work, work.training.plan(work.training.epoch)
+            self.coming = []
+        return found
 
     def _epoch(self, plans: dict[Particle, Plan], report: Report) -> None:
         """What the host has to do for an epoch (draws, checkpoints) it does while the card works on the one before or after."""

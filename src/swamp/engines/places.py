@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ class Kind:
 
     parts: tuple[Parts, Parts]  # as written, and as fast as can be
     captures: bool  # whether a step can be captured, as far as is known
+    doubtful: bool = False  # that was found while others were at work, which may have had the memory
     particles: list[Particle] = field(default_factory=list)
 
 
@@ -42,10 +44,13 @@ class Places:
         self.kinds: dict[Shape, Kind] = {}  # the one used last stands last
 
     def free(self, job: Job, busy: Collection[Particle]) -> Particle | None:
-        """One for this job that is not busy. None while there is none, and if nothing is busy: never, a step cannot be captured."""
+        """One for this job that is not busy. None if it has to wait: where `most` are busy for one of them, or else until nothing is busy.
+        And if nothing is: a step cannot be captured."""
         if len(busy) >= self.most:
             return None
         kind = self._kind(job, busy)
+        if kind.doubtful and not busy:
+            kind.captures, kind.doubtful = True, False
         idle = next((particle for particle in kind.particles if particle not in busy), None)
         while idle is None and kind.captures:
             try:
@@ -60,8 +65,9 @@ class Places:
             if short and busy:
                 self._do_with(len(busy))
                 break
-            kind.captures = False
-            log.warning(f"engine 'graphed': a step of this task cannot be captured as a CUDA graph ({reason}); jobs run one by one")
+            kind.captures, kind.doubtful = False, bool(busy)
+            if not busy:
+                log.warning(f"engine 'graphed': a step of this task cannot be captured as a CUDA graph ({reason}); jobs run one by one")
         return idle
 
     def shrink(self, busy: Sequence[Particle]) -> bool:
@@ -120,6 +126,7 @@ class Places:
         before = sum(len(kind.particles) for kind in self.kinds.values())
         for kind in self.kinds.values():
             kind.particles = [particle for particle in kind.particles if particle in busy]
+        gc.collect()  # one whose capture failed is held by its own error
         torch.cuda.empty_cache()
         return sum(len(kind.particles) for kind in self.kinds.values()) < before
 
