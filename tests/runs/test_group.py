@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,33 @@ def test_one_that_diverges_leaves_the_others_alone(quick: Make, tmp_path: Path) 
         list(iterate(config, tmp_path / f"{name}-alone"))
         assert contents(tmp_path / name) == contents(tmp_path / f"{name}-alone")
     assert not read_results(tmp_path / "wild")
+
+
+def test_errors_hold_on_to_nothing_that_was_trained() -> None:
+    """Else the card's memory would be theirs while the others train alone, and until all have ended."""
+
+    class Tensors: ...
+
+    alive: list[weakref.ref[Tensors]] = []
+    left: list[Tensors | None] = []
+
+    class Failing:
+        def train(self, jobs: Any, report: Any) -> Any:
+            left.extend(reference() for reference in alive)
+            tensors = Tensors()
+            alive.append(weakref.ref(tensors))
+            yield from ()
+            raise Diverged
+
+    class Waiting:
+        jobs = ()
+
+    members: Any = [Waiting(), Waiting()]
+    errors = group._train(Failing(), group.SharedShelf(), members)  # type: ignore[arg-type]
+    assert list(errors) == members
+    assert {type(error) for error in errors.values()} == {Diverged}
+    assert left == [None] * 3
+    assert [reference() for reference in alive] == [None] * 3
 
 
 @pytest.mark.usefixtures("on_cpu")

@@ -7,6 +7,7 @@ waits; when all wait, their jobs are trained together. So each run sees the mach
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -211,8 +212,10 @@ def _train(engine: Engine, shelf: SharedShelf, waiting: Sequence[Member]) -> dic
     try:
         for _ in engine.train(shelf.expect(waiting), report):
             pass
+        return {}
     except Exception as error:
-        if len(waiting) == 1:
-            return {waiting[0]: error}
-        return {member: error for one in waiting for member, error in _train(engine, shelf, [one]).items()}
-    return {}
+        failure = error
+        traceback.clear_frames(error.__traceback__)  # they hold on to what was trained, and to its memory on the card
+    if len(waiting) == 1:
+        return {waiting[0]: failure}
+    return {member: error for one in waiting for member, error in _train(engine, shelf, [one]).items()}
