@@ -12,6 +12,7 @@ import torch
 from swamp.core.job import Job, Numerics, Optimizer
 from swamp.core.rules import Rule
 from swamp.engines.engine import Workshop
+from swamp.engines.lane import reason_of
 from swamp.engines.particle import Particle
 from swamp.training.learner import Learner, beyond, fusable
 from swamp.training.rules import behaviour
@@ -59,7 +60,7 @@ class Places:
             except Exception as error:  # a step that looks at its own numbers on the host, for example
                 # what was captured once can be captured again, if there is memory: torch does not always call that by its name
                 short = bool(kind.particles) or isinstance(error, torch.OutOfMemoryError)
-                reason = _reason(error)
+                reason = reason_of(error)
             if short and self._drop_idle(busy):
                 continue
             if short and busy:
@@ -116,7 +117,7 @@ class Places:
         except Exception as error:
             if not (self.fused and type(error).__module__.startswith("triton")):
                 raise
-            log.warning(f"engine 'graphed': the kernels of this model's layers do not work on this card ({_reason(error)}); compiling it")
+            log.warning(f"engine 'graphed': the kernels of this model's layers do not work on this card ({reason_of(error)}); compiling it")
         self.fused = False
         kind.parts = self._parts(job)
         return Particle(task, job, start, device, *kind.parts, self.fused)
@@ -133,7 +134,3 @@ class Places:
     def _do_with(self, num: int) -> None:
         log.warning(f"engine 'graphed': there is memory for {num} particles at a time, not for {num + 1}")
         self.most = num
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.lane import Lane
+from swamp.engines.lane import Lane, reason_of
 from swamp.tasks.task import Task
 from swamp.training.averaging import BatchStatistics, averaged_state
 from swamp.training.step import batch_at, channels_last
@@ -74,8 +74,7 @@ def recorded_pass(task: Task, model: nn.Module, noise: Noise, numerics: Numerics
     try:
         return RecordedPass(task, model, noise, numerics, device)
     except RuntimeError as error:  # no memory for it, or a loss that looks at its own numbers on the host
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        log.warning(f"the pass for BatchNorm cannot be captured as a CUDA graph ({reason}); it is made batch by batch")
+        log.warning(f"the pass for BatchNorm cannot be captured as a CUDA graph ({reason_of(error)}); it is made batch by batch")
         return None
 
 
