@@ -19,7 +19,7 @@ from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
-from tests.engines.test_graphed import CallingLane, LookingBlobs
+from tests.engines.trainings import CallingLane, LookingBlobs
 from tests.training.blobs import Blobs
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ import torch
 from swamp.core.job import Numerics
 from swamp.engines import sequential
 from swamp.runs.config import build_config, resolve
-from tests.engines.test_graphed import distance, make_jobs, make_workshop, started, trained
+from tests.engines.trainings import distance, make_jobs, make_workshop, started, trained
 from tests.training.blobs import Blobs
 
 

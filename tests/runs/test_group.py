@@ -21,7 +21,7 @@ from swamp.runs.results import read_results
 from swamp.runs.runner import Silent, iterate, open_task, open_tasks
 from swamp.training.train import Diverged
 from tests.conftest import contents
-from tests.engines.test_graphed import CallingLane
+from tests.engines.trainings import CallingLane
 
 Make = Callable[..., Config]
 GRAPHED = {"engine": "graphed", "engines__graphed__compile": False, "device": "cpu", "precision": "float32"}

@@ -19,7 +19,7 @@ from swamp.runs.runner import can_be_sent, iterate
 from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
 from tests.conftest import contents
-from tests.engines.test_graphed import CallingLane, distance, make_jobs, make_workshop, started, trained
+from tests.engines.trainings import CallingLane, distance, make_jobs, make_workshop, started, trained
 
 CPU = torch.device("cpu")
 GENERATOR = torch.Generator().manual_seed(0)

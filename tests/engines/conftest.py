@@ -1,0 +1,18 @@
+"""The graphed engine's bookkeeping runs without CUDA too: a lane that calls steps instead of capturing them takes the stream's place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from swamp.engines import graphed, particle, recorded
+from tests.engines.trainings import CallingLane
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    if request.param == "cpu":
+        monkeypatch.setattr(particle, "Lane", CallingLane)
+        monkeypatch.setattr(recorded, "Lane", CallingLane)
+        monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
+    return torch.device(request.param)
