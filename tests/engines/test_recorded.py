@@ -55,10 +55,10 @@ def test_an_averager_gives_the_states_of_one_average_after_the_other(where: str,
     if where == "cpu":
         monkeypatch.setattr(recorded, "Lane", CallingLane)
     task, numerics, device = digits(), Numerics(precision=precision), torch.device(where)
-    averager = Averager(task, Noise(9), numerics, device)
-    assert averager.recorded is not None
     start = task.init(Noise(0))
     with applied(numerics):
+        averager = Averager(task, Noise(9), numerics, device)
+        assert averager.recorded is not None
         for seed in (1, 2, 1):
             parameters = {name: tensor.to(device) for name, tensor in task.init(Noise(seed)).parameters.items()}
             found = averager(parameters, start.buffers, Noise(seed))

@@ -119,6 +119,13 @@ def _results_row_by_row() -> Iterator[None]:
         SparseSemiStructuredTensor._FUSE_TRANSPOSE = before
 
 
+def _fastest(packed: Tensor, columns: Tensor, bias: Tensor | None) -> int:
+    """The number of the kernel that multiplies these fastest."""
+    if search := getattr(getattr(torch._C, "_cusparselt", None), "mm_search", None):  # since torch 2.11, which warns of the other
+        return int(search(packed, columns, bias, None, None, True)[0])
+    return int(torch._cslt_sparse_mm_search(packed, columns, bias=bias, transpose_result=True))
+
+
 def tune(model: nn.Module, *inputs: Tensor) -> dict[str, int]:
     """Let cuSPARSELt choose the fastest of its kernels for each product of a `semi_structured` model, at the sizes of these inputs. By
     default it takes its first. The model is changed; what was chosen is told by the layers' names.
@@ -138,7 +145,7 @@ def tune(model: nn.Module, *inputs: Tensor) -> dict[str, int]:
         rows = F.pad(rows, (0, 0, 0, -len(rows) % EXAMPLES)).contiguous()
         sizes = (weight.shape, len(rows), layer.bias is None)
         if sizes not in known:  # a search takes a tenth of a second, and networks repeat themselves
-            known[sizes] = torch._cslt_sparse_mm_search(weight.packed, rows.t(), bias=layer.bias, transpose_result=True)
+            known[sizes] = _fastest(weight.packed, rows.t(), layer.bias)
         chosen[name] = weight.alg_id_cusparselt = known[sizes]
 
     hooks = [
