@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from swamp.analysis import hessian as module
 from swamp.analysis.hessian import Hessian, lanczos, probe_traces, spectral_density, trace_of
 from swamp.core.job import Numerics
 from swamp.core.mask import Mask
@@ -19,6 +21,13 @@ from swamp.tasks.task import dense_mask
 from tests.training.blobs import Blobs
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=["backwards", "forwards"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How gradients are differentiated; a GPU's way works on a CPU too."""
+    monkeypatch.setattr(module, "FORWARDS_ON", ("cpu",) if request.param == "forwards" else ())
+    return str(request.param)
 
 
 def explicit(task: Blobs, state: State) -> Tensor:
@@ -45,7 +54,8 @@ def blobs_with_mask() -> tuple[Blobs, State, Mask]:
     return task, mask.apply(State(state.parameters, buffers)), mask
 
 
-def test_products_are_those_of_the_explicit_hessian_in_the_surviving_coordinates() -> None:
+@pytest.mark.usefixtures("way")
+def test_products_are_those_of_the_explicit_hessian_in_the_surviving_coordinates(caplog: pytest.LogCaptureFixture) -> None:
     task, state, mask = blobs_with_mask()
     full = explicit(task, state)
     everything = [mask.layers.get(name, torch.ones_like(tensor, dtype=torch.bool)) for name, tensor in state.parameters.items()]
@@ -61,9 +71,57 @@ def test_products_are_those_of_the_explicit_hessian_in_the_surviving_coordinates
     assert before[1] == torch.get_num_threads()
     after = State.of(hessian.model)
     assert after.digest() == state.digest()
+    assert not caplog.records
 
 
-def test_a_batch_that_does_not_fit_into_memory_is_divided() -> None:
+def test_networks_with_convolutions_are_differentiated_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = ImageTask(Config())
+    state = task.init(Noise(0))
+    batches = [task.unaugmented(torch.arange(20), CPU)]
+    found = []
+    for where in ((), ("cpu",)):
+        monkeypatch.setattr(module, "FORWARDS_ON", where)
+        hessian = Hessian(task, state, dense_mask(task), batches, CPU, Numerics())
+        assert hessian.forwards == bool(where)
+        found.append(hessian(torch.randn(2, hessian.size, generator=torch.Generator().manual_seed(1))))
+        assert hessian.forwards == bool(where)
+    assert (found[0] - found[1]).norm() < 1e-5 * found[0].norm()
+
+
+class Squared(torch.autograd.Function):
+    """Its writer thought of gradients, and of nothing else."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        return 2 * ctx.saved_tensors[0] * slope  # type: ignore[no-any-return]
+
+
+def test_what_cannot_be_differentiated_forwards_is_said_once_and_done_backwards(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Custom(Blobs):
+        def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+            return nn.functional.cross_entropy(Squared.apply(model(batch[0])), batch[1])
+
+    _, state, mask = blobs_with_mask()
+    task = Custom()
+    batches = [task.unaugmented(rows, CPU) for rows in torch.arange(10).split(5)]
+    backwards = Hessian(task, state, mask, batches, CPU, Numerics())
+    monkeypatch.setattr(module, "FORWARDS_ON", ("cpu",))
+    hessian = Hessian(task, state, mask, batches, CPU, Numerics())
+    vectors = torch.eye(hessian.size)[:3]
+    assert torch.equal(hessian(vectors), backwards(vectors))
+    hessian(vectors)
+    (record,) = caplog.records
+    assert "cannot be differentiated forwards (" in record.message
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_divided(way: str) -> None:
     class Small(Blobs):
         """A device with room for three examples."""
 
@@ -81,10 +139,12 @@ def test_a_batch_that_does_not_fit_into_memory_is_divided() -> None:
     small = Small(dropout=0.5)
     hessian = Hessian(small, state, mask, batches, CPU, Numerics())
     assert torch.allclose(hessian(vectors), Hessian(task, state, mask, batches, CPU, Numerics())(vectors), atol=1e-6)
-    assert small.asked == [8, 4, 2, 2, 4, 2, 2, 2]
+    times = 5 if way == "forwards" else 1  # the loss of each batch is asked for
+    done = [2] * times
+    assert small.asked == [8, 4, *done, *done, 4, *done, *done, *done]
     small.asked.clear()
     hessian(vectors)
-    assert small.asked == [2] * 5  # what was learnt is kept
+    assert small.asked == done * 5  # what was learnt is kept
     assert len(batches) == 2  # and is nobody else's business
 
     class Full(Blobs):
@@ -182,7 +242,8 @@ def test_lanczos_ends_when_there_is_nothing_left_to_find() -> None:
     assert found.weights == pytest.approx([1])
 
 
-def test_attention_has_a_second_derivative_too() -> None:
+@pytest.mark.usefixtures("way")
+def test_attention_has_a_second_derivative_too(caplog: pytest.LogCaptureFixture) -> None:
     x = torch.randn(6, 3, 8, generator=torch.Generator().manual_seed(0))
 
     class Attending(nn.Module):
@@ -203,6 +264,7 @@ def test_attention_has_a_second_derivative_too() -> None:
     products = hessian(vectors)
     assert float(vectors[0] @ products[1]) == pytest.approx(float(vectors[1] @ products[0]), rel=1e-3)  # it is symmetric
     assert products.abs().max() > 0
+    assert not caplog.records
 
 
 @pytest.mark.filterwarnings("ignore:Using backward:UserWarning")

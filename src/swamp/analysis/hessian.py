@@ -1,6 +1,7 @@
 """The Hessian H = ∇²L of the mean training loss, without weight decay, in the coordinates that are alive.
 
-    products   H v = ∇(v · ∇L), never forming H. Coordinates off the mask are no coordinates: v is zero there, and so is the product.
+    products   H v = ∂∇L(w + t v)/∂t = ∇(v · ∇L), never forming H: forward differentiation of the gradient, or backward of its product.
+               Coordinates off the mask are no coordinates: v is zero there, and so is the product.
     trace      tr H ≈ Σ vᵢᵀ H vᵢ / n with random signs vᵢ (Hutchinson); its standard error is that of a mean.
     spectrum   Lanczos: H Q ≈ Q T from a start q₁, every new vector made orthogonal to all before. The eigenvalues θ of T approach the
                outermost of H; the squared first entries τ² of T's eigenvectors are weights of a quadrature, so that the density of
@@ -12,25 +13,45 @@ solution brings: it is then a function of the weights alone.
 
 from __future__ import annotations
 
+import logging
 import math
 import statistics
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from msgspec import Struct
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, grad, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from swamp.core.job import Numerics
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
+from swamp.engines.lane import reason_of
 from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.numerics import applied
 from swamp.training.step import split_batch
 
+# Where gradients are differentiated forwards. Backwards, a convolution's gradient leads to one whose kernel is as large as an image, for
+# which a GPU has no good algorithm. A CPU does not mind, and gains from a gradient that is computed once for all vectors.
+FORWARDS_ON = ("cuda",)
+
+log = logging.getLogger("swamp")
 Operator = Callable[[Tensor], Tensor]  # rows of vectors to rows of their products with a symmetric matrix
+
+
+class _Loss(nn.Module):
+    """A task's loss as a module, so that it can be had as a function of the model's parameters."""
+
+    def __init__(self, task: Task, model: nn.Module) -> None:
+        super().__init__()
+        self.task, self.model = task, model
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.task.loss(self.model, batch)
 
 
 class Hessian:
@@ -43,6 +64,8 @@ class Hessian:
         self.model.eval()
         named = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         self.parameters = list(named.values())
+        self.names = [f"model.{name}" for name in named]  # in `_Loss`
+        self.forwards = device.type in FORWARDS_ON
         layers = [
             mask.layers[name].to(device) if name in mask.layers else torch.ones_like(p, dtype=torch.bool) for name, p in named.items()
         ]
@@ -51,7 +74,7 @@ class Hessian:
         self.total = sum(num_examples(batch) for batch in batches)
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """H v for each row v. The gradient of a batch is made differentiable once, and differentiated for each row."""
+        """H v for each row v."""
         full = torch.zeros(len(vectors), len(self.alive), device=self.alive.device)
         full[:, self.alive] = vectors.to(full)
         products = torch.zeros_like(full)
@@ -71,8 +94,31 @@ class Hessian:
 
     def _add(self, batch: Batch, vectors: Tensor, into: Tensor) -> None:
         """This batch's share of the products; all or nothing of it."""
-        shapes = [p.shape for p in self.parameters]
-        sizes = [p.numel() for p in self.parameters]
+        into.add_(self._products(batch, vectors), alpha=num_examples(batch) / self.total)
+
+    def _products(self, batch: Batch, vectors: Tensor) -> Tensor:
+        if self.forwards:
+            try:
+                return self._forward(batch, vectors)
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, NotImplementedError) as error:
+                self.forwards = False
+                log.warning(f"the gradient of this model cannot be differentiated forwards ({reason_of(error)}); products take longer")
+        return self._backward(batch, vectors)
+
+    def _forward(self, batch: Batch, vectors: Tensor) -> Tensor:
+        """The directional derivative of the gradient, for each row anew."""
+        loss = _Loss(self.task, self.model)
+        slopes = grad(lambda parameters: functional_call(loss, parameters, (batch,)))
+        at = dict(zip(self.names, (p.detach() for p in self.parameters), strict=True))
+        along = (dict(zip(self.names, self._pieces(row), strict=True)) for row in vectors)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch's rules for this are scripted, of which torch warns
+            return torch.stack([_flat(jvp(slopes, (at,), (tangents,))[1].values()) for tangents in along])
+
+    def _backward(self, batch: Batch, vectors: Tensor) -> Tensor:
+        """The gradient, made differentiable once, is differentiated for each row."""
         slopes = torch.autograd.grad(
             self.task.loss(self.model, batch), self.parameters, create_graph=True, materialize_grads=True, allow_unused=True
         )
@@ -80,7 +126,7 @@ class Hessian:
         moving = [index for index, slope in enumerate(slopes) if slope.requires_grad]
         products = []
         for row in vectors:
-            pieces = [piece.view(shape) for piece, shape in zip(row.split(sizes), shapes, strict=True)]
+            pieces = self._pieces(row)
             found = torch.autograd.grad(
                 [slopes[i] for i in moving],
                 self.parameters,
@@ -89,14 +135,23 @@ class Hessian:
                 materialize_grads=True,
                 allow_unused=True,
             )
-            products.append(torch.cat([piece.reshape(-1) for piece in found]))
-        into.add_(torch.stack(products), alpha=num_examples(batch) / self.total)
+            products.append(_flat(found))
+        return torch.stack(products)
+
+    def _pieces(self, row: Tensor) -> list[Tensor]:
+        """A flat vector as tensors of the parameters' shapes."""
+        pieces = row.split([p.numel() for p in self.parameters])
+        return [piece.view(p.shape) for piece, p in zip(pieces, self.parameters, strict=True)]
 
     @contextmanager
     def _machine(self) -> Iterator[None]:
         # fused attention kernels have no second derivative
         with applied(self.numerics), sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
             yield
+
+
+def _flat(pieces: Iterable[Tensor]) -> Tensor:
+    return torch.cat([piece.reshape(-1) for piece in pieces])
 
 
 def random_signs(noise: Noise, size: int) -> Tensor:
