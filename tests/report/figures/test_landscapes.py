@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
+from swamp.report.figures.canvas import pyplot
 from swamp.report.figures.landscapes import PICTURES, draw, draw_spread, spread_picture
 from swamp.report.figures.spreads import SPREADS
 from swamp.report.series import read_series
@@ -186,3 +187,20 @@ def test_several_runs_are_drawn_with_their_spread(tmp_path: Path) -> None:
 
 def test_the_overlap_of_runs_as_a_table() -> None:
     assert overlap_table(results()["overlap"]).rows == [["runs/a", "runs/b", "1", "0.5000", "0.3000", "0.2000"]]
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_titles_fit_their_pictures(name: str) -> None:
+    """Those of recipes with long names, where there is one cycle to show."""
+    pytest.importorskip("matplotlib")
+    plt = pyplot()
+    result = {**results()[name], "run": {**RUN, "recipe": "cifar10-wrn28-2-scale0.0667"}}
+    figure = PICTURES[name](plt, result, {key: np.asarray(value) for key, value in ARRAYS.get(name, {}).items()})
+    try:
+        figure.canvas.draw()
+        for title in filter(None, [figure._suptitle, *(axes.title for axes in figure.axes)]):
+            box = title.get_window_extent()
+            assert box.x0 >= 0
+            assert box.x1 <= figure.bbox.x1
+    finally:
+        plt.close(figure)

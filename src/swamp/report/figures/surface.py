@@ -11,12 +11,15 @@ from swamp.report.numbers import measure_of
 
 
 def surface(plt: Any, result: Result, arrays: Arrays) -> Any:
-    """A line of planes for each measure, the cycles side by side; one scale of colours a line, so that cycles can be compared."""
+    """A line of planes for each measure, the cycles side by side; one scale of colours a line, so that cycles can be compared. Of one
+    cycle the measures stand side by side."""
     rows = result["rows"]
     names = rows[0]["measures"]
-    figure, grid = plt.subplots(
-        len(names), len(rows), figsize=(3.9 * len(rows) + 1.2, 3.7 * len(names) + 0.4), layout="constrained", squeeze=False
-    )
+    alone = len(rows) == 1
+    size = (5.0 * len(names), 4.3) if alone else (3.9 * len(rows) + 1.2, 3.7 * len(names) + 0.4)
+    shape = (1, len(names)) if alone else (len(names), len(rows))
+    figure, places = plt.subplots(*shape, figsize=size, layout="constrained", squeeze=False)
+    grid = places.T if alone else places  # by measure and cycle
     for name, line in zip(names, grid, strict=True):
         label, scale = measure_of(name)
         values = [scale * arrays[f"cycle-{row['cycle']}.{name}"] for row in rows]
@@ -30,9 +33,9 @@ def surface(plt: Any, result: Result, arrays: Arrays) -> Any:
             axes.set_aspect("equal")
             axes.set_title(f"cycle {row['cycle']}, sparsity {sparsity(row)}", fontsize=9)
         figure.colorbar(filled, ax=line.tolist(), label=label, shrink=0.9, format="%.3g")
-    for axes in grid[-1]:
+    for axes in places[-1]:
         axes.set_xlabel("distance along w₁ − w₀")
-    for axes in grid[:, 0]:
+    for axes in places[:, 0]:
         axes.set_ylabel("distance at right angles")
     figure.legend(*grid[0][0].get_legend_handles_labels(), frameon=False, fontsize=9, ncols=4, loc="outside lower center")
     figure.suptitle(titled(result, "The plane through three particles"), fontsize=11)
