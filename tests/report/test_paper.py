@@ -46,6 +46,13 @@ def test_other_settings_have_no_numbers_and_other_lengths_have(tmp_path: Path) -
     assert shortened(short)
 
 
+def test_a_run_that_has_not_come_so_far_says_nothing_of_them(tmp_path: Path) -> None:
+    for rows, said in ((3, False), (4, True)):
+        (table,) = comparisons([make_run(tmp_path / str(rows), recipe=RECIPE, cycles=13, rows=rows)])
+        assert ("the paper's" in table.header) == said
+        assert ("the paper's numbers" in table.note) == said
+
+
 def test_they_stand_beside_ours(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", recipe=RECIPE, cycles=13, cycle__epochs=2)
     write_report([run], tmp_path / "report.html")

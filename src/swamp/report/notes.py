@@ -13,7 +13,7 @@ def notes_of(all_series: Sequence[Series], inexact: bool) -> list[str]:
     """`inexact`: whether a row has another sparsity than the one asked for."""
     selected = [series.label for series in all_series if any(row.selected_on == "validation" for run in series.runs for row in run)]
     metrics = metrics_of(all_series)
-    quoted = [series for series in all_series if any(paper_numbers(series, metric) for metric in metrics)]
+    quoted = [series for series in all_series if any(paper_numbers(series, metric).keys() & series.cycles for metric in metrics)]
     changed = [series.label for series in quoted if shortened(series)]
     other = f"; trainings have another length here: {', '.join(changed)}" if changed else ""
     found = [

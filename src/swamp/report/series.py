@@ -37,6 +37,11 @@ class Series:
     def seeds_shown(self) -> str:
         return f" (n={len(self.runs)})" if len(self.runs) > 1 else ""
 
+    @property
+    def cycles(self) -> set[int]:
+        """Those of which any run has a row."""
+        return {row.cycle for run in self.runs for row in run}
+
     def wanted(self, row: Result) -> Fraction:
         """The density that the row's cycle asks for. A method that is not exact has some other."""
         pruning = Pruning(prune_fraction=self.settings["pruning.prune_fraction"])
