@@ -122,7 +122,7 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate, num_
         ["disk", f"about {estimate.disk_bytes / 1e6:.1f} MB (keep = {config.keep})"],
         [
             "time",
-            f"about {duration(estimate.seconds)} of training on {config.device}, up to {num_parallel} at once ({step} a step alone, just now)",
+            f"about {duration(estimate.seconds)} of training on {config.device}, up to {num_parallel} at once ({step} a step alone)",
         ],
     ]
     return [
