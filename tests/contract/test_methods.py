@@ -23,6 +23,11 @@ from tests.conftest import contents
 
 Make = Callable[..., Config]
 NAMES = [*methods(), *presets()]
+# on a card what is captured has to be deterministic too, or bytes would differ
+ON_CUDA: dict[str, Any] = {"device": "cuda", "engine": "graphed", "engines.graphed.compile": False, "deterministic": True}
+ON_CPU: dict[str, Any] = {}
+CASES = [pytest.param((name, ON_CPU), id=name) for name in NAMES]
+CASES += [pytest.param((name, ON_CUDA), id=f"{name}-cuda", marks=pytest.mark.gpu) for name in NAMES]
 
 
 class Watcher:
@@ -41,13 +46,14 @@ class Watcher:
     def say(self, text: str) -> None: ...
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=CASES)
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path, list[Result]]:
     """A small run of each method."""
     from tests.conftest import QUICK, build_config
 
-    settings: dict[str, Any] = {**QUICK, "method": request.param}
-    if request.param == "swamp-plus":
+    name, where = request.param
+    settings: dict[str, Any] = {**QUICK, "method": name, **where}
+    if name == "swamp-plus":
         settings |= {"pruning.prune_fraction": 0.7}  # so that four particles come up within two cycles
         settings.pop("methods.swamp.particles")
     # what acts every so often must act within sixteen steps, and a search must end
@@ -59,7 +65,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     }
     settings |= {"methods.dst.trials": 2, "methods.synflow.iterations": 10, "methods.lottery-pools.shares": (0.3, 0.7)}
     config = build_config("digits", settings)
-    directory = tmp_path_factory.mktemp(request.param) / "run"
+    directory = tmp_path_factory.mktemp(name) / "run"
     return config, directory, list(iterate(config, directory))
 
 
