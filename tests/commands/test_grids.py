@@ -117,6 +117,24 @@ def test_seeds_are_added_and_finished_parts_show_while_the_rest_is_missing(swept
     assert states["IMP-seed-0"] == "finished"
     assert states["IMP-seed-2"] != "finished"
     assert not (swept / "out" / "IMP-seed-2").exists()
+    epochs = {line.split()[0]: line.split()[3:5] for line in out.splitlines() if "-seed-" in line}
+    assert epochs["IMP-seed-0"] == ["5", "0"]  # how much it is, and how much is left
+    status, part, _ = call(capsys, "sweep", swept / "grid.toml", "--out", swept / "out", "--seeds", "0,1,2", "--dry-run", "--part", "2/3")
+    assert status == 0
+    assert re.findall(r"^\S+-seed-\d", part, re.MULTILINE) == ["IMP-seed-2", "SWAMP-seed-2", "SWAMP_one-seed-2"]
+
+
+def test_tables_are_as_quiet_and_as_plain_as_was_asked(
+    swept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["sweep", swept / "grid.toml", "--out", swept / "out"]
+    _, shown, _ = call(capsys, *arguments, "--show")
+    assert call(capsys, *arguments, "--quiet")[:2] == (0, "")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert call(capsys, *arguments, "--show", "--plain")[:2] == (0, shown)
+    # of the processes of a torchrun launch one speaks
+    monkeypatch.setattr("swamp.engines.distributed.helps", lambda: True)
+    assert call(capsys, *arguments)[:2] == (0, "")
 
 
 def test_parts_make_up_the_whole(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
