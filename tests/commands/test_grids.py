@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from swamp import terminal
 from swamp.cli import main
 from swamp.engines.engine import Progress
+from swamp.runs.annex import Annex
 from tests.test_cli import call
 
 SHORT = ["--pruning.cycles=1", "--ticket.epochs=1", "--cycle.epochs=2", "--tasks.image.batch_size=250", "--engine=sequential"]
@@ -258,6 +260,39 @@ def test_rows_say_what_was_chosen_and_differences_what_was_reached(capsys: pytes
     assert re.search(rf"^method: dst − imp .*{reached}$", differences, re.MULTILINE)
 
 
+def test_a_grid_may_ask_for_an_analysis_of_its_runs(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text('analysis = "particles"\n' + GRID.replace('at = "all"', "at = [1]"))
+    arguments = ["sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--cache", swept / "out" / "cache"]
+    _, out, _ = call(capsys, *arguments, "--dry-run")
+    assert "and then an analysis of each run (particles)" in out
+    status, out, _ = call(capsys, *arguments)
+    assert status == 0
+    assert "average's accuracy %" in out
+    assert "2 of 6 runs have their analysis (particles)" in out  # the others have no particles
+    assert call(capsys, *arguments, "--show")[1].startswith("particles\n")
+    found = json.loads((tmp_path / "out" / "SWAMP-seed-1" / "analysis" / "particles.json").read_text())
+    assert [row["cycle"] for row in found["rows"]] == [1]  # what the table shows, no more
+
+
+def test_traces_stand_beside_the_papers(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = 'analysis = "hessian"\nmetric = "trace"\n' + GRID.replace('at = "all"', "at = [1]") + '\n[paper]\nSWAMP = ["463.90 ± 34.84"]\n'
+    (tmp_path / "grid.toml").write_text(text)
+    shutil.copytree(swept / "out", tmp_path / "out", symlinks=True)
+    for name, traces in (("IMP", (1700.0, 1800.0)), ("SWAMP", (400.0, 500.0))):
+        for seed, trace in enumerate(traces):
+            estimate = {"mean": trace, "standard_error": 1.0, "num_probes": 10}
+            rows = [{"cycle": 1, "sparsity": 0.5, "trace": estimate, "top_eigenvalues": [9.0], "least_eigenvalue": -1.0}]
+            Annex(tmp_path / "out" / f"{name}-seed-{seed}").write_result("hessian", {"rows": rows})
+    status, out, _ = call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--show")
+    assert status == 0
+    _, main_table, differences, _ = out.strip().split("\n\n")
+    assert re.search(r"^SWAMP +ours +450\.0 ± 70\.7\*\nSWAMP +paper +463\.90 ± 34\.84$", main_table, re.MULTILINE)
+    assert re.search(r"^SWAMP, one +ours +–$", main_table, re.MULTILINE)
+    assert "trace of the Hessian at 50.00" in main_table
+    assert "4 of 6 runs have their analysis (hessian)" in main_table
+    assert "−1300.0 ± 0.0" in differences
+
+
 def test_less_likelihood_lost_is_better(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text('metric = "nll"\n' + GRID.replace('at = "all"', "at = [1]"))
     _, out, _ = call(capsys, "sweep", tmp_path / "grid.toml", "--out", swept / "out", "--show")
@@ -298,7 +333,7 @@ def test_ablations_and_targets_are_listed_and_explain_themselves(capsys: pytest.
         (["ablate", "mask-training", "--methods.swamp.particles", "2"], "it uses retrain"),
         (["reproduce", "main-cifar"], "did you mean 'main-cifar10'"),
         (["reproduce", "main-cifar10", "digits"], "says which recipes it runs"),
-        (["reproduce", "hessian"], "swamp analyse DIR --hessian"),
+        (["reproduce", "hessain"], "did you mean 'hessian'"),
     ],
 )
 def test_mistakes_get_one_sentence_and_status_2(

@@ -68,18 +68,33 @@ def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, 
     try:
         if chosen and not options.show:
             execute([run[1:] for run in chosen], cache or (out or runs) / "cache", whole, lambda _: None, following)
+            if grid.analysis and not helps():
+                look_at(replace(sweep, runs=chosen))
     finally:
         # also where a run failed or was stopped: what is finished stands
         begun = any((run.directory / "results.json").exists() for run in sweep.runs)
         if options.show or (begun and not following.quiet and not helps()):
-            print_tables(sweep, following.plain)
+            print_tables(sweep, following.plain, analyses=options.show)
 
 
-def print_tables(sweep: Sweep, plain: bool) -> None:
+def look_at(sweep: Sweep) -> None:
+    """The analysis that the grid asks for, of runs that are finished; what is stored of it is not done again."""
+    from swamp.commands.analyse import analyse_runs
+
+    grid = sweep.grid
+    analyse_runs([run.directory for run in sweep.runs], [grid.analysis], grid.cycles(sweep.runs[0].config.pruning))
+
+
+def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
+    """Of the grid, and of the analyses of its runs where nobody has just shown those."""
+    from swamp.report.analyses import analysis_tables
     from swamp.report.grid_tables import grid_tables
+    from swamp.report.series import read_series
+    from swamp.runs.store import Store
     from swamp.terminal import print_table
 
-    for table in grid_tables(sweep):
+    begun = [run.directory for run in sweep.runs if analyses and Store(run.directory).header()]
+    for table in [*analysis_tables(read_series(begun), [sweep.grid.analysis]), *grid_tables(sweep)]:
         print_table(table, plain)
         print()
 

@@ -10,13 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import structs
+
 from swamp.core.discovery import nearest
 from swamp.core.pruning import Pruning, count
+from swamp.report.analyses import traces_in
 from swamp.report.numbers import Format, duration, format_of, percent, spread
 from swamp.report.ranking import best_two
 from swamp.report.series import AT, SELECTED, reached
 from swamp.report.statistics import EXPLAINED, difference_text, paired
 from swamp.report.tables import Table
+from swamp.runs.annex import Annex
 from swamp.runs.checks import refuse_other
 from swamp.runs.config import Config, numbers
 from swamp.runs.grid import BETWEEN, Grid, Labels, Sweep, expand
@@ -37,6 +41,7 @@ class Findings:
     densities: Mapping[tuple[Labels, Column], Fraction]
     recipes: Mapping[Labels, str]
     num_finished: int
+    num_analysed: int
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -114,7 +119,7 @@ def columns_of(grid: Grid, pruning: Pruning) -> dict[int, Column]:
 def read_findings(sweep: Sweep) -> Findings:
     rows: dict[tuple[Labels, Column], dict[int, Result]] = {}
     densities: dict[tuple[Labels, Column], Fraction] = {}
-    num_finished = 0
+    num_finished = num_analysed = 0
     for labels, config, directory in sweep.runs:
         store, pruning = Store(directory), config.pruning
         columns = columns_of(sweep.grid, pruning)
@@ -124,10 +129,14 @@ def read_findings(sweep: Sweep) -> Findings:
             continue
         refuse_other(config, directory, header)
         num_finished += store.finished()
+        num_analysed += bool(sweep.grid.analysis) and Annex(directory).has_result(sweep.grid.analysis)
+        traces = traces_in(directory) if sweep.grid.analysis == "hessian" else {}
         for row in read_results(directory):
-            if row.cycle in columns:
+            if row.cycle in traces:
+                row = structs.replace(row, metrics={**row.metrics, "trace": traces[row.cycle]})
+            if row.cycle in columns and (sweep.grid.metric != "trace" or row.cycle in traces):
                 rows.setdefault((labels, columns[row.cycle]), {})[config.seed] = row
-    return Findings(sweep, rows, densities, {run.labels: run.config.recipe for run in sweep.runs}, num_finished)
+    return Findings(sweep, rows, densities, {run.labels: run.config.recipe for run in sweep.runs}, num_finished, num_analysed)
 
 
 def grid_tables(sweep: Sweep) -> list[Table]:
@@ -160,6 +169,7 @@ def main_table(found: Findings) -> Table:
         AT if any(" @ " in cell for line in body for cell in line) else "",
         f"{SELECTED}: {', '.join(map(BETWEEN.join, selected))}" if selected else "",
         f"{found.num_finished} of {len(sweep.runs)} runs are finished: the same command goes on" if missing else "",
+        f"{found.num_analysed} of {len(sweep.runs)} runs have their analysis ({grid.analysis})" if grid.analysis and not missing else "",
         grid.note,
     ]
     recipes = ", ".join(dict.fromkeys(run.config.recipe for run in sweep.runs))
@@ -265,5 +275,6 @@ def plan_table(sweep: Sweep, epochs: Sequence[int], new: Sequence[int], seconds:
         body.append([run.directory.name, run.config.recipe, run.config.method, str(epochs[index]), str(new[index]), *time, state])
     total = f"{len(sweep.runs)} runs, together {sum(new)} epochs"
     total += f", about {duration(sum(seconds))} here, one run at a time" if seconds else ""
+    total += f", and then an analysis of each run ({sweep.grid.analysis})" if sweep.grid.analysis else ""
     header = ["run", "recipe", "method", "epochs", "of these new", *(["time"] if seconds else []), ""]
     return Table(sweep.grid.title or "Grid", header, body, f"{total} (this was a dry run)")
