@@ -71,7 +71,7 @@ def _print_ruled(table: Table) -> None:
             escape(name),
             justify="right" if numeric else "left",
             vertical="bottom" if numeric else "top",
-            min_width=max(map(len, unbroken)),
+            min_width=max(map(len, unbroken), default=0),  # a column of labels may have no heading
         )
     styles = {1: "bold", 2: "underline"}
     for i, row in enumerate(table.rows):

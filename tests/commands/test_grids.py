@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from swamp import terminal
 from swamp.cli import main
 from swamp.engines.engine import Progress
+from swamp.runs.annex import Annex
 from tests.test_cli import call
 
 SHORT = ["--pruning.cycles=1", "--ticket.epochs=1", "--cycle.epochs=2", "--tasks.image.batch_size=250", "--engine=sequential"]
@@ -80,8 +83,8 @@ def test_the_table_has_means_marks_differences_and_costs(swept: Path, capsys: py
     main_table, differences, cost = out.strip().split("\n\n")
     for cell in means:
         (line,) = [line for line in main_table.splitlines() if re.match(rf"{cell}  ", line)]
-        last = re.findall(r"(\d+\.\d\d) ± \d+\.\d\d( [¹²])?", line)[-1]
-        assert last == (f"{means[cell]:.2f}", {order[0]: " ¹", order[1]: " ²"}.get(cell, ""))
+        last = re.findall(r"(\d+\.\d\d) ± \d+\.\d\d([*+])?", line)[-1]
+        assert last == (f"{means[cell]:.2f}", {order[0]: "*", order[1]: "+"}.get(cell, ""))
     assert "n = 2 seeds (0, 1)" in main_table
     mean = means["SWAMP"] - means["IMP"]
     (line,) = [line for line in differences.splitlines() if line.startswith("method: SWAMP − IMP")]
@@ -116,6 +119,24 @@ def test_seeds_are_added_and_finished_parts_show_while_the_rest_is_missing(swept
     assert states["IMP-seed-0"] == "finished"
     assert states["IMP-seed-2"] != "finished"
     assert not (swept / "out" / "IMP-seed-2").exists()
+    epochs = {line.split()[0]: line.split()[3:5] for line in out.splitlines() if "-seed-" in line}
+    assert epochs["IMP-seed-0"] == ["5", "0"]  # how much it is, and how much is left
+    status, part, _ = call(capsys, "sweep", swept / "grid.toml", "--out", swept / "out", "--seeds", "0,1,2", "--dry-run", "--part", "2/3")
+    assert status == 0
+    assert re.findall(r"^\S+-seed-\d", part, re.MULTILINE) == ["IMP-seed-2", "SWAMP-seed-2", "SWAMP_one-seed-2"]
+
+
+def test_tables_are_as_quiet_and_as_plain_as_was_asked(
+    swept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["sweep", swept / "grid.toml", "--out", swept / "out"]
+    _, shown, _ = call(capsys, *arguments, "--show")
+    assert call(capsys, *arguments, "--quiet")[:2] == (0, "")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert call(capsys, *arguments, "--show", "--plain")[:2] == (0, shown)
+    # of the processes of a torchrun launch one speaks
+    monkeypatch.setattr("swamp.engines.distributed.helps", lambda: True)
+    assert call(capsys, *arguments)[:2] == (0, "")
 
 
 def test_parts_make_up_the_whole(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -170,7 +191,7 @@ def test_an_ablation_trains_exactly_what_its_view_announced(
     assert announced == 1 + 2 * cycles
     assert len(list((tmp_path / "runs" / f"{name}-digits").iterdir())) == 4
     assert "n = 1 seed (4)" in out
-    assert " ¹" in out
+    assert "*: best" in out
 
 
 def test_a_run_that_fails_leaves_the_others_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,10 +214,89 @@ def test_the_papers_numbers_stand_below_ours(swept: Path, capsys: pytest.Capture
     assert re.search(r"^SWAMP +paper +4\.75", out, re.MULTILINE)
 
 
+def test_the_papers_numbers_stand_at_its_sparsities_and_other_settings_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["reproduce", "swamp-plus", "--out", tmp_path, "--show"]
+    _, out, _ = call(capsys, *arguments)
+    assert "another setting" not in out
+    _, out, _ = call(capsys, *arguments, "--scale=0.1", "--tasks.image.model=vgg13")
+    settings = "cycle.epochs 15 (150), tasks.image.model vgg13 (wrn28-2), tasks.image.model vgg13 (wrn32-4), ticket.epochs 1 (10)"
+    assert f"another setting than the paper's: {settings}\n" in out
+    assert out.count("93.58 ± 0.09") == 1
+    # of the paper's 94.50 and 97.75 % none is there
+    _, out, _ = call(capsys, *arguments, "--pruning.prune_fraction=0.5")
+    assert "accuracy % at 99.99" in out
+    assert "pruning.prune_fraction 0.5 (0.2)" in out
+    assert "93.58" not in out
+    assert "4.75" not in out
+    assert re.search(r"^WRN-28-2 +IMP +paper +– +–$", out, re.MULTILINE)
+
+
+def test_a_terminal_shows_targets_too(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a heading is empty, as above "ours" and "paper"."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    status, out, _ = call(capsys, "reproduce", "main-cifar10", "--out", tmp_path, "--show")
+    assert status == 0
+    assert re.search(r"SWAMP +paper +94\.74 ± 0\.04", out)
+
+
+def test_a_target_says_what_it_measures_before_anything_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for target, label in (("nll-cifar10", "calib. NLL at 48.80"), ("imagenet-r", "imagenet-r accuracy % at 0.00")):
+        _, out, _ = call(capsys, "reproduce", target, "--out", tmp_path, "--show")
+        assert label in out.splitlines()[1]
+
+
+def test_rows_say_what_was_chosen_and_differences_what_was_reached(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text(
+        'seeds = [0]\nat = "last"\nagainst = { method = "imp" }\n[settings]\nmethods.dst.trials = 1\nmethods.lottery-pools.candidates = 1\n'
+        '[axes]\nmethod = ["imp", "lottery-pools", "dst"]\n'
+    )
+    status, out, _ = call(capsys, "sweep", tmp_path / "grid.toml", *SHORT, "--out", tmp_path / "out")
+    assert status == 0
+    main_table, differences, _ = out.strip().split("\n\n")
+    assert "chosen by validation examples, which were not trained on: lottery-pools" in main_table
+    (reached,) = re.findall(r"^dst +50\.00 .*( @ [\d.]+)$", main_table, re.MULTILINE)
+    assert re.search(rf"^method: dst − imp .*{reached}$", differences, re.MULTILINE)
+
+
+def test_a_grid_may_ask_for_an_analysis_of_its_runs(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text('analysis = "particles"\n' + GRID.replace('at = "all"', "at = [1]"))
+    arguments = ["sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--cache", swept / "out" / "cache"]
+    _, out, _ = call(capsys, *arguments, "--dry-run")
+    assert "and then an analysis of each run (particles)" in out
+    status, out, _ = call(capsys, *arguments)
+    assert status == 0
+    assert "average's accuracy %" in out
+    assert "2 of 6 runs have their analysis (particles)" in out  # the others have no particles
+    assert call(capsys, *arguments, "--show")[1].startswith("particles\n")
+    found = json.loads((tmp_path / "out" / "SWAMP-seed-1" / "analysis" / "particles.json").read_text())
+    assert [row["cycle"] for row in found["rows"]] == [1]  # what the table shows, no more
+
+
+def test_traces_stand_beside_the_papers(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = 'analysis = "hessian"\nmetric = "trace"\n' + GRID.replace('at = "all"', "at = [1]") + '\n[paper]\nSWAMP = ["463.90 ± 34.84"]\n'
+    (tmp_path / "grid.toml").write_text(text)
+    shutil.copytree(swept / "out", tmp_path / "out", symlinks=True)
+    for name, traces in (("IMP", (1700.0, 1800.0)), ("SWAMP", (400.0, 500.0))):
+        for seed, trace in enumerate(traces):
+            estimate = {"mean": trace, "standard_error": 1.0, "num_probes": 10}
+            rows = [{"cycle": 1, "sparsity": 0.5, "trace": estimate, "top_eigenvalues": [9.0], "least_eigenvalue": -1.0}]
+            Annex(tmp_path / "out" / f"{name}-seed-{seed}").write_result("hessian", {"rows": rows})
+    status, out, _ = call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--show")
+    assert status == 0
+    _, main_table, differences, _ = out.strip().split("\n\n")
+    assert re.search(r"^SWAMP +ours +450\.0 ± 70\.7\*\nSWAMP +paper +463\.90 ± 34\.84$", main_table, re.MULTILINE)
+    assert re.search(r"^SWAMP, one +ours +–$", main_table, re.MULTILINE)
+    assert "trace of the Hessian at 50.00" in main_table
+    assert "4 of 6 runs have their analysis (hessian)" in main_table
+    assert "−1300.0 ± 0.0" in differences
+
+
 def test_less_likelihood_lost_is_better(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text('metric = "nll"\n' + GRID.replace('at = "all"', "at = [1]"))
     _, out, _ = call(capsys, "sweep", tmp_path / "grid.toml", "--out", swept / "out", "--show")
-    found = re.findall(r"(\d\.\d{4}) ± \d\.\d{4}( ¹)?", out.split("\n\n")[0])
+    found = re.findall(r"(\d\.\d{4}) ± \d\.\d{4}(\*)?", out.split("\n\n")[0])
     assert len(found) == 3
     (best,) = [float(value) for value, mark in found if mark]
     assert best == min(float(value) for value, _ in found)
@@ -233,7 +333,7 @@ def test_ablations_and_targets_are_listed_and_explain_themselves(capsys: pytest.
         (["ablate", "mask-training", "--methods.swamp.particles", "2"], "it uses retrain"),
         (["reproduce", "main-cifar"], "did you mean 'main-cifar10'"),
         (["reproduce", "main-cifar10", "digits"], "says which recipes it runs"),
-        (["reproduce", "hessian"], "swamp analyse DIR --hessian"),
+        (["reproduce", "hessain"], "did you mean 'hessian'"),
     ],
 )
 def test_mistakes_get_one_sentence_and_status_2(

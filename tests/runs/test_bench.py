@@ -67,6 +67,16 @@ def test_an_estimate_adds_up_what_trains_side_by_side(quick: Callable[..., Confi
     assert cost.seconds == 4 * (1.0 + 2 * (10.0 + 100.0 + 1.0 + 100.0 + 1.0))
 
 
+def test_an_estimate_counts_both_gradients_of_sam(quick: Callable[..., Config]) -> None:
+    seconds = {}
+    for method in ("imp", "imp-sam"):
+        config = resolve(quick(method=method, device="cpu"))
+        workshop = open_workshop(config, open_task(config), Store(Path("unused")))
+        seconds[method] = estimate(config, workshop.task, make_plan(config, workshop), 4, lambda count: 1.0).seconds
+    ticket = 4  # steps, without SAM in both
+    assert seconds["imp-sam"] - ticket == 2 * (seconds["imp"] - ticket)
+
+
 @pytest.mark.parametrize("engine", ["sequential", "processes", "graphed"])
 def test_timing_steps_leaves_no_trace(quick: Callable[..., Config], engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(particle, "Lane", CallingLane)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from swamp.runs.config import build_config
 from swamp.runs.recipes import header_of, recipe_texts
@@ -50,6 +51,16 @@ def test_particles() -> None:
     imagenet = build_config("imagenet-resnet50").selected("method")
     assert imagenet.particles == {"0": 1, "1": 8}
     assert imagenet.swa == {"0": False, "1": True}
+
+
+@pytest.mark.parametrize("name", [*PAPER, "fashion-mnist", "mrpc-roberta", "custom"])
+@pytest.mark.parametrize("method", ["rigl", "rigl-swamp", "gradual", "dst"])
+def test_what_suits_the_digits_stays_there(name: str, method: str) -> None:
+    """An epoch of 16 steps asks for other intervals than the originals'."""
+    config = build_config(name, {"method": method})
+    original = config.method_module.Config()
+    assert structs.replace(config.selected("method"), length=original.length) == original
+    assert build_config("digits", {"method": method}).selected("method") != original
 
 
 @pytest.mark.parametrize("name", [*PAPER, "fashion-mnist"])

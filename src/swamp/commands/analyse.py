@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from swamp.runs.study import Settings
+    from swamp.tasks.task import Task
 
 Flag = Annotated[bool, Parameter(negative=())]
 
@@ -71,17 +75,10 @@ def analyse(
     task
         module:function that makes the task of a run that a Python script began.
     """
-    from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
-    from swamp.report.figures.landscapes import draw, draw_spread
-    from swamp.report.series import read_series
-    from swamp.runs.analyses import ANALYSES, between_runs, planned
-    from swamp.runs.analyses import analyse as carry_out
-    from swamp.runs.annex import Annex
+    from swamp.runs.analyses import ANALYSES
     from swamp.runs.settings import convert
-    from swamp.runs.store import runs_in
-    from swamp.runs.study import Settings, Study, rows_of
+    from swamp.runs.study import Settings
     from swamp.tasks import custom
-    from swamp.terminal import Analysing, print_table
 
     asked = {
         "hessian": hessian,
@@ -103,6 +100,29 @@ def analyse(
     settings = convert({name: value for name, value in given.items() if value is not None}, Settings, "")
     chosen = parse_cycles(cycles) if cycles is not None else None
     made = custom.build(custom.Config(factory=task)) if task else None
+    analyse_runs(directories, names, chosen, settings, device, made)
+
+
+def analyse_runs(
+    directories: Sequence[Path],
+    names: Sequence[str],
+    chosen: Sequence[int] | None,
+    settings: Settings | None = None,
+    device: str | None = None,
+    made: Task | None = None,
+) -> None:
+    """These analyses of all runs in the directories, at the cycles chosen; then the tables and pictures of all of them."""
+    from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
+    from swamp.report.figures.landscapes import draw, draw_spread
+    from swamp.report.series import read_series
+    from swamp.runs.analyses import analyse as carry_out
+    from swamp.runs.analyses import between_runs, planned
+    from swamp.runs.annex import Annex
+    from swamp.runs.store import runs_in
+    from swamp.runs.study import Settings, Study, rows_of
+    from swamp.terminal import Analysing, print_table
+
+    settings = settings or Settings()
     paths = list(dict.fromkeys(path for directory in directories for path in runs_in(directory)))
     for path in paths:  # before the first of them is worked on for hours
         rows_of(path, chosen)

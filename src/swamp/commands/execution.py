@@ -132,25 +132,32 @@ def new_work(jobs: Sequence[Job], tasks: Sequence[Task]) -> list[Plan]:
     """The plan of each run, less what the runs before it have trained already; nothing of those that are finished."""
     from dataclasses import replace
 
-    from swamp.runs.config import resolve
-    from swamp.runs.plan import Plan, make_plan
-    from swamp.runs.runner import open_workshop
+    from swamp.runs.plan import Plan
     from swamp.runs.store import Store
 
     seen: set[str] = set()
     plans = []
     for (config, directory), task in zip(jobs, tasks, strict=True):
-        store = Store(directory)
-        if store.finished():
+        if Store(directory).finished():
             plans.append(Plan(None, [], [], []))
             continue
-        config = resolve(config)
-        plan = make_plan(config, open_workshop(config, task, store))
+        plan = whole_plan((config, directory), task)
         rows = [(row, [job for job in trained if job.key not in seen]) for row, trained in plan.rows]
         ticket = plan.ticket if plan.ticket and plan.ticket.key not in seen else None
         seen |= {job.key for job in plan.jobs}
         plans.append(replace(plan, ticket=ticket, rows=rows))
     return plans
+
+
+def whole_plan(job: Job, task: Task) -> Plan:
+    """Of one run by itself, finished or not."""
+    from swamp.runs.config import resolve
+    from swamp.runs.plan import make_plan
+    from swamp.runs.runner import open_workshop
+    from swamp.runs.store import Store
+
+    config = resolve(job[0])
+    return make_plan(config, open_workshop(config, task, Store(job[1])))
 
 
 def print_run(directory: Path, following: Following) -> None:
@@ -169,17 +176,15 @@ def show_plan(config: Config, directory: Path) -> None:
     from swamp.runs.bench import pace
     from swamp.runs.checks import check_survivors, refuse_foreign
     from swamp.runs.config import resolve
-    from swamp.runs.plan import estimate, make_plan
-    from swamp.runs.runner import open_task, open_workshop
-    from swamp.runs.store import Store
+    from swamp.runs.plan import estimate
+    from swamp.runs.runner import open_task
     from swamp.terminal import print_table
 
     refuse_foreign(directory)
     config = resolve(config)
     task = open_task(config)
     check_survivors(config, task)
-    workshop = open_workshop(config, task, Store(directory))
-    plan = make_plan(config, workshop)
+    plan = whole_plan((config, directory), task)
     with pace(config, task) as (num_parallel, step_seconds):
         cost = estimate(config, task, plan, num_parallel, step_seconds)
     for table in plan_tables(config, task, plan, cost, num_parallel):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from swamp.commands.arguments import parse_part, parse_seeds
-from swamp.commands.execution import execute, new_work
+from swamp.commands.execution import execute, new_work, whole_plan
 from swamp.commands.following import Following
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ OPTIONS = GridOptions()  # as it is by default
 
 def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, Any], options: GridOptions, following: Following) -> None:
     """Run what is missing of a grid and print its tables; or only the one or the other."""
+    from swamp.engines.distributed import helps
     from swamp.runs.grid import expand
 
     following.check()
@@ -58,31 +59,47 @@ def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, 
     seeds = parse_seeds(options.seeds) if options.seeds is not None else None
     out, cache, runs = options.out, options.cache, Path("runs")
     sweep = expand(grid, out or runs / name, {**settings, **given}, recipe, seeds)
-    if options.dry_run:
-        show_plan(sweep)
-        return
     whole = sweep.runs[0].directory.parent
     first, step = parse_part(options.part) if options.part is not None else (0, 1)
-    chosen = [(run.config, run.directory) for run in sweep.runs[first::step]]
+    chosen = sweep.runs[first::step]
+    if options.dry_run:
+        show_plan(replace(sweep, runs=chosen), following.plain)
+        return
     try:
         if chosen and not options.show:
-            execute(chosen, cache or (out or runs) / "cache", whole, lambda _: None, following)
+            execute([run[1:] for run in chosen], cache or (out or runs) / "cache", whole, lambda _: None, following)
+            if grid.analysis and not helps():
+                look_at(replace(sweep, runs=chosen))
     finally:
         # also where a run failed or was stopped: what is finished stands
-        if any((run.directory / "results.json").exists() for run in sweep.runs) or options.show:
-            print_tables(sweep)
+        begun = any((run.directory / "results.json").exists() for run in sweep.runs)
+        if options.show or (begun and not following.quiet and not helps()):
+            print_tables(sweep, following.plain, analyses=options.show)
 
 
-def print_tables(sweep: Sweep) -> None:
+def look_at(sweep: Sweep) -> None:
+    """The analysis that the grid asks for, of runs that are finished; what is stored of it is not done again."""
+    from swamp.commands.analyse import analyse_runs
+
+    grid = sweep.grid
+    analyse_runs([run.directory for run in sweep.runs], [grid.analysis], grid.cycles(sweep.runs[0].config.pruning))
+
+
+def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
+    """Of the grid, and of the analyses of its runs where nobody has just shown those."""
+    from swamp.report.analyses import analysis_tables
     from swamp.report.grid_tables import grid_tables
+    from swamp.report.series import read_series
+    from swamp.runs.store import Store
     from swamp.terminal import print_table
 
-    for table in grid_tables(sweep):
-        print_table(table)
+    begun = [run.directory for run in sweep.runs if analyses and Store(run.directory).header()]
+    for table in [*analysis_tables(read_series(begun), [sweep.grid.analysis]), *grid_tables(sweep)]:
+        print_table(table, plain)
         print()
 
 
-def show_plan(sweep: Sweep) -> None:
+def show_plan(sweep: Sweep, plain: bool) -> None:
     """The runs, their epochs, and how long those take here that no other run before them trains."""
     from swamp.report.grid_tables import plan_table
     from swamp.runs.bench import pace
@@ -105,5 +122,5 @@ def show_plan(sweep: Sweep) -> None:
             if id(task) not in paces:
                 paces[id(task)] = stack.enter_context(pace(config, task))
             seconds.append(estimate(config, task, plan, *paces[id(task)]).seconds if plan.jobs else 0.0)
-    epochs = [new_work([job], [task])[0].num_epochs for job, task in zip(jobs, tasks, strict=True)]
-    print_table(plan_table(sweep, epochs, [plan.num_epochs for plan in new], seconds))
+    epochs = [whole_plan(job, task).num_epochs for job, task in zip(jobs, tasks, strict=True)]
+    print_table(plan_table(sweep, epochs, [plan.num_epochs for plan in new], seconds), plain)

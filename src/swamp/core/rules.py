@@ -70,3 +70,8 @@ class DST(Struct, frozen=True, kw_only=True, tag="dst"):
 
 
 Rule = SAM | RigL | Gradual | DST
+
+
+def num_gradients(rule: Rule | None) -> int:
+    """Gradients that a step takes: SAM's is taken at a point that another one leads to."""
+    return 2 if isinstance(rule, SAM) else 1

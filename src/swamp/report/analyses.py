@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.report.differences import BASELINE
@@ -57,6 +58,12 @@ def _traces(series: Series) -> dict[tuple[str, ...], dict[int, float]]:
         for row in result["rows"]:
             found.setdefault(of(row), {})[result["run"]["seed"]] = row["trace"]["mean"]
     return found
+
+
+def traces_in(directory: Path) -> dict[int, float]:
+    """By cycle, of one run; of those that were asked for last."""
+    result = Annex(directory).read_result("hessian")
+    return {row["cycle"]: row["trace"]["mean"] for row in result["rows"]} if result else {}
 
 
 def results_of(series: Series, name: str) -> list[Result]:

@@ -7,21 +7,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import structs
 
 from swamp.core.discovery import nearest
-from swamp.core.pruning import count
+from swamp.core.pruning import Pruning, count
+from swamp.report.analyses import traces_in
 from swamp.report.numbers import Format, duration, format_of, percent, spread
 from swamp.report.ranking import best_two
-from swamp.report.series import AT, reached
+from swamp.report.series import AT, SELECTED, reached
 from swamp.report.statistics import EXPLAINED, difference_text, paired
 from swamp.report.tables import Table
+from swamp.runs.annex import Annex
 from swamp.runs.checks import refuse_other
-from swamp.runs.grid import BETWEEN, Labels, Sweep
+from swamp.runs.config import Config, numbers
+from swamp.runs.grid import BETWEEN, Grid, Labels, Sweep, expand
 from swamp.runs.results import Result, read_results
+from swamp.runs.settings import text_of
 from swamp.runs.store import Store
 
 Column = Fraction | None  # a density; None: the last cycle of each run, whatever its density
-MARKS = {0: "  ", 1: " ¹", 2: " ²"}  # of equal width, so that numbers stand below each other
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class Findings:
     densities: Mapping[tuple[Labels, Column], Fraction]
     recipes: Mapping[Labels, str]
     num_finished: int
+    num_analysed: int
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -51,12 +60,32 @@ class Findings:
 
     @cached_property
     def form(self) -> Format:
-        metrics = dict.fromkeys(self.metric(row) for rows in self.rows.values() for row in rows.values()) or {"accuracy": None}
+        measured = dict.fromkeys(self.metric(row) for rows in self.rows.values() for row in rows.values())
+        metrics = measured or [self.sweep.grid.metric or "accuracy"]
         forms = [format_of(metric) for metric in metrics]
         return forms[0]._replace(label=" or ".join(form.label for form in forms))
 
+    @cached_property
+    def original(self) -> Mapping[Labels, Config]:
+        """Each cell as the grid has it, without what was asked for besides: what the paper's numbers are of."""
+        grid = self.sweep.grid
+        return (
+            {run.labels: run.config for run in expand(grid, Path(), seeds=self.sweep.seeds[:1]).runs}
+            if grid.paper or grid.paper_cost
+            else {}
+        )
+
+    def quoted(self, labels: Labels, said: Sequence[T]) -> list[T | None]:
+        """What the paper says of a cell, at each column whose sparsity it has."""
+        pruning = self.original[labels].pruning
+        known = dict(zip(columns_of(self.sweep.grid, pruning).values(), said, strict=True))
+        return [known.get(column) for column in self.columns]
+
     def values(self, labels: Labels, column: Column) -> dict[int, float]:
         return {seed: self.form.scale * row.metrics[self.metric(row)] for seed, row in self.rows.get((labels, column), {}).items()}
+
+    def rows_of(self, labels: Labels) -> list[Result]:
+        return [row for (its, _), rows in self.rows.items() if its == labels for row in rows.values()]
 
     def sparsity(self, labels: Labels, column: Column) -> str:
         """As the exact counts have it, where there is a row to ask."""
@@ -82,23 +111,32 @@ class Findings:
         return [self.sparsity(labels, None)] if self.at_the_end else []
 
 
+def columns_of(grid: Grid, pruning: Pruning) -> dict[int, Column]:
+    """The column of each cycle that a grid shows of a run."""
+    return {cycle: None if grid.at == "last" else pruning.density(cycle) for cycle in grid.cycles(pruning)}
+
+
 def read_findings(sweep: Sweep) -> Findings:
     rows: dict[tuple[Labels, Column], dict[int, Result]] = {}
     densities: dict[tuple[Labels, Column], Fraction] = {}
-    num_finished = 0
+    num_finished = num_analysed = 0
     for labels, config, directory in sweep.runs:
         store, pruning = Store(directory), config.pruning
-        columns = {cycle: None if sweep.grid.at == "last" else pruning.density(cycle) for cycle in sweep.grid.cycles(pruning)}
+        columns = columns_of(sweep.grid, pruning)
         densities |= {(labels, column): pruning.density(cycle) for cycle, column in columns.items()}
         header = store.header()
         if header is None:
             continue
         refuse_other(config, directory, header)
         num_finished += store.finished()
+        num_analysed += bool(sweep.grid.analysis) and Annex(directory).has_result(sweep.grid.analysis)
+        traces = traces_in(directory) if sweep.grid.analysis == "hessian" else {}
         for row in read_results(directory):
-            if row.cycle in columns:
+            if row.cycle in traces:
+                row = structs.replace(row, metrics={**row.metrics, "trace": traces[row.cycle]})
+            if row.cycle in columns and (sweep.grid.metric != "trace" or row.cycle in traces):
                 rows.setdefault((labels, columns[row.cycle]), {})[config.seed] = row
-    return Findings(sweep, rows, densities, {run.labels: run.config.recipe for run in sweep.runs}, num_finished)
+    return Findings(sweep, rows, densities, {run.labels: run.config.recipe for run in sweep.runs}, num_finished, num_analysed)
 
 
 def grid_tables(sweep: Sweep) -> list[Table]:
@@ -112,43 +150,57 @@ def grid_tables(sweep: Sweep) -> list[Table]:
 def main_table(found: Findings) -> Table:
     """Mean ± standard deviation over seeds, best and second best marked, and the paper's numbers below ours where there are any."""
     sweep, grid = found.sweep, found.sweep.grid
-    marks = ranks(found)
-    body = []
+    best = ranks(found)
+    marks: dict[tuple[int, int], int] = {}
+    body: list[list[str]] = []
     for labels in sweep.cells:
-        cells = [marked(cell_text(found, labels, column), marks.get((labels, column), 0)) for column in found.columns]
-        body.append([*labels, *(["ours"] if grid.paper else []), *found.beside(labels), *cells])
-        if numbers := grid.paper.get(BETWEEN.join(labels)):
-            body.append([*labels, "paper", *found.beside(labels), *paper_cells(found, numbers)])
+        about = [*labels, *(["ours"] if grid.paper else []), *found.beside(labels)]
+        marks |= {(len(body), len(about) + i): best[labels, c] for i, c in enumerate(found.columns) if (labels, c) in best}
+        body.append([*about, *(cell_text(found, labels, column) for column in found.columns)])
+        if said := grid.paper.get(BETWEEN.join(labels)):
+            body.append([*labels, "paper", *found.beside(labels), *(number or "–" for number in found.quoted(labels, said))])
     num = len(sweep.seeds)
     missing = len(sweep.runs) - found.num_finished
+    selected = [labels for labels in sweep.cells if any(row.selected_on == "validation" for row in found.rows_of(labels))]
     notes = [
-        f"¹ best, ² second best at its sparsity; {'mean ± standard deviation of ' if num > 1 else ''}n = {num} "
-        f"seed{'s' if num > 1 else ''} ({', '.join(map(str, sweep.seeds))})",
+        f"{'mean ± standard deviation of ' if num > 1 else ''}n = {num} seed{'s' if num > 1 else ''} ({', '.join(map(str, sweep.seeds))})",
         "the paper's numbers are of its whole schedule and three seeds" if grid.paper else "",
+        f"ours is another setting than the paper's: {', '.join(other)}" if (other := changes(found)) else "",
         AT if any(" @ " in cell for line in body for cell in line) else "",
+        f"{SELECTED}: {', '.join(map(BETWEEN.join, selected))}" if selected else "",
         f"{found.num_finished} of {len(sweep.runs)} runs are finished: the same command goes on" if missing else "",
+        f"{found.num_analysed} of {len(sweep.runs)} runs have their analysis ({grid.analysis})" if grid.analysis and not missing else "",
         grid.note,
     ]
     recipes = ", ".join(dict.fromkeys(run.config.recipe for run in sweep.runs))
     title = f"{grid.title or 'Grid'} ({recipes})"
     header = [*sweep.axes, *([""] if grid.paper else []), *found.header()]
-    return Table(title, header, body, "\n".join(filter(None, notes)))
+    return Table(title, header, body, "\n".join(filter(None, notes)), marks)
 
 
-def paper_cells(found: Findings, numbers: Sequence[str]) -> list[str]:
-    """A number for each column; fewer columns are shown where the run was made shorter."""
-    return [marked(number) for number in numbers[: len(found.columns)]]
+def changes(found: Findings) -> list[str]:
+    """What was asked for besides the grid, and so is not as in the paper: a setting, its value here, and the paper's."""
 
+    def shown(value: object) -> str:
+        return text_of(value) if value is not None else "–"
 
-def marked(text: str, rank: int = 0) -> str:
-    return text if text == "–" else text + MARKS[rank]
+    here = {run.labels: numbers(run.config) for run in found.sweep.runs}
+    there = {labels: numbers(config) for labels, config in found.original.items()}
+    both = [(name, here[labels].get(name), theirs.get(name)) for labels, theirs in there.items() for name in {*here[labels], *theirs}]
+    texts = {f"{name} {shown(ours)} ({shown(theirs)})" for name, ours, theirs in both if name != "seed" and ours != theirs}
+    return sorted(texts)
 
 
 def cell_text(found: Findings, labels: Labels, column: Column) -> str:
     values = list(found.values(labels, column).values())
     few = f" (n={len(values)})" if 0 < len(values) < len(found.sweep.seeds) else ""
     other = found.other_sparsity(labels, column)
-    return spread(values, found.form.digits) + few + (f" @ {other}" if other else "")
+    return spread(values, found.form.digits) + few + at(other)
+
+
+def at(other: str) -> str:
+    """A sparsity that is not the one asked for, behind a number."""
+    return f" @ {other}" if other else ""
 
 
 def ranks(found: Findings) -> dict[tuple[Labels, Column], int]:
@@ -174,6 +226,7 @@ def difference_table(found: Findings) -> Table:
             continue
         cells = [
             difference_text(paired(found.values(labels, column), found.values(other, column)), found.form.digits)
+            + at(found.other_sparsity(labels, column))
             for column in found.columns
         ]
         both = list(zip(sweep.axes, labels, other, strict=True))
@@ -199,8 +252,9 @@ def cost_table(found: Findings) -> Table:
         cells = [text(mean(labels, column, "cost"), 1e9) for column in found.columns]
         body.append([*labels, *(["ours"] if grid.paper_cost else []), *found.beside(labels), *cells])
         body[-1].append(text(next((m for c in reversed(found.columns) if (m := mean(labels, c, "training_macs"))), None), 1e12))
-        if numbers := grid.paper_cost.get(BETWEEN.join(labels)):
-            body.append([*labels, "paper", *found.beside(labels), *(f"{n:.2f}" for n in numbers[: len(found.columns)]), "–"])
+        if said := grid.paper_cost.get(BETWEEN.join(labels)):
+            costs = [f"{number:.2f}" if number is not None else "–" for number in found.quoted(labels, said)]
+            body.append([*labels, "paper", *found.beside(labels), *costs, "–"])
     first, *rest = [*found.header()][1:] if found.at_the_end else found.header()
     unit = "GMACs" + first.removeprefix(found.form.label)
     header = [*sweep.axes, *([""] if grid.paper_cost else []), *(["sparsity %"] if found.at_the_end else []), unit, *rest, "training TMACs"]
@@ -221,5 +275,6 @@ def plan_table(sweep: Sweep, epochs: Sequence[int], new: Sequence[int], seconds:
         body.append([run.directory.name, run.config.recipe, run.config.method, str(epochs[index]), str(new[index]), *time, state])
     total = f"{len(sweep.runs)} runs, together {sum(new)} epochs"
     total += f", about {duration(sum(seconds))} here, one run at a time" if seconds else ""
+    total += f", and then an analysis of each run ({sweep.grid.analysis})" if sweep.grid.analysis else ""
     header = ["run", "recipe", "method", "epochs", "of these new", *(["time"] if seconds else []), ""]
     return Table(sweep.grid.title or "Grid", header, body, f"{total} (this was a dry run)")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from swamp.report.cells import metrics_of
 from swamp.report.paper import paper_numbers, shortened
-from swamp.report.series import AT, Series, collapses
+from swamp.report.series import AT, SELECTED, Series, collapses
 
 
 def notes_of(all_series: Sequence[Series], inexact: bool) -> list[str]:
@@ -18,7 +18,7 @@ def notes_of(all_series: Sequence[Series], inexact: bool) -> list[str]:
     other = f"; trainings have another length here: {', '.join(changed)}" if changed else ""
     found = [
         f"{AT}; such a row has no rank" if inexact else "",
-        f"chosen by validation examples, which were not trained on: {', '.join(selected)}" if selected else "",
+        f"{SELECTED}: {', '.join(selected)}" if selected else "",
         f"the paper's numbers are of its whole schedule and three seeds{other}" if quoted else "",
         *collapses(all_series),
     ]

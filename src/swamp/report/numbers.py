@@ -22,6 +22,7 @@ FORMATS = {
     "nll": Format("NLL"),
     "calibrated_nll": Format("calib. NLL"),
     "ece": Format("ECE %", 100, 2),
+    "trace": Format("trace of the Hessian", digits=1),
 }
 PERCENTAGES = {"accuracy", "f1"}  # of which people say the error
 

@@ -18,6 +18,7 @@ from swamp.runs.settings import text_of
 from swamp.runs.store import Store
 
 AT = "@: at this sparsity instead, which is what the method reached"
+SELECTED = "chosen by validation examples, which were not trained on"
 
 
 @dataclass

@@ -18,7 +18,7 @@ from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.pruning import count, keep_highest, magnitude
-from swamp.core.rules import SAM, Rule
+from swamp.core.rules import Rule, num_gradients
 from swamp.core.state import State
 from swamp.engines.engine import Engine, Progress, Report, Workshop
 from swamp.methods.method import Choice
@@ -100,9 +100,8 @@ class JobMaker:
         return sum(moved) / len(moved) if moved else masked_macs(self.task.macs, job.mask)
 
     def training_macs(self, job: Job, solution: Solution | None = None) -> float:
-        """All multiply-adds of the job: a backward pass costs two forward passes, and SAM takes two steps for one."""
-        passes = 6 if isinstance(job.rule, SAM) else 3
-        return passes * self.macs(job, solution) * self.task.num_examples * job.num_epochs
+        """All multiply-adds of the job: a backward pass costs two forward passes, and a step may take several of both."""
+        return 3 * num_gradients(job.rule) * self.macs(job, solution) * self.task.num_examples * job.num_epochs
 
 
 class RunContext(JobMaker):

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from swamp.core.discovery import nearest
 from swamp.core.pruning import Pruning
+from swamp.runs.analyses import ANALYSES
 from swamp.runs.config import Config, all_settings, build_config
 from swamp.runs.recipes import DEFAULT_RECIPE, Table, merge, nested, recipe_texts
 from swamp.runs.settings import convert, toml_text
@@ -38,6 +39,9 @@ class Grid(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exclude: tuple[dict[str, str | list[str]], ...] = ()  # points that do not go together
     at: Literal["targets", "last", "all"] | tuple[Seed, ...] = "targets"  # the cycles that the table shows
     metric: str = ""  # that it shows; the one that counts, if none is named
+    analysis: str = (
+        ""  # an analysis of the finished runs (`swamp analyse`), at the cycles shown; of a Hessian the metric `trace` can be shown
+    )
     against: dict[str, str] = {}  # the points whose cells the others are compared with
     paper: dict[str, tuple[str, ...]] = {}  # by cell, a number for each cycle shown
     paper_cost: dict[str, tuple[float, ...]] = {}  # the same of costs, in GMACs
@@ -154,6 +158,8 @@ def _grid(table: Table, name: str) -> Grid:
 
 
 def _check(grid: Grid) -> None:
+    if grid.analysis and grid.analysis not in ANALYSES:
+        raise ValueError(f"analysis = {grid.analysis!r}; {nearest(grid.analysis, ANALYSES)}")
     labels = {axis: [label for label, _ in points(axis, of)] for axis, of in grid.axes.items()}
     for axis, known in labels.items():
         if not known or len(set(known)) < len(known):

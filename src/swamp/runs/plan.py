@@ -15,7 +15,7 @@ from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.core.rules import Gradual
+from swamp.core.rules import Gradual, num_gradients
 from swamp.core.state import State
 from swamp.engines.engine import Workshop
 from swamp.methods.method import Choice, Row
@@ -148,11 +148,12 @@ class Estimate:
 
 
 def estimate(config: Config, task: Task, plan: Plan, num_parallel: int, step_seconds: Callable[[int], float]) -> Estimate:
-    """`step_seconds`: of a step of so many trainings side by side."""
+    """`step_seconds`: of a step of so many plain trainings side by side."""
     num_weights = sum(math.prod(shape) for shape in task.prunable.values())
     num_parameters = sum(p.numel() for p in task.model().parameters())
     seconds = sum(
-        step_seconds(len(group)) * task.steps_per_epoch * max(job.num_epochs for job in group) for group in plan.groups(num_parallel)
+        step_seconds(len(group)) * task.steps_per_epoch * max(job.num_epochs * num_gradients(job.rule) for job in group)
+        for group in plan.groups(num_parallel)
     )
     kept = {"all": sum(len(jobs) + (len(jobs) > 1) for _, jobs in plan.rows), "averages": len(plan.rows), "last": 1}[config.keep]
     # float32 weights of what is kept, of init and ticket; eight mask entries a byte
