@@ -39,9 +39,8 @@ class Grid(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exclude: tuple[dict[str, str | list[str]], ...] = ()  # points that do not go together
     at: Literal["targets", "last", "all"] | tuple[Seed, ...] = "targets"  # the cycles that the table shows
     metric: str = ""  # that it shows; the one that counts, if none is named
-    analysis: str = (
-        ""  # an analysis of the finished runs (`swamp analyse`), at the cycles shown; of a Hessian the metric `trace` can be shown
-    )
+    # of the finished runs, at the cycles shown (`swamp analyse`); of a Hessian the metric `trace` can be shown
+    analysis: str = ""
     against: dict[str, str] = {}  # the points whose cells the others are compared with
     paper: dict[str, tuple[str, ...]] = {}  # by cell, a number for each cycle shown
     paper_cost: dict[str, tuple[float, ...]] = {}  # the same of costs, in GMACs
