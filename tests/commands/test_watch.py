@@ -113,3 +113,24 @@ def test_a_damaged_member_is_named_once_and_the_others_are_followed(
 
 def test_what_it_offers_for_copying_is_quoted() -> None:
     assert module.stillness(Path("my runs/a"), 9).endswith("swamp resume 'my runs/a'")
+
+
+def test_why_a_run_failed_is_told_wherever_it_is_looked_at(
+    tmp_path: Path, quick: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    begin = ["run", *FLAGS, "--ticket.learning_rate=1e30", "--out", str(out)]
+    status, _, said = call(capsys, *begin)
+    assert (status, "swamp: the loss became" in said) == (1, True)
+    why = said.splitlines()[-1].removeprefix("swamp: ")
+    assert f"not finished (0 rows so far), it failed: {why}; go on with: swamp resume {out}" in call(capsys, "show", out)[1]
+    call(capsys, "report", out, "--out", tmp_path / "page.html")
+    assert f"no row yet. It failed: {why}. Go on with" in (tmp_path / "page.html").read_text()
+    status, _, said = call(capsys, "watch", out)  # which ends, since nothing more will come
+    assert status == 1
+    assert said.count(f"{out} failed: {why}") == 1
+    # who begins again has not failed yet
+    monkeypatch.setattr(Heard, "planned", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        list(iterate(quick(ticket__learning_rate=1e30), out, listener=Heard()))
+    assert "it failed" not in call(capsys, "show", out)[1]

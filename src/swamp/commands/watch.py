@@ -22,7 +22,7 @@ def watch(
     patience: float = 300.0,
     plain: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Follow a run that another process or another machine is doing, until it is finished.
+    """Follow a run that another process or another machine is doing, until it is finished or has failed.
 
     Only the directory is read, so it may be watched by as many as like to, from wherever it can be seen. A training shows when it saves its
     state, every 15 seconds or as checkpoint_seconds says.
@@ -44,6 +44,7 @@ def watch(
     watches: dict[Path, Watch] = {}
     still: set[Path] = set()
     damaged: set[Path] = set()
+    failed: set[Path] = set()
     with listener(plain=plain) as screen:
         while True:
             alone = (paths := runs_in(directory)) == [directory]
@@ -64,10 +65,14 @@ def watch(
                     screen.say(f"{path} is not watched: {error if isinstance(error, ValueError) else repr(error)}")
             if not watches:
                 raise ValueError(f"no run in {directory} can be watched")
-            if all(one.finished for one in watches.values()):
+            for path, one in watches.items():
+                if one.failure and path not in failed:
+                    screen.say(f"{path} failed: {one.failure}")
+            failed = {path for path, one in watches.items() if one.failure}  # one that was begun again has not
+            if all(one.finished or one.failure for one in watches.values()):
                 break
             for path, one in watches.items():
-                waited = 0.0 if one.finished else one.still_for()
+                waited = 0.0 if one.finished or one.failure else one.still_for()
                 if waited < patience:
                     still.discard(path)
                 elif path not in still:
@@ -77,6 +82,8 @@ def watch(
     for path in watches:
         print_table(run_table(path), plain=plain)
         print(f"run: {path}")
+    if failed:
+        raise SystemExit(1)
 
 
 def begin(watch: Watch, path: Path, screen: Live | Plain) -> None:

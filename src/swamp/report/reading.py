@@ -37,6 +37,7 @@ class Reading:
     header: dict[str, Any]
     results: list[Result]
     finished: bool
+    failure: str | None = None  # what ended its last process
     warnings: tuple[str, ...] = ()
 
     def missing_cycles(self) -> list[int]:
@@ -134,7 +135,8 @@ def _read(path: Path) -> Reading:
     if finished:
         listed = files.decode_json(path / "manifest.json")
         warnings = [f"{name} changed since the run was finished" for name in CHECKED if not _is(path / name, listed.get(name))]
-    return Reading(path, read_config(path), store.header() or {}, results, finished, tuple(warnings))
+    failure = None if finished else store.failure()
+    return Reading(path, read_config(path), store.header() or {}, results, finished, failure, tuple(warnings))
 
 
 def _is(path: Path, checksum: str | None) -> bool:

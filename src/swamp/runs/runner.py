@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import platform
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Protocol, cast
@@ -30,11 +30,10 @@ from swamp.runs.context import RunContext
 from swamp.runs.plan import make_plan
 from swamp.runs.results import Result, read_results
 from swamp.runs.started import Started
-from swamp.runs.store import Store, open_cache
+from swamp.runs.store import FAILED, PLAN, Store, open_cache
 from swamp.tasks.task import Task
 from swamp.version import __version__
 
-PLAN = "plan"  # in timing.jsonl: a process begins here, and the run takes so many epochs in all
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
 
 
@@ -191,7 +190,7 @@ def iterate(
             )
             config = resolve(structs.replace(config, engine="sequential"))
         workshop = open_workshop(config, task, store, claims)
-        with closing((engine_for or partial(build_engine, config))(workshop)) as engine:
+        with contextlib.closing((engine_for or partial(build_engine, config))(workshop)) as engine:
             yield from _rows_of(config, workshop, store, engine, listener)
 
 
@@ -215,7 +214,12 @@ def _rows_of(config: Config, workshop: Workshop, store: Store, engine: Engine, l
     then, now = (store.header() or {})["versions"], versions()
     if then["torch"] != now["torch"]:
         listener.say(f"this run began with torch {then['torch']}; with {now['torch']} the last bits may differ")
-    yield from _rows(RunContext(config, workshop, store, engine, listener.epoch), listener)
+    try:
+        yield from _rows(RunContext(config, workshop, store, engine, listener.epoch), listener)
+    except Exception as error:
+        with contextlib.suppress(OSError):  # which may be the failure itself: a full disk
+            store.log_timing({"what": FAILED, "why": str(error) or type(error).__name__})
+        raise
     store.finish()
 
 

@@ -39,6 +39,9 @@ from swamp.runs.files import Damaged, write_durably
 from swamp.training.train import Checkpoint
 
 FORMAT_VERSION = 1
+# records of timing.jsonl
+PLAN = "plan"  # a process begins here, and the run takes so many epochs in all
+FAILED = "failed"  # an error ends it
 MEMORY = "optimizer/"  # before the names of an optimizer's memory; no parameter has a slash in its name
 
 
@@ -223,6 +226,11 @@ class Store:
             os.write(descriptor, line.encode())  # one write: lines of several workers do not mix
         finally:
             os.close(descriptor)
+
+    def failure(self) -> str | None:
+        """What ended the last process that worked here, if it was an error."""
+        ends = [record for record in self.timings() if record.get("what") in (PLAN, FAILED)]
+        return str(ends[-1].get("why")) if ends and ends[-1]["what"] == FAILED else None
 
     def timings(self) -> list[dict[str, Any]]:
         """What was logged, as far as it is whole lines."""

@@ -10,8 +10,8 @@ from typing import Any
 from swamp.engines.engine import Progress
 from swamp.runs.files import Damaged
 from swamp.runs.results import read_results
-from swamp.runs.runner import PLAN, Listener
-from swamp.runs.store import Store
+from swamp.runs.runner import Listener
+from swamp.runs.store import PLAN, Store
 
 
 class Watch:
@@ -22,6 +22,7 @@ class Watch:
         self.store, self.listener = Store(directory), listener
         self.planned = 0
         self.finished = False
+        self.failure: str | None = None  # what ended its process
         self.epochs: dict[str, int] = {}  # done, by training
         self.cycles: set[int] = set()  # rows that were told
         self._read: set[str] = set()  # objects that were looked at; they never change
@@ -33,6 +34,7 @@ class Watch:
 
     def look(self) -> None:
         finished = self.store.finished()  # asked first, so that nothing is missed when it is so
+        self.failure = None if finished else self.store.failure()
         timings = self.store.timings()
         self._plan(timings)
         self._trainings({record["key"]: record["what"] for record in timings if "key" in record})

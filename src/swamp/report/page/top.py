@@ -59,4 +59,5 @@ def lack(reading: Reading) -> str:
     missing = reading.missing_cycles()
     rows = f"{count(len(reading.results), 'row')} so far" if reading.results else "no row yet"
     what = f"; missing: {'cycles' if len(missing) > 1 else 'cycle'} {', '.join(map(str, missing))}" if missing else ""
-    return f"{rows}{what}. Go on with: swamp resume {shlex.quote(str(reading.directory))}"
+    failed = f". It failed: {reading.failure}" if reading.failure else ""
+    return f"{rows}{what}{failed}. Go on with: swamp resume {shlex.quote(str(reading.directory))}"
