@@ -12,10 +12,13 @@ import torch
 
 from swamp.core.job import Numerics, Optimizer
 from swamp.core.mask import Mask
+from swamp.core.noise import Noise
 from swamp.core.schedules import SWA, Schedule
-from swamp.engines import graphed, sequential
+from swamp.engines import graphed, recorded, sequential
 from swamp.engines.engine import Progress
 from swamp.engines.lane import Lane
+from swamp.training.averaging import averaged_state
+from swamp.training.numerics import applied
 from tests.engines.shelf import MemoryShelf
 from tests.engines.trainings import (
     NUM_PARTICLES,
@@ -135,6 +138,48 @@ def test_a_new_cycle_is_loaded_into_the_graphs_of_the_last(device: torch.device,
     assert count[0] == 2 * NUM_PARTICLES + 2  # and the pass for the means of SWA, once for all
     expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), second)
     check_same_trainings(expected, found, started(task, second))
+
+
+def check_average(engine: graphed.Graphed, task: Any) -> None:
+    first, second = task.init(Noise(1)), task.init(Noise(2))
+    parameters = {name: (tensor + second.parameters[name]) / 2 for name, tensor in first.parameters.items()}
+    found = engine.averaged(parameters, first.buffers, Noise(7))
+    with applied(Numerics()):
+        expected = averaged_state(task, parameters, first.buffers, Noise(7), Numerics(), engine.workshop.device)
+    assert all(torch.equal(found.parameters[name], tensor) for name, tensor in expected.parameters.items())
+    for name, tensor in expected.buffers.items():
+        assert (found.buffers[name] - tensor).double().norm() <= 1e-5 * tensor.double().norm()
+    assert any((tensor - first.buffers[name]).any() for name, tensor in expected.buffers.items())
+
+
+def test_averages_are_made_by_the_pass_that_ends_trainings(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, kind = [], recorded.Averager
+    monkeypatch.setattr(graphed, "Averager", lambda *arguments: [made.append(1), kind(*arguments)][1])
+    task = digits()
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    trained(engine, make_jobs(task, swa=SWA(start=0.4, learning_rate=0.01), schedule=Schedule(epochs=1)))
+    check_average(engine, task)
+    check_average(engine, task)
+    assert made == [1]
+
+
+def test_averages_where_nothing_can_be_captured(device: torch.device) -> None:
+    task = PlacedBlobs(resident=False)
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    check_average(engine, task)
+    assert not engine.averagers
+
+
+def test_idle_places_make_room_for_an_average(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scarce(*arguments: Any) -> Any:
+        raise torch.OutOfMemoryError
+
+    task = PlacedBlobs()
+    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    trained(engine, make_jobs(task))
+    monkeypatch.setattr(graphed, "Averager", scarce)
+    check_average(engine, task)
+    assert not engine.places.kinds
 
 
 def test_checkpoints_outlive_a_card_that_fails(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:

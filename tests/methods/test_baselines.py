@@ -203,6 +203,13 @@ def test_rows_of_methods_that_select_say_so(quick: Make, tmp_path: Path) -> None
     assert [row.selected_on for row in iterate(config, tmp_path / "run")] == ["validation"] * 2
 
 
+def test_lottery_pools_are_made_where_they_are_asked_for(quick: Make, tmp_path: Path) -> None:
+    """Of each cycle they take dozens of evaluations."""
+    changes = {"method": "lottery-pools", "methods.lottery-pools.shares": (0.5,), "pruning.targets": (2,)}
+    (row,) = iterate(quick(**changes), tmp_path / "some")
+    assert row == list(iterate(quick(**{**changes, "pruning.targets": ()}), tmp_path / "all"))[2]
+
+
 def test_a_mixture_is_what_it_says(quick: Make, tmp_path: Path) -> None:
     config = quick(method="imp", pruning__cycles=1)
     ctx = context(config, tmp_path / "run")

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -42,6 +42,8 @@ def run_all(runs: list[tuple[Config, Path]], listener: Any = None) -> list[BaseE
 @pytest.mark.usefixtures("on_cpu")
 def test_seeds_side_by_side_leave_the_bytes_of_seeds_in_turn(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, train = [], graphed.Graphed._train_together
+    means, averaged = [], graphed.Graphed.averaged
+    monkeypatch.setattr(graphed.Graphed, "averaged", lambda self, *given: [means.append(self), averaged(self, *given)][1])
     monkeypatch.setattr(graphed.Graphed, "_train_together", lambda self, jobs, report: [sizes.append(len(jobs)), train(self, jobs, report)])
     configs = [quick(seed=seed, **GRAPHED) for seed in range(3)]
     for config in configs:
@@ -50,6 +52,8 @@ def test_seeds_side_by_side_leave_the_bytes_of_seeds_in_turn(quick: Make, tmp_pa
     sizes.clear()
     assert run_all([(config, tmp_path / f"shared-{config.seed}") for config in configs]) == [None] * 3
     assert sizes == [3, 6, 6, 6]
+    assert len(means) == 2 * 9  # one a cycle, alone and together
+    assert len(set(means[9:])) == 1  # by the engine of all of them
     for seed in range(3):
         assert contents(tmp_path / f"shared-{seed}") == contents(tmp_path / f"alone-{seed}")
 
@@ -178,7 +182,7 @@ def test_a_member_works_only_while_it_is_waited_for() -> None:
         member._wait()
         trace.append("works again")
 
-    member = Member(work, 1)
+    member = Member(work, sequential.build(cast(Workshop, None), sequential.Config()))
     assert not trace
     member.go_on()
     assert (trace, member.ended) == (["works"], False)

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from swamp.core.job import Job, Numerics, Solution
 from swamp.core.mask import Mask
+from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.task import Task
 from swamp.training.averaging import Averaged
@@ -78,6 +80,13 @@ class Engine(Protocol):
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class AveragingEngine(Engine, Protocol):
+    """An engine that has something faster for averages than `averaged_state`."""
+
+    def averaged(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State: ...
 
 
 class TimedEngine(Engine, Protocol):

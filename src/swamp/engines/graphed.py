@@ -9,19 +9,24 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Annotated
 
 import torch
 from msgspec import Meta, Struct
+from torch import Tensor
 
 from swamp.core.job import Job, Numerics, Solution
+from swamp.core.noise import Noise
+from swamp.core.state import State
 from swamp.engines.engine import Apprenticeship, Report, Workshop, time_step, train_job
 from swamp.engines.particle import Particle
 from swamp.engines.places import Places
 from swamp.engines.recorded import Averager
 from swamp.tasks.task import Plan
+from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
 from swamp.training.step import compiling
 from swamp.training.train import Training
@@ -92,6 +97,16 @@ class Graphed:
                     place.lane.wait()
                 seconds = (time.perf_counter() - begin) / num_steps
             return seconds * -(-len(jobs) // len(places))
+
+    def averaged(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
+        workshop = self.workshop
+        with self._set_up_for(workshop.numerics):
+            if workshop.task.resident:
+                try:
+                    return self._average(workshop.numerics, parameters, buffers, noise)
+                except torch.OutOfMemoryError:
+                    self.close()  # places that are idle between trainings have the memory
+            return averaged_state(workshop.task, parameters, buffers, noise, workshop.numerics, workshop.device)
 
     def close(self) -> None:
         """Free the card."""
@@ -170,17 +185,14 @@ class Graphed:
             place.lane.wait()
             work.after_epoch(work.training.end_epoch(place.losses), report)
             if work.training.done:
-                work.finish(self._averager(work.training))
+                work.finish(partial(self._average, work.job.numerics))
                 del self.busy[place], plans[place]  # nothing may hold on to a place that has to be freed
 
-    def _averager(self, training: Training) -> Averager | None:
-        """What recomputes the statistics of an SWA mean; made for the first that ends."""
-        if not training.mean.count:
-            return None
-        numerics = training.job.numerics
+    def _average(self, numerics: Numerics, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
+        """With the statistics that belong to them, by a pass that is captured for the first average there is."""
         if numerics not in self.averagers:
-            self.averagers[numerics] = Averager(self.workshop.task, training.job.noise, numerics, self.workshop.device)
-        return self.averagers[numerics]
+            self.averagers[numerics] = Averager(self.workshop.task, noise, numerics, self.workshop.device)
+        return self.averagers[numerics](parameters, buffers, noise)
 
     def _steps(self, pairs: Sequence[tuple[Particle, Training]], num_steps: int) -> None:
         for step in range(num_steps):

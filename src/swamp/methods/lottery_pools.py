@@ -28,7 +28,8 @@ nested = False
 needs: Keep = "averages"  # neighbours are needed until the end
 notes = (
     "A tenth of the training set is held out (5,000 of CIFAR-10), unless the task says how much. Candidates are visited once, nearest "
-    "first; the best share of each is kept if it is strictly better."
+    "first; the best share of each is kept if it is strictly better. Each row takes an evaluation, with BatchNorm "
+    "recomputed, for each candidate and share; where pruning.targets is set, only the rows that it names are made."
 )
 selects = True
 presets: tuple[Preset, ...] = ()
@@ -58,7 +59,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:
     tickets = list(imp.cycles(ctx))
-    for row in tickets:
+    for row in [row for row in tickets if row.cycle in (ctx.pruning.targets or range(len(tickets)))]:
         keep = ctx.pruning.density(row.cycle)
         current, mask = row.solution, row.mask
         best = accuracy(ctx, current)

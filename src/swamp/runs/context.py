@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from msgspec import Struct, structs
+from torch import Tensor
 
 from swamp.core.cost import masked_macs
 from swamp.core.job import Job, Solution
@@ -20,7 +21,7 @@ from swamp.core.noise import Noise
 from swamp.core.pruning import count, keep_highest, magnitude
 from swamp.core.rules import Rule, num_gradients
 from swamp.core.state import State
-from swamp.engines.engine import Engine, Progress, Report, Workshop
+from swamp.engines.engine import AveragingEngine, Engine, Progress, Report, Workshop
 from swamp.methods.method import Choice
 from swamp.runs.config import Config
 from swamp.runs.store import Store
@@ -160,8 +161,7 @@ class RunContext(JobMaker):
             buffers = self._load(self._starts[particles[0].key]).buffers
             with applied(self.workshop.numerics):
                 parameters = mean_parameters(particle.load() for particle in particles)
-                state = averaged_state(self.task, parameters, buffers, noise, self.workshop.numerics, self.workshop.device)
-            return self.store.save_solution(key, state, ())
+                return self.store.save_solution(key, self._averaged(parameters, buffers, noise), ())
 
         return self._solution(key, make)
 
@@ -233,7 +233,7 @@ class RunContext(JobMaker):
             mask = keep_highest(magnitude(state, dense), dense, self.num_keep(keep), self.pruning.pattern)
             with applied(self.workshop.numerics):
                 parameters = mask.apply(state).parameters
-                return averaged_state(self.task, parameters, state.buffers, noise, self.workshop.numerics, self.workshop.device), mask
+                return self._averaged(parameters, state.buffers, noise), mask
 
         if trial:
             return Solution(key, (), lambda: make()[0])
@@ -244,6 +244,12 @@ class RunContext(JobMaker):
             return self.store.save_solution(key, state, (), mask)
 
         return self._solution(key, store)
+
+    def _averaged(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
+        """Averaged parameters with the statistics that belong to them."""
+        if isinstance(self.engine, AveragingEngine):
+            return self.engine.averaged(parameters, buffers, noise)
+        return averaged_state(self.task, parameters, buffers, noise, self.workshop.numerics, self.workshop.device)
 
     def memo(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         """A JSON value made once and stored under the key of what it is made from."""

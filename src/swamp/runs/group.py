@@ -17,7 +17,7 @@ import torch
 from swamp.core.job import Job, Solution
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines.engine import Engine, Progress, Report, Shelf, Workshop
+from swamp.engines.engine import AveragingEngine, Engine, Progress, Report, Shelf, Workshop
 from swamp.runs.config import Config, engine_modules
 from swamp.runs.runner import Listener, build_engine, iterate
 from swamp.tasks.task import Task
@@ -37,8 +37,10 @@ def can_share(configs: Sequence[Config], tasks: Sequence[Task]) -> bool:
 class Member:
     """A run in a thread that works only while somebody waits for it in `go_on`. It is the engine that its run sees."""
 
-    def __init__(self, work: Callable[[Member], None], num_parallel: int) -> None:
-        self.num_parallel = num_parallel
+    def __init__(self, work: Callable[[Member], None], engine: Engine) -> None:
+        self.num_parallel = engine.num_parallel
+        if isinstance(engine, AveragingEngine):  # then so is this one
+            self.averaged = engine.averaged
         self.jobs: tuple[Job, ...] = ()  # what it waits for
         self.failure: BaseException | None = None  # what ended it, if not its end
         self._shelf: Shelf | None = None
@@ -181,10 +183,7 @@ def run_together(
 
         return run
 
-    members = [
-        Member(work(config, directory, listener), engine.num_parallel)
-        for (config, directory), listener in zip(runs, listeners, strict=True)
-    ]
+    members = [Member(work(config, directory, listener), engine) for (config, directory), listener in zip(runs, listeners, strict=True)]
     errors: dict[Member, Exception] = {}
     try:
         while live := [member for member in members if not member.ended]:
