@@ -13,6 +13,7 @@ import pytest
 from swamp import terminal
 from swamp.cli import main
 from swamp.engines.engine import Progress
+from swamp.runs import ensemble as ensembles
 from swamp.runs.annex import Annex
 from tests.test_cli import call
 
@@ -272,6 +273,30 @@ def test_a_grid_may_ask_for_an_analysis_of_its_runs(swept: Path, capsys: pytest.
     assert call(capsys, *arguments, "--show")[1].startswith("particles\n")
     found = json.loads((tmp_path / "out" / "SWAMP-seed-1" / "analysis" / "particles.json").read_text())
     assert [row["cycle"] for row in found["rows"]] == [1]  # what the table shows, no more
+
+
+def test_a_grid_may_ask_for_ensembles_of_its_seeds(
+    swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "grid.toml").write_text('ensembles = { method = "IMP" }\n' + GRID)
+    arguments = ["sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--cache", swept / "out" / "cache"]
+    status, _, said = call(capsys, *arguments, "--keep", "last")
+    assert (status, "keep = 'averages' or 'all', not 'last'" in said) == (2, True)
+    status, out, _ = call(capsys, *arguments)
+    assert status == 0
+    runs = [tmp_path / "out" / f"IMP-seed-{seed}" for seed in (0, 1)]
+    rows = json.loads(call(capsys, "ensemble", *runs, "--json")[1])
+    shown = " +".join(f"{100 * row['metrics']['accuracy']:.2f}" for row in rows)
+    assert re.search(rf"^IMP-2 +{shown}$", out, re.MULTILINE)
+    assert out.count("IMP-2") == 1
+    assert "NAME-n: the mean prediction of n networks" in out
+    # what was made is not made again, as long as it is of these networks
+    monkeypatch.setattr(ensembles, "ensemble", lambda paths: pytest.fail("made again"))
+    assert call(capsys, *arguments)[1] == out
+    assert call(capsys, *arguments, "--show")[1] == out
+    rows[1]["solutions"][1] = "another"
+    Annex(runs[0]).write_result("ensemble-2", {"recipe": "digits", "method": "imp", "metric": "accuracy", "runs": ["a", "b"], "rows": rows})
+    assert "IMP-2" not in call(capsys, *arguments, "--show")[1]
 
 
 def test_traces_stand_beside_the_papers(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -65,11 +65,15 @@ def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, 
     if options.dry_run:
         show_plan(replace(sweep, runs=chosen), following.plain)
         return
+    if grid.ensembles and any(run.config.keep == "last" for run in sweep.runs):
+        raise ValueError("this grid shows ensembles, which need the weights of all cycles: keep = 'averages' or 'all', not 'last'")
     try:
         if chosen and not options.show:
             execute([run[1:] for run in chosen], cache or (out or runs) / "cache", whole, lambda _: None, following)
             if grid.analysis and not helps():
                 look_at(replace(sweep, runs=chosen))
+            if not helps():
+                make_ensembles(sweep)
     finally:
         # also where a run failed or was stopped: what is finished stands
         begun = any((run.directory / "results.json").exists() for run in sweep.runs)
@@ -83,6 +87,16 @@ def look_at(sweep: Sweep) -> None:
 
     grid = sweep.grid
     analyse_runs([run.directory for run in sweep.runs], [grid.analysis], grid.cycles(sweep.runs[0].config.pruning))
+
+
+def make_ensembles(sweep: Sweep) -> None:
+    """Those that the grid asks for, of runs that are finished; each is kept beside the first of its runs."""
+    from swamp.runs.ensemble import ensemble, is_kept, keep_ensemble
+    from swamp.runs.store import Store
+
+    for paths in (paths for labels in sweep.cells for paths in sweep.ensembles(labels)):
+        if all(Store(path).finished() for path in paths) and not is_kept(paths[0], paths):
+            keep_ensemble(paths[0], paths, list(ensemble(paths)))
 
 
 def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:

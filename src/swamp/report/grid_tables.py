@@ -15,6 +15,7 @@ from msgspec import structs
 from swamp.core.discovery import nearest
 from swamp.core.pruning import Pruning, count
 from swamp.report.analyses import traces_in
+from swamp.report.ensembles import read_ensembles
 from swamp.report.numbers import Format, duration, format_of, percent, spread
 from swamp.report.ranking import best_two
 from swamp.report.series import AT, SELECTED, reached
@@ -23,6 +24,7 @@ from swamp.report.tables import Table
 from swamp.runs.annex import Annex
 from swamp.runs.checks import refuse_other
 from swamp.runs.config import Config, numbers
+from swamp.runs.ensemble import is_kept
 from swamp.runs.grid import BETWEEN, Grid, Labels, Sweep, expand
 from swamp.runs.results import Result, read_results
 from swamp.runs.settings import text_of
@@ -157,6 +159,7 @@ def main_table(found: Findings) -> Table:
         about = [*labels, *(["ours"] if grid.paper else []), *found.beside(labels)]
         marks |= {(len(body), len(about) + i): best[labels, c] for i, c in enumerate(found.columns) if (labels, c) in best}
         body.append([*about, *(cell_text(found, labels, column) for column in found.columns)])
+        body += ensemble_lines(found, labels)
         if said := grid.paper.get(BETWEEN.join(labels)):
             body.append([*labels, "paper", *found.beside(labels), *(number or "–" for number in found.quoted(labels, said))])
     num = len(sweep.seeds)
@@ -170,12 +173,31 @@ def main_table(found: Findings) -> Table:
         f"{SELECTED}: {', '.join(map(BETWEEN.join, selected))}" if selected else "",
         f"{found.num_finished} of {len(sweep.runs)} runs are finished: the same command goes on" if missing else "",
         f"{found.num_analysed} of {len(sweep.runs)} runs have their analysis ({grid.analysis})" if grid.analysis and not missing else "",
+        "NAME-n: the mean prediction of n networks, one of each of the first n seeds" if grid.ensembles else "",
         grid.note,
     ]
     recipes = ", ".join(dict.fromkeys(run.config.recipe for run in sweep.runs))
     title = f"{grid.title or 'Grid'} ({recipes})"
     header = [*sweep.axes, *([""] if grid.paper else []), *found.header()]
     return Table(title, header, body, "\n".join(filter(None, notes)), marks)
+
+
+def ensemble_lines(found: Findings, labels: Labels) -> list[list[str]]:
+    """A line for each ensemble of this cell that was made, named after it."""
+    grid, lines = found.sweep.grid, []
+    columns = {
+        cycle: column for run in found.sweep.runs if run.labels == labels for cycle, column in columns_of(grid, run.config.pruning).items()
+    }
+    made = {len(one.runs): one for paths in found.sweep.ensembles(labels)[:1] for one in read_ensembles(paths[:1])}
+    for paths in found.sweep.ensembles(labels):
+        one = made.get(len(paths))
+        if one is None or not is_kept(paths[0], paths):
+            continue
+        values = {columns[row.cycle]: found.form.scale * row.metrics[grid.metric or one.metric] for row in one.rows if row.cycle in columns}
+        named = [f"{label}-{len(paths)}" if axis in grid.ensembles else label for axis, label in zip(found.sweep.axes, labels, strict=True)]
+        cells = [spread([values[column]] if column in values else [], found.form.digits) for column in found.columns]
+        lines.append([*named, *(["ours"] if grid.paper else []), *found.beside(labels), *cells])
+    return lines
 
 
 def changes(found: Findings) -> list[str]:

@@ -28,6 +28,7 @@ class EnsembleRow(Struct, frozen=True, kw_only=True):
     metrics: dict[str, float]  # of the ensemble, on the test set
     members: list[dict[str, float]]  # of each network
     macs: float  # of all networks together
+    solutions: list[str] = []  # which networks they are
 
 
 def ensemble(directories: Sequence[Path], task: Task | None = None, device: str = "auto") -> Iterator[EnsembleRow]:
@@ -46,16 +47,14 @@ def ensemble(directories: Sequence[Path], task: Task | None = None, device: str 
     seeds = [config.seed for config in configs]
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds {', '.join(map(str, seeds))}: an ensemble needs networks found independently, each with a seed of its own")
-    rows = [{row.cycle: row for row in read_results(path)} for path in directories]
-    cycles = sorted(set.intersection(*(set(found) for found in rows)))
-    if not cycles:
+    common = in_common(directories)
+    if not common:
         raise ValueError("the runs have no cycle in common yet")
     task, config = task or open_task(configs[0]), configs[0]
     if task.fingerprint != tasks[directories[0]]:
         raise ValueError(f"{directories[0]} was made with another task than the one given")
     with applied(config.numerics):
-        for cycle in cycles:
-            chosen = [found[cycle] for found in rows]
+        for chosen in common:
             predictions = []
             for path, row in zip(directories, chosen, strict=True):
                 with autocast(config.numerics, torch.device(config.device)):
@@ -64,12 +63,25 @@ def ensemble(directories: Sequence[Path], task: Task | None = None, device: str 
             # the logarithm of the mean is as good as logits: softmax(log p̄ / T) is p̄ tempered
             mean = logits.logsumexp(0) - math.log(len(predictions))
             yield EnsembleRow(
-                cycle=cycle,
+                cycle=chosen[0].cycle,
                 sparsity=sum(row.sparsity for row in chosen) / len(chosen),
                 metrics=task.measure(mean.float(), predictions[0][1]),
                 members=[row.metrics for row in chosen],
                 macs=sum(row.macs for row in chosen),
+                solutions=[row.solution for row in chosen],
             )
+
+
+def in_common(directories: Sequence[Path]) -> list[list[Result]]:
+    """The rows of each cycle that all of these runs have."""
+    rows = [{row.cycle: row for row in read_results(path)} for path in directories]
+    return [[found[cycle] for found in rows] for cycle in sorted(set.intersection(*(set(found) for found in rows)))]
+
+
+def is_kept(place: Path, directories: Sequence[Path]) -> bool:
+    """Whether the ensemble of these, as they are now, lies there."""
+    stored = Annex(place).read_result(f"ensemble-{len(directories)}") or {"rows": []}
+    return [row.get("solutions") for row in stored["rows"]] == [[row.solution for row in chosen] for chosen in in_common(directories)]
 
 
 def keep_ensemble(place: Path, directories: Sequence[Path], rows: Sequence[EnsembleRow]) -> None:

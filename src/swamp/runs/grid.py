@@ -42,6 +42,7 @@ class Grid(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # of the finished runs, at the cycles shown (`swamp analyse`); of a Hessian the metric `trace` can be shown
     analysis: str = ""
     against: dict[str, str] = {}  # the points whose cells the others are compared with
+    ensembles: dict[str, str] = {}  # the points whose runs are also shown as ensembles of 2, 3, … seeds (IMP-n)
     paper: dict[str, tuple[str, ...]] = {}  # by cell, a number for each cycle shown
     paper_cost: dict[str, tuple[float, ...]] = {}  # the same of costs, in GMACs
 
@@ -77,6 +78,12 @@ class Sweep:
     @property
     def cells(self) -> list[Labels]:
         return list(dict.fromkeys(run.labels for run in self.runs))
+
+    def ensembles(self, labels: Labels) -> list[list[Path]]:
+        """The runs of a cell's first two, three, … seeds, where the grid asks for ensembles of it."""
+        chosen = dict(zip(self.axes, labels, strict=True)).items() >= self.grid.ensembles.items()
+        paths = [run.directory for run in self.runs if run.labels == labels]
+        return [paths[:count] for count in range(2, len(paths) + 1)] if chosen and self.grid.ensembles else []
 
     def compared_with(self, labels: Labels) -> Labels | None:
         """The cell that this one is compared with, unless it is that cell itself."""
@@ -163,7 +170,11 @@ def _check(grid: Grid) -> None:
     for axis, known in labels.items():
         if not known or len(set(known)) < len(known):
             raise ValueError(f"axes.{axis}: expected at least one point, and different ones")
-    named: list[tuple[str, Mapping[str, str | list[str]]]] = [("against", grid.against), *(("exclude", table) for table in grid.exclude)]
+    named: list[tuple[str, Mapping[str, str | list[str]]]] = [
+        ("against", grid.against),
+        ("ensembles", grid.ensembles),
+        *(("exclude", table) for table in grid.exclude),
+    ]
     for where, chosen in named:
         for axis, wanted in chosen.items():
             if axis not in labels:
