@@ -315,3 +315,16 @@ def test_untrusted_text_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureF
     status, out, _ = call(capsys, "run", tmp_path / "[red]odd[.toml", *FLAGS, "--pruning.cycles=0", "--out", tmp_path / "run")
     assert status == 0
     assert "[red]odd[" in out
+
+
+@pytest.mark.parametrize("arguments", [["methods", "rigl"], ["recipes"]])
+def test_who_stops_reading_is_no_error(arguments: list[str]) -> None:
+    """As `swamp … | head` does."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "swamp", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait() == 1

@@ -330,12 +330,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # of the processes that torchrun starts, one speaks
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)
     except ValueError as error:
         if not raised_by_swamp(error):
             raise  # a defect, not a mistake of the user's
         fail(str(error), 2)
+    except BrokenPipeError:  # who read our output has gone, as `head` does; what python has not written yet has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise SystemExit(1) from None
     except OSError as error:
         from swamp.runs.files import explain_os_error
 

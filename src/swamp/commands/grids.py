@@ -43,7 +43,7 @@ class GridOptions:
 
     def named(self, *parts: str) -> str:
         """A name for the whole; shortened runs are not to be taken for whole ones."""
-        return "-".join([*parts, *([f"scale{self.scale:g}"] if self.scale is not None else [])])
+        return "-".join([*parts, *([f"scale{self.scale:g}"] if self.scale not in (None, 1) else [])])
 
 
 OPTIONS = GridOptions()  # as it is by default
