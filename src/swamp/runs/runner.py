@@ -127,7 +127,9 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
     if header:
         refuse_other(config, store.root, header)
         if header["task"] != task.fingerprint:
-            raise ValueError(f"{store.root} began with another model, other data or another loss than those it is now given")
+            then, now = header["versions"]["python"], platform.python_version()
+            other = f" (code counts as another under another Python: {then} then, {now} now)" if then[:4] != now[:4] else ""
+            raise ValueError(f"{store.root} began with another model, other data or another loss than those it is now given{other}")
     if store.finished():
         return config  # nothing of a finished run is written again
     store.write_text("config.toml", to_toml(config))

@@ -21,6 +21,7 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.examples import Examples, first_parameter
 from swamp.tasks.held_out import HeldOut, hold_out
+from swamp.tasks.identity import architecture, identity
 from swamp.tasks.metrics import classification_metrics
 from swamp.tasks.task import Batch, Plan, Task, num_examples, prunable_weights, seeded_state
 
@@ -128,13 +129,12 @@ class CustomTask:
 
     @cached_property
     def fingerprint(self) -> str:
-        state = self.init(Noise(0))
-        functions = [getattr(f, "__qualname__", type(f).__qualname__) if f else "" for f in (self.given_loss, self.given_metric)]
         return key_of(
             "custom task",
-            init=state.digest(),
+            model=architecture(self.model()),
+            init=self.init(Noise(0)).digest(),
             data=[examples.fingerprint() for examples in self.examples.values()],
-            functions=functions,
+            functions=[identity(self.given_loss), identity(self.given_metric)],
             batch_size=self.batch_size,
             prunable=list(self.prunable),
         )

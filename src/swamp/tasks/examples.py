@@ -93,11 +93,12 @@ class Examples:
             yield self.take(indices, Noise(0).fold("in order", number))
 
     def fingerprint(self) -> str:
-        """Length, and the content of a few examples from all over."""
+        """All of it where it is tensors; else its length, all labels that are at hand, and the content of a few examples from all over."""
         indices = torch.linspace(0, self.count - 1, min(SAMPLE, self.count)).long()
-        leaves, structure = pytree.tree_flatten(self.take(indices, Noise(0).fold("fingerprint")))
+        seen = self.data if self.are_tensors else (self.labels(), self.take(indices, Noise(0).fold("fingerprint")))
+        leaves, structure = pytree.tree_flatten(seen)
         tensors = {str(i): leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
-        return key_of("examples", count=self.count, sample=digest(tensors), structure=str(structure))
+        return key_of("examples", count=self.count, content=digest(tensors), structure=str(structure))
 
 
 @contextmanager
