@@ -139,6 +139,8 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
             "config_hash": config_hash(config),
             "seed": config.seed,
             "task": task.fingerprint,
+            # settings say which problem it is, but for a task of somebody's own
+            **({"problem": problem} if (problem := getattr(task, "problem", "")) else {}),
             "versions": header["versions"] if header else versions(),
         }
     )

@@ -129,10 +129,14 @@ class CustomTask:
 
     @cached_property
     def fingerprint(self) -> str:
+        return key_of("custom task", problem=self.problem, init=self.init(Noise(0)).digest())
+
+    @cached_property
+    def problem(self) -> str:
+        """A key of all but the init: where it is another, so is the task, and numbers cannot be compared."""
         return key_of(
-            "custom task",
+            "custom problem",
             model=architecture(self.model()),
-            init=self.init(Noise(0)).digest(),
             data=[examples.fingerprint() for examples in self.examples.values()],
             functions=[identity(self.given_loss), identity(self.given_metric)],
             batch_size=self.batch_size,
