@@ -211,9 +211,8 @@ class CustomTask:
 
     @cached_property
     def _metrics_of_a_batch(self) -> dict[str, float]:
-        examples = self.examples["test"]
         with torch.no_grad():
-            return self._measure(self.model().eval(), [examples.take(torch.arange(min(2, examples.count)), Noise(0))])
+            return self._measure(self.model().eval(), [self.examples["test"].first()])
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
@@ -236,14 +235,19 @@ class CustomTask:
         is_class = isinstance(targets, Tensor) and targets.ndim == 1 and not targets.is_floating_point()
         return targets if is_class else None
 
+    @cached_property
+    def classifies(self) -> bool:
+        """Whether the loss is the cross-entropy of classes."""
+        return self.given_loss is None and not pair(self.examples["test"].first())[1].is_floating_point()
+
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None:
         """Logits and labels, where the loss is the cross-entropy of classes."""
-        if self.given_loss is not None:
+        if not self.classifies:
             return None
         device = next(model.eval().parameters()).device
         outputs, targets = joined(model, [moved(batch, device) for batch in self.examples[split].in_order()])
-        return None if targets.is_floating_point() else (outputs.float(), targets)
+        return outputs.float(), targets
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         if self.given_metric is not None and first_parameter(self.given_metric) != "model":
@@ -268,8 +272,7 @@ class CustomTask:
         """One batch through everything, so that what does not fit is said at once and in a sentence."""
         _ = self.prunable
         model = self.model()
-        examples = self.examples["train"]
-        batch = examples.take(torch.arange(min(2, examples.count)), Noise(0))
+        batch = self.examples["train"].first()
         try:
             loss = self.loss(model.eval(), batch)
         except (IndexError, RuntimeError, TypeError, ValueError) as error:

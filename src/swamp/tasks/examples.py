@@ -73,6 +73,10 @@ class Examples:
         with seeded(noise):
             return self.collate([self.data[index] for index in indices.tolist()])
 
+    def first(self) -> Batch:
+        """A batch of two, or of the only one: what all of them look like."""
+        return self.take(torch.arange(min(2, self.count)), Noise(0))
+
     def subset(self, rows: Tensor) -> Examples:
         """Only the examples with these numbers."""
         part = copy.copy(self)
