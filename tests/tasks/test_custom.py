@@ -20,6 +20,7 @@ from swamp.runs.runner import can_be_sent, iterate
 from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import prunable_weights
+from swamp.training.train import Diverged
 from tests.conftest import contents
 from tests.engines.trainings import CallingLane, distance, make_jobs, make_workshop, started, trained
 
@@ -205,6 +206,16 @@ def test_a_wrong_label_that_only_a_data_set_knows_is_said(where: str, tmp_path: 
     data = {name: TensorDataset(X, wrong if name == where else LABELS) for name in ("train", "test")}
     with pytest.raises(ValueError, match=rf"labels of the {where} data go from 0 to 7, but the model has 2 outputs: 0 to 1"):
         prune(tmp_path / "run", mlp, data["train"], data["test"])
+
+
+def test_data_that_are_not_finite_are_said(tmp_path: Path) -> None:
+    broken = X.clone()
+    broken[40] = float("nan")
+    with pytest.raises(Diverged, match=r"the loss became nan at ticket, epoch 0, step .*the data of that batch are not all finite"):
+        prune(tmp_path / "train", mlp, (broken, LABELS), (X, LABELS))
+    for metric in (None, lambda outputs, targets: outputs.sum()):
+        with pytest.raises(ValueError, match="on the test data is nan: these data, or the network's outputs, are not all finite"):
+            prune(tmp_path / f"test-{bool(metric)}", mlp, (X, LABELS), (broken, LABELS), metric=metric)
 
 
 def test_the_test_data_are_never_in_memory_as_a_whole() -> None:
