@@ -315,3 +315,13 @@ def test_untrusted_text_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureF
     status, out, _ = call(capsys, "run", tmp_path / "[red]odd[.toml", *FLAGS, "--pruning.cycles=0", "--out", tmp_path / "run")
     assert status == 0
     assert "[red]odd[" in out
+
+
+@pytest.mark.parametrize("arguments", [("recipes", "digits"), ("methods", "imp")])  # more than a buffer, and less
+def test_a_reader_that_leaves_is_no_failure(arguments: tuple[str, ...]) -> None:
+    """As in `swamp recipes digits | head -1`."""
+    process = subprocess.Popen([sys.executable, "-m", "swamp", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.communicate()[1] == b""
+    assert process.returncode == 141
