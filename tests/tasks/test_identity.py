@@ -115,6 +115,23 @@ def test_every_tensor_and_label_of_the_data_counts() -> None:
         assert Examples(form(LABELS), "").fingerprint() != Examples(form(relabelled), "").fingerprint()
 
 
+FACTOR = 1.0
+
+
+def helper(loss: Tensor) -> Tensor:
+    return loss * FACTOR
+
+
+def helped(outputs: Tensor, targets: Tensor) -> Tensor:
+    return helper(F.cross_entropy(outputs, targets))
+
+
+def test_what_a_loss_uses_of_its_module_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = identity(helped)
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 2.0)
+    assert identity(helped) != before
+
+
 def test_a_function_that_holds_itself_has_an_identity() -> None:
     def loss(outputs: Tensor, targets: Tensor, again: bool = False) -> Tensor:
         return plain(outputs, targets) if again else loss(outputs, targets, again=True)

@@ -22,13 +22,13 @@ def architecture(model: nn.Module) -> Any:
     modules = list(model.modules())
     # torch's own code is the version of torch, which a run tells by itself
     own = {type(module) for module in modules if not type(module).__module__.startswith("torch.")}
-    forwards = sorted((kind.__qualname__, str(_code(kind.forward))) for kind in own)
+    forwards = sorted((kind.__qualname__, str(_does(kind.forward, frozenset()))) for kind in own)
     # a number that a forward pass uses need not stand in the text of its module
     return [ADDRESS.sub("", repr(model)), forwards, [_plain_attributes(module) for module in modules]]
 
 
 def identity(thing: Any, seen: frozenset[int] = frozenset()) -> Any:
-    """Of a loss or a metric: its code and the values that it holds; what it calls by a global name is not looked into."""
+    """Of a loss or a metric: its code and the values that it holds, and those of what it calls in its own module."""
     if isinstance(thing, PLAIN):
         return repr(thing)
     if id(thing) in seen:  # a function that holds itself
@@ -48,10 +48,10 @@ def identity(thing: Any, seen: frozenset[int] = frozenset()) -> Any:
         return [identity(thing.__func__, seen), identity(thing.__self__, seen)]
     if isfunction(thing):
         held = [cell.cell_contents for cell in thing.__closure__ or ()]
-        return [thing.__qualname__, _code(thing), identity([thing.__defaults__, thing.__kwdefaults__, held], seen)]
+        return [thing.__qualname__, _does(thing, seen), identity([thing.__defaults__, thing.__kwdefaults__, held], seen)]
     if hasattr(thing, "__qualname__"):  # a class, or a function of C
         return thing.__qualname__
-    return [type(thing).__qualname__, _code(type(thing).__call__ if callable(thing) else None), _plain_attributes(thing)]
+    return [type(thing).__qualname__, _does(type(thing).__call__ if callable(thing) else None, seen), _plain_attributes(thing)]
 
 
 def _plain_attributes(thing: Any) -> list[list[str]]:
@@ -59,11 +59,21 @@ def _plain_attributes(thing: Any) -> list[list[str]]:
     return [[name, repr(value)] for name, value in held if isinstance(value, PLAIN) and name != "training" and not name.startswith("_")]
 
 
-def _code(function: Any) -> Any:
-    """What is executed: comments and where it stands are no part of it. Another minor version of Python makes other code."""
-    code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)
-    if code is None:
+def _does(function: Any, seen: frozenset[int]) -> Any:
+    """Its code, and what stands behind the global names in it: numbers, and functions of the same module."""
+    if not isfunction(function):
         return ""
+    known = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
+    own = {name: value for name, value in known.items() if isinstance(value, PLAIN) or _beside(value, function)}
+    return [_code(function.__code__), identity(own, seen)]
+
+
+def _beside(value: Any, function: Any) -> bool:
+    return isfunction(value) and value.__module__ == function.__module__
+
+
+def _code(code: CodeType) -> Any:
+    """What is executed: comments and where it stands are no part of it. Another minor version of Python makes other code."""
     return [code.co_code.hex(), list(code.co_names), [_constant(constant) for constant in code.co_consts]]
 
 
