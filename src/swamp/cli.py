@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -62,6 +63,8 @@ def run(
     Every setting can be changed by its dotted name: --method imp, --device cuda, --precision bf16, --cycle.epochs 20,
     --pruning.prune_fraction 0.2, --methods.swamp.particles 0:1,10:4 (one particle from cycle 0 on, four from cycle 10 on).
     `swamp recipes digits` shows all settings with what they mean.
+
+    A model and data of your own: swamp run custom --task module:function, whose function returns a swamp.CustomTask (docs/custom.md).
 
     The run can be stopped at any moment, by Ctrl-C or by a power cut: the same command goes on where it was, and ends with the
     same bytes. A directory that holds a run with another configuration is refused.
@@ -314,6 +317,16 @@ def fail(message: str, status: int) -> NoReturn:
     raise SystemExit(status)
 
 
+def nobody_reads() -> bool:
+    """Whether the reader of our output has left. If so, nothing more is written to it, at the process's end either."""
+    output, poll = sys.stdout.fileno(), select.poll()
+    poll.register(output, 0)
+    left = any(event & select.POLLERR for _, event in poll.poll(0))
+    if left:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return left
+
+
 def raised_by_swamp(error: BaseException) -> bool:
     """Whether our own code raised it, knowing what it says; torch and others raise ValueError too."""
     trace = error.__traceback__
@@ -330,17 +343,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # of the processes that torchrun starts, one speaks
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        sys.stdout.flush()
+        sys.stdout.flush()  # here, where its failure is looked at
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)
     except ValueError as error:
         if not raised_by_swamp(error):
             raise  # a defect, not a mistake of the user's
         fail(str(error), 2)
-    except BrokenPipeError:  # who read our output has gone, as `head` does; what python has not written yet has nowhere to go
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise SystemExit(1) from None
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and nobody_reads():
+            raise SystemExit(141) from None  # such as head, which has seen enough; what SIGPIPE would have given
         from swamp.runs.files import explain_os_error
 
         fail(explain_os_error(error), 1)

@@ -7,10 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from swamp.commands.analyse import parse_cycles
-from swamp.runs.config import Config
+from swamp.runs.analyses import planned
+from swamp.runs.config import Config, build_config
 from swamp.runs.runner import iterate
+from swamp.runs.study import Study
+from swamp.tasks.custom import CustomTask
 from tests.conftest import contents
 from tests.test_cli import call
 
@@ -99,3 +104,13 @@ def test_of_several_runs_each_gives_what_it_has(
 
 def test_cycles() -> None:
     assert parse_cycles(" 3, 0") == [3, 0]
+
+
+def test_a_task_without_classes_leaves_calibration_out(tmp_path: Path) -> None:
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    task = CustomTask(nn.Linear(4, 2), (x, x[:, :2]), (x, x[:, :2]))
+    short = {"method": "imp", "cycle.epochs": 1, "pruning.cycles": 1, "engine": "sequential"}
+    list(iterate(build_config("custom", short), tmp_path / "run", task=task))
+    works, notes = planned(Study(tmp_path / "run", task=task), ["masks", "calibration"])
+    assert [work.name for work in works] == ["masks"]
+    assert notes[0] == "calibration is of classifiers, and this task gives no class probabilities"

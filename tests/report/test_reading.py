@@ -3,7 +3,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import torch
+from torch import nn
+
+import swamp
 from swamp.report.reading import read_runs
+from swamp.report.series import by_recipe, read_series
 from tests.report.synthetic import make_run
 
 
@@ -59,3 +64,17 @@ def test_what_an_unfinished_run_still_lacks(tmp_path: Path) -> None:
     assert [reading.missing_cycles() for reading in readings] == [[3, 4, 5], [], []]
     assert [len(reading.results) for reading in readings] == [3, 0, 6]
     assert readings[0].seconds() == 3.5
+
+
+def test_tasks_of_ones_own_are_not_taken_for_one_another(tmp_path: Path) -> None:
+    """They share recipe, settings and seed, and nothing else."""
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    short = {"method": "imp", "cycle": {"epochs": 1}, "pruning": {"cycles": 1}, "quiet": True}
+    for name, data in {"classes": (x, (x[:, 0] > 0).long()), "numbers": (x, x[:, :2])}.items():
+        for seed in (0, 1):  # which draw an init each, and that is no part of the problem
+            swamp.prune(nn.Linear(4, 2), data, data, out=tmp_path / name / f"seed-{seed}", seed=seed, engine="sequential", **short)
+    readings, left_out = read_runs([tmp_path / "classes", tmp_path / "numbers"])
+    assert (len(readings), left_out) == (4, [])
+    series = read_series([reading.directory for reading in readings])
+    assert [one.seeds for one in series] == [[0, 1], [0, 1]]
+    assert len(by_recipe(series)) == 2

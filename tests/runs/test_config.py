@@ -106,6 +106,8 @@ def test_settings_as_text() -> None:
     assert parse_setting("optimizer.no_decay", "*.bias,bn.*")[1] == ["*.bias", "bn.*"]
     assert parse_setting("optimizer.betas", "0.9,0.98")[1] == [0.9, 0.98]
     assert parse_setting("optimizer.betas", "[0.9, 0.98]")[1] == [0.9, 0.98]
+    with pytest.raises(ValueError, match=r"unknown setting --cycles; did you mean 'pruning.cycles'\?"):
+        parse_setting("cycles", "3")
     with pytest.raises(ValueError, match=r"unknown setting --cycle.epoch; did you mean 'cycle.epochs'"):
         parse_setting("cycle.epoch", "3")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 import swamp
 from swamp.core.noise import Noise
@@ -18,6 +19,8 @@ from swamp.runs.config import build_config
 from swamp.runs.runner import can_be_sent, iterate
 from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
+from swamp.tasks.task import prunable_weights
+from swamp.training.train import Diverged
 from tests.conftest import contents
 from tests.engines.trainings import CallingLane, distance, make_jobs, make_workshop, started, trained
 
@@ -196,6 +199,58 @@ def test_dicts_tuples_of_inputs_and_tied_weights(tmp_path: Path) -> None:
     assert found[0].model.a.weight is found[0].model.b.weight
 
 
+@pytest.mark.parametrize("where", ["train", "test"])
+def test_a_wrong_label_that_only_a_data_set_knows_is_said(where: str, tmp_path: Path) -> None:
+    wrong = LABELS.clone()
+    wrong[-1] = 7
+    data = {name: TensorDataset(X, wrong if name == where else LABELS) for name in ("train", "test")}
+    with pytest.raises(ValueError, match=rf"labels of the {where} data go from 0 to 7, but the model has 2 outputs: 0 to 1"):
+        prune(tmp_path / "run", mlp, data["train"], data["test"])
+
+
+def test_data_that_are_not_finite_are_said(tmp_path: Path) -> None:
+    broken = X.clone()
+    broken[40] = float("nan")
+    with pytest.raises(Diverged, match=r"the loss became nan at ticket, epoch 0, step .*the data of that batch are not all finite"):
+        prune(tmp_path / "train", mlp, (broken, LABELS), (X, LABELS))
+    for metric in (None, lambda outputs, targets: outputs.sum()):
+        with pytest.raises(ValueError, match="on the test data is nan: these data, or the network's outputs, are not all finite"):
+            prune(tmp_path / f"test-{bool(metric)}", mlp, (X, LABELS), (broken, LABELS), metric=metric)
+
+
+def test_the_test_data_are_never_in_memory_as_a_whole() -> None:
+    alive: list[weakref.ref[Tensor]] = []
+
+    def watched(examples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        x, y = default_collate(examples)
+        alive.append(weakref.ref(x))
+        assert sum(one() is not None for one in alive) < 4
+        return x, y
+
+    loader = DataLoader(TensorDataset(X, LABELS), batch_size=5, collate_fn=watched)
+    for options in ({}, {"loss": nn.CrossEntropyLoss()}):
+        task = CustomTask(mlp, (X, LABELS), loader, **options)
+        task.evaluate(task.model(), "test")
+    assert len(alive) > 24
+
+
+@pytest.mark.parametrize("embedding_first", [True, False])
+def test_a_linear_layer_tied_to_an_embedding_is_pruned_under_either_name(embedding_first: bool) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            if embedding_first:
+                self.embedding = nn.Embedding(6, 4)
+            self.out = nn.Linear(4, 6, bias=False)
+            if not embedding_first:
+                self.embedding = nn.Embedding(6, 4)
+            self.out.weight = self.embedding.weight
+
+    weight = "embedding.weight" if embedding_first else "out.weight"
+    for selector in ("linear", "out.weight", "embedding.*"):
+        assert prunable_weights(Tied(), [selector]) == {weight: (6, 4)}
+
+
 def test_a_stopped_run_goes_on_and_another_task_is_refused(tmp_path: Path) -> None:
     model, data = mlp(), (X, LABELS)
     config = build_config("custom", SHORT)
@@ -245,6 +300,10 @@ class NoCopy(nn.Linear):
         ((mlp, (X[:, :3], LABELS), (X, LABELS)), {}, "cannot take a batch of the training data: mat1 and mat2"),
         ((mlp, Stream(), (X, LABELS)), {}, r"the training data \(Stream\) cannot be asked for by number"),
         ((mlp, X, (X, LABELS)), {}, "no pair of inputs and targets"),
+        ((mlp, (X.numpy(), LABELS.numpy()), (X, LABELS)), {}, r"the training data are made of ndarray; make them tensors"),
+        ((mlp, (X, LABELS), (X, LABELS.tolist())), {}, r"the test data are made of Tensor and list; make them tensors"),
+        ((mlp, [(X[0], 1), (X[1, :2], 0)], (X, LABELS)), {}, "examples of the training data make no batch: stack expects each tensor"),
+        ((mlp(1), (X, X[:, 0]), (X, X[:, 0])), {}, r"outputs and targets of one shape, not 2×1 and 2"),
         ((NoCopy(4, 2), (X, LABELS), (X, LABELS)), {}, r"cannot be copied \(no copies\); give a function"),
         ((lambda: 3, (X, LABELS), (X, LABELS)), {}, "returned a int, not a module"),
         ((mlp, (X, LABELS), (X, LABELS)), {"batch_size": 0}, "batch_size = 0"),
@@ -278,6 +337,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         "    return swamp.CustomTask(model, (x, (x[:, 0] > 0).long()), (x, (x[:, 0] > 0).long()), batch_size=10)\n"
         "def other(): return make(2.0)\n"
         "def wrong(): return 3\n"
+        "x = 3\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -289,6 +349,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         (["resume", "run", "--task", "my_task_module:other"], "began with another model"),
         (["resume", "run", "--task", "my_task_module:wrong"], "returned a int, not a task"),
         (["resume", "run", "--task", "my_task_module:mkae"], "has no attribute 'mkae'"),
+        (["resume", "run", "--task", "my_task_module:x"], "is a int, not a function that returns a task"),
         (["resume", "run", "--task", "nothing_here:make"], "No module named 'nothing_here'"),
         (["run", "custom", "--out", "x"], "name the function that makes it: --task module:function"),
         (["run", "custom", "--task", "a b:c", "--out", "x"], "tasks.custom.factory = 'a b:c'"),

@@ -95,7 +95,8 @@ def read_runs(directories: Iterable[Path]) -> tuple[list[Reading], list[LeftOut]
             why = str(error) if isinstance(error, ValueError) else f"run.json is not that of a run ({error!r})"
             left_out.append(LeftOut(path, why))
         else:
-            twin = readings.setdefault(str((reading.config.recipe, reading.config.method, numbers(reading.config))), reading)
+            config, problem = reading.config, reading.header.get("problem", "")
+            twin = readings.setdefault(str((config.recipe, config.method, problem, numbers(config))), reading)
             if twin is not reading:
                 why = f"it has the configuration and the seed of {twin.directory}, which is shown"
                 left_out.append(LeftOut(path, why, damaged=False))

@@ -33,6 +33,8 @@ class Series:
     label: str = ""  # tells it from the others that it was read with
     name: str = ""  # tells it from those of the same recipe
     directories: list[Path] = field(default_factory=list)
+    problem: str = ""  # of tasks of somebody's own, which share a recipe
+    factory: str = ""
 
     @property
     def seeds_shown(self) -> str:
@@ -69,15 +71,19 @@ def read_series(directories: Iterable[Path]) -> list[Series]:
     for directory in directories:
         config = read_config(directory)
         settings = {name: value for name, value in numbers(config).items() if name != "seed"}
-        series = next((s for s in found if (s.recipe, s.method, s.settings) == (config.recipe, config.method, settings)), None)
+        problem = (Store(directory).header() or {}).get("problem", "")
+        mine = (config.recipe, problem, config.method, settings)
+        series = next((s for s in found if (s.recipe, s.problem, s.method, s.settings) == mine), None)
         if series is None:
-            series = Series(config.recipe, config.method, settings)
+            factory = config.tasks.get("custom", {}).get("factory", "")
+            series = Series(config.recipe, config.method, settings, problem=problem, factory=factory)
             found.append(series)
         if config.seed in series.seeds:
             raise ValueError(f"{directory}: seed {config.seed} of this configuration is given twice")
         series.runs.append(read_results(directory))
         series.seeds.append(config.seed)
         series.directories.append(directory)
+    _tell_problems_apart(found)
     for series in found:
         alike = [s for s in found if (s.recipe, s.method) == (series.recipe, series.method)]
         differing = sorted(key for key in {k for s in alike for k in s.settings} if len({str(s.settings.get(key)) for s in alike}) > 1)
@@ -85,6 +91,17 @@ def read_series(directories: Iterable[Path]) -> list[Series]:
         series.name = " ".join([series.method, *(f"{key}={text_of(series.settings[key])}" for key in own)])
         series.label = series.name if len({s.recipe for s in found}) == 1 else f"{series.recipe} {series.name}"
     return found
+
+
+def _tell_problems_apart(found: Sequence[Series]) -> None:
+    """Several tasks of somebody's own are several recipes, each by its function's name, or by a number where that names several or none."""
+    problems = {(series.recipe, series.problem) for series in found}
+    factories = {(series.recipe, series.problem): series.factory for series in found}
+    shared = {recipe for recipe, _ in problems if sum(recipe == other for other, _ in problems) > 1}
+    for series in found:
+        if series.recipe in shared:
+            unique = series.factory and sum(series.factory == other for other in factories.values()) == 1
+            series.recipe = f"{series.recipe} {series.factory if unique else series.problem[:8]}"
 
 
 def grouped(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:

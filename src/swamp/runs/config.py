@@ -272,7 +272,9 @@ def parse_setting(name: str, text: str) -> tuple[str, Any]:
     for candidate in (SHORT_NAMES.get(name, name), name.replace("-", "_")):
         if candidate in settings:
             return candidate, parse_value(bare(settings[candidate].kind), text)
-    raise ValueError(f"unknown setting --{name}; {nearest(name, settings)}".rstrip("; ") + " (all of them: swamp recipes digits)")
+    ending = " or ".join(repr(setting) for setting in settings if setting.endswith(f".{name}"))  # its table was forgotten
+    guess = f"did you mean {ending}?" if ending else nearest(name, settings)
+    raise ValueError(f"unknown setting --{name}; {guess}".rstrip("; ") + " (all of them: swamp recipes digits)")
 
 
 def to_toml(config: Config, recipe: Table | None = None) -> str:

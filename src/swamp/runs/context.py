@@ -265,7 +265,11 @@ class RunContext(JobMaker):
             model = self.task.model().to(self.workshop.device)
             solution.load().into(model)
             with applied(self.workshop.numerics), autocast(self.workshop.numerics, self.workshop.device):
-                return self.task.evaluate(model, split)
+                metrics = self.task.evaluate(model, split)
+            for name, value in metrics.items():
+                if not math.isfinite(value):
+                    raise ValueError(f"{name} on the {split} data is {value}: these data, or the network's outputs, are not all finite")
+            return metrics
 
         inputs = {"task": self.task.fingerprint, "solution": solution.key, "split": split, "numerics": self.workshop.numerics}
         metrics: dict[str, float] = self.memo("evaluate", inputs, make)

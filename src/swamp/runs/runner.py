@@ -123,11 +123,13 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
     if KEEPS.index(config.keep) < KEEPS.index(needs):
         raise ValueError(f"method {config.method!r} needs keep = {needs!r} or more, not {config.keep!r}")
     if selects(config.method_module) and "validation" not in task.splits:
-        raise ValueError(f"method {config.method!r} selects by validation, and this task holds no training examples out: give it some")
+        raise ValueError(f"method {config.method!r} selects by validation, and this task holds no examples out: give it a validation")
     if header:
         refuse_other(config, store.root, header)
         if header["task"] != task.fingerprint:
-            raise ValueError(f"{store.root} began with another model, other data or another loss than those it is now given")
+            then, now = header["versions"]["python"], platform.python_version()
+            other = f" (code counts as another under another Python: {then} then, {now} now)" if then[:4] != now[:4] else ""
+            raise ValueError(f"{store.root} began with another model, other data or another loss than those it is now given{other}")
     if store.finished():
         return config  # nothing of a finished run is written again
     store.write_text("config.toml", to_toml(config))
@@ -137,6 +139,8 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
             "config_hash": config_hash(config),
             "seed": config.seed,
             "task": task.fingerprint,
+            # settings say which problem it is, but for a task of somebody's own
+            **({"problem": problem} if (problem := getattr(task, "problem", "")) else {}),
             "versions": header["versions"] if header else versions(),
         }
     )
@@ -186,7 +190,8 @@ def iterate(
         config = prepare(config, task, store)
         if config.engine == "processes" and not store.finished() and not can_be_sent(task):
             listener.say(
-                "this task cannot be sent to worker processes (it is defined in a script or notebook); particles are trained in turn"
+                "this task cannot be sent to worker processes (a part of it is defined in a script or notebook, inside a function or as a "
+                "lambda); particles are trained in turn"
             )
             config = resolve(structs.replace(config, engine="sequential"))
         workshop = open_workshop(config, task, store, claims)

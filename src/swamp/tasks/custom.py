@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.examples import Examples, first_parameter
 from swamp.tasks.held_out import HeldOut, hold_out
+from swamp.tasks.identity import architecture, identity
 from swamp.tasks.metrics import classification_metrics
 from swamp.tasks.task import Batch, Plan, Task, num_examples, prunable_weights, seeded_state
 
@@ -43,7 +44,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def build(config: Config) -> Task:
     if not config.factory:
-        raise ValueError("this run's task was made by a script; name the function that makes it: --task module:function")
+        raise ValueError("nothing here says which model and data these are; name the function that makes it: --task module:function")
     module_name, _, path = config.factory.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
@@ -51,6 +52,8 @@ def build(config: Config) -> Task:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"--task {config.factory}: {error}") from None
+    if not callable(found):
+        raise ValueError(f"--task {config.factory} is a {type(found).__name__}, not a function that returns a task")
     task: Task = found()
     if not hasattr(task, "fingerprint"):
         raise ValueError(f"--task {config.factory} returned a {type(task).__name__}, not a task (swamp.CustomTask makes one)")
@@ -65,7 +68,8 @@ class CustomTask:
     `loss`: `loss(outputs, targets)`; or `loss(model, batch)`, if its first parameter is called model. By default cross-entropy for
     integer targets and mean squared error for others.
     `metric`: the same two forms; it returns a number or a dict of numbers, whose first is the one that counts. By default accuracy and
-    its kin for integer targets, else the loss.
+    its kin where the loss is our cross-entropy, else the loss; a classifier with a loss of its own may want
+    `swamp.tasks.metrics.classification_metrics`.
     `maximise`: whether more of the metric is better; by default yes, unless the metric is the loss.
     `prunable`, `exclude`: module kinds (conv, linear) and patterns of parameter names.
     `validation`: how many training examples, or which share of them, are held out for methods that select by validation.
@@ -96,6 +100,7 @@ class CustomTask:
         self.batch_size = batch_size or self.examples["train"].batch_size
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
+        self.num_outputs: int | None = None  # where labels can be held against it
         self.include, self.exclude = tuple(prunable), tuple(exclude)
         self._check()
 
@@ -128,13 +133,16 @@ class CustomTask:
 
     @cached_property
     def fingerprint(self) -> str:
-        state = self.init(Noise(0))
-        functions = [getattr(f, "__qualname__", type(f).__qualname__) if f else "" for f in (self.given_loss, self.given_metric)]
+        return key_of("custom task", problem=self.problem, init=self.init(Noise(0)).digest())
+
+    @cached_property
+    def problem(self) -> str:
+        """A key of all but the init: where it is another, so is the task, and numbers cannot be compared."""
         return key_of(
-            "custom task",
-            init=state.digest(),
+            "custom problem",
+            model=architecture(self.model()),
             data=[examples.fingerprint() for examples in self.examples.values()],
-            functions=functions,
+            functions=[identity(self.given_loss), identity(self.given_metric)],
             batch_size=self.batch_size,
             prunable=list(self.prunable),
         )
@@ -171,7 +179,7 @@ class CustomTask:
         if self.resident:
             return self.examples["train"].gather(rows)
         noise = Noise(int(plan.tables["draws"])).fold("batch", step)
-        return moved(self.examples["train"].take(rows, noise), plan.tables["device"].device)
+        return moved(self._checked(self.examples["train"].take(rows, noise), "train"), plan.tables["device"].device)
 
     def unaugmented(self, rows: Tensor, device: torch.device) -> Batch:
         """A data set that augments its examples itself cannot be kept from it; its draws are then the same at every call."""
@@ -184,6 +192,9 @@ class CustomTask:
             return self.given_loss(model, batch)
         inputs, targets = pair(batch)
         outputs = outputs_of(model, inputs)
+        if self.given_loss is None and targets.is_floating_point() and outputs.shape != targets.shape:
+            shapes = " and ".join("×".join(map(str, tensor.shape)) for tensor in (outputs, targets))  # torch would broadcast them
+            raise ValueError(f"the mean squared error is of outputs and targets of one shape, not {shapes}")
         if isinstance(self.given_loss, nn.Module):
             return self._loss_module(outputs.device)(outputs, targets)
         if self.given_loss is not None:
@@ -207,15 +218,18 @@ class CustomTask:
 
     @cached_property
     def _metrics_of_a_batch(self) -> dict[str, float]:
-        examples = self.examples["test"]
         with torch.no_grad():
-            return self._measure(self.model().eval(), [examples.take(torch.arange(min(2, examples.count)), Noise(0))])
+            return self._measure(self.model().eval(), [self.examples["test"].first()])
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         model.eval()
         device = next(model.parameters()).device
-        return self._measure(model, [moved(batch, device) for batch in self.examples[split].in_order()])
+        return self._measure(model, self._batches(split, device))
+
+    def _batches(self, split: str, device: torch.device) -> Iterator[Batch]:
+        """One at a time: a data set need not fit into memory."""
+        return (moved(self._checked(batch, split), device) for batch in self.examples[split].in_order())
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -232,31 +246,34 @@ class CustomTask:
         is_class = isinstance(targets, Tensor) and targets.ndim == 1 and not targets.is_floating_point()
         return targets if is_class else None
 
+    @cached_property
+    def classifies(self) -> bool:
+        """Whether the loss is the cross-entropy of classes."""
+        return self.given_loss is None and not pair(self.examples["test"].first())[1].is_floating_point()
+
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None:
         """Logits and labels, where the loss is the cross-entropy of classes."""
-        if self.given_loss is not None:
+        if not self.classifies:
             return None
         device = next(model.eval().parameters()).device
-        outputs, targets = joined(model, [moved(batch, device) for batch in self.examples[split].in_order()])
-        return None if targets.is_floating_point() else (outputs.float(), targets)
+        outputs, targets = joined(model, self._batches(split, device))
+        return outputs.float(), targets
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         if self.given_metric is not None and first_parameter(self.given_metric) != "model":
             return as_metrics(self.given_metric(logits, labels), "metric")
         return classification_metrics(logits, labels)
 
-    def _measure(self, model: nn.Module, batches: list[Batch]) -> dict[str, float]:
+    def _measure(self, model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
         if self.given_metric is not None and first_parameter(self.given_metric) != "model":
             return as_metrics(self.given_metric(*joined(model, batches)), "metric")
-        if self.given_metric is None and self.given_loss is None:
-            outputs, targets = joined(model, batches)
-            if not targets.is_floating_point():
-                return classification_metrics(outputs, targets)
+        if self.given_metric is None and self.classifies:
+            return classification_metrics(*joined(model, batches))
         function, called = (self.loss, "loss") if self.given_metric is None else (self.given_metric, "metric")
-        sizes = [num_examples(batch) for batch in batches]
-        found = [as_metrics(function(model, batch), called) for batch in batches]
-        return {key: sum(size * one[key] for size, one in zip(sizes, found, strict=True)) / sum(sizes) for key in found[0]}
+        found = [(num_examples(batch), as_metrics(function(model, batch), called)) for batch in batches]
+        count = sum(size for size, _ in found)
+        return {key: sum(size * one[key] for size, one in found) / count for key in found[0][1]}
 
     # -- before anything is trained -----------------------------------------------------------------------------------------------
 
@@ -264,8 +281,7 @@ class CustomTask:
         """One batch through everything, so that what does not fit is said at once and in a sentence."""
         _ = self.prunable
         model = self.model()
-        examples = self.examples["train"]
-        batch = examples.take(torch.arange(min(2, examples.count)), Noise(0))
+        batch = self.examples["train"].first()
         try:
             loss = self.loss(model.eval(), batch)
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
@@ -303,15 +319,24 @@ class CustomTask:
                 outputs = outputs_of(model.eval(), batch[0])
         except (RuntimeError, TypeError):
             return  # the labels are not what is wrong
+        self.num_outputs = outputs.shape[1] if outputs.ndim > 1 else None
         for what, examples in self.examples.items():
             labels = examples.labels()
-            if labels is None or labels.is_floating_point() or outputs.ndim < 2:
-                continue
-            low, high, classes = int(labels.min()), int(labels.max()), outputs.shape[1]
-            if low < 0 or high >= classes:
-                raise ValueError(
-                    f"labels of the {what} data go from {low} to {high}, but the model has {classes} outputs: 0 to {classes - 1}"
-                )
+            if labels is not None:
+                self._check_range(labels, what)
+
+    def _checked(self, batch: Batch, what: str) -> Batch:
+        """The labels of a data set are seen when they come, and on a GPU a wrong one would end the process."""
+        if self.num_outputs is not None and (labels := self.labels(batch)) is not None:
+            self._check_range(labels, what)
+        return batch
+
+    def _check_range(self, labels: Tensor, what: str) -> None:
+        if labels.is_floating_point() or self.num_outputs is None:
+            return
+        low, high, classes = int(labels.min()), int(labels.max()), self.num_outputs
+        if low < 0 or high >= classes:
+            raise ValueError(f"labels of the {what} data go from {low} to {high}, but the model has {classes} outputs: 0 to {classes - 1}")
 
 
 def pair(batch: Batch) -> tuple[Any, Tensor]:
@@ -327,10 +352,11 @@ def outputs_of(model: nn.Module, inputs: Any) -> Any:
     return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
 
 
-def joined(model: nn.Module, batches: list[Batch]) -> tuple[Tensor, Tensor]:
+def joined(model: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     """All outputs and targets, each as one tensor on the CPU."""
-    pairs = [pair(batch) for batch in batches]
-    return torch.cat([outputs_of(model, inputs).cpu() for inputs, _ in pairs]), torch.cat([targets.cpu() for _, targets in pairs])
+    pairs = ((outputs_of(model, inputs).cpu(), targets.cpu()) for inputs, targets in map(pair, batches))
+    outputs, targets = zip(*pairs, strict=True)
+    return torch.cat(outputs), torch.cat(targets)
 
 
 def as_metrics(value: Any, called: str) -> dict[str, float]:

@@ -32,7 +32,7 @@ class Examples:
         if isinstance(data, DataLoader):
             self.batch_size = data.batch_size or DEFAULT_BATCH
             self.collate, data = data.collate_fn, data.dataset
-        self.data = data
+        self.data, self.what = data, what
         leaves = pytree.tree_leaves(data) if isinstance(data, (tuple, list, dict)) else []
         self.are_tensors = bool(leaves) and all(isinstance(leaf, Tensor) and leaf.ndim for leaf in leaves)
         if self.are_tensors:
@@ -40,6 +40,9 @@ class Examples:
             if len(lengths) > 1:
                 raise ValueError(f"the tensors of the {what} data have different lengths: {', '.join(map(str, lengths))}")
             self.count = lengths[0]
+        elif isinstance(data, (tuple, dict)) and any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in _values(data)):
+            kinds = " and ".join(dict.fromkeys(type(leaf).__name__ for leaf in _values(data)))
+            raise ValueError(f"the {what} data are made of {kinds}; make them tensors (torch.as_tensor), or give a data set")
         elif isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             raise ValueError(
                 f"the {what} data ({type(data).__name__}) cannot be asked for by number: give tensors, a data set with "
@@ -71,7 +74,15 @@ class Examples:
         if self.are_tensors:
             return pytree.tree_map(lambda leaf: leaf[indices], self.data)
         with seeded(noise):
-            return self.collate([self.data[index] for index in indices.tolist()])
+            examples = [self.data[index] for index in indices.tolist()]
+            try:
+                return self.collate(examples)
+            except (RuntimeError, TypeError) as error:  # such as images that are not tensors, or of several sizes
+                raise ValueError(f"examples of the {self.what} data make no batch: {str(error).splitlines()[0]}") from error
+
+    def first(self) -> Batch:
+        """A batch of two, or of the only one: what all of them look like."""
+        return self.take(torch.arange(min(2, self.count)), Noise(0))
 
     def subset(self, rows: Tensor) -> Examples:
         """Only the examples with these numbers."""
@@ -93,11 +104,16 @@ class Examples:
             yield self.take(indices, Noise(0).fold("in order", number))
 
     def fingerprint(self) -> str:
-        """Length, and the content of a few examples from all over."""
+        """All of it where it is tensors; else its length, all labels that are at hand, and the content of a few examples from all over."""
         indices = torch.linspace(0, self.count - 1, min(SAMPLE, self.count)).long()
-        leaves, structure = pytree.tree_flatten(self.take(indices, Noise(0).fold("fingerprint")))
+        seen = self.data if self.are_tensors else (self.labels(), self.take(indices, Noise(0).fold("fingerprint")))
+        leaves, structure = pytree.tree_flatten(seen)
         tensors = {str(i): leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
-        return key_of("examples", count=self.count, sample=digest(tensors), structure=str(structure))
+        return key_of("examples", count=self.count, content=digest(tensors), structure=str(structure))
+
+
+def _values(data: tuple[Any, ...] | dict[str, Any]) -> list[Any]:
+    return list(data.values() if isinstance(data, dict) else data)
 
 
 @contextmanager

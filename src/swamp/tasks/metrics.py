@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -38,6 +40,8 @@ def binned_confidence(logits: Tensor, labels: Tensor, num_bins: int) -> tuple[Te
 def expected_calibration_error(logits: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> float:
     """Σ over equal-width bins of confidence: share of the bin × |accuracy − mean confidence|."""
     confidence, right, bins = binned_confidence(logits, labels, num_bins)
+    if confidence.isnan().any():
+        return math.nan  # in no bin
     gap = torch.zeros(num_bins, dtype=torch.float64).index_add_(0, bins, right - confidence)
     return float(gap.abs().sum() / len(labels))
 

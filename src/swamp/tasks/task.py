@@ -110,21 +110,24 @@ MODULE_KINDS: dict[str, tuple[type[nn.Module], ...]] = {"conv": (nn.modules.conv
 def prunable_weights(model: nn.Module, include: Iterable[str], exclude: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the weights to prune, in parameter order.
 
-    `include` and `exclude` hold module kinds (conv, linear: their `weight`) and patterns of parameter names.
+    `include` and `exclude` hold module kinds (conv, linear: their `weight`) and patterns of parameter names. A tied weight is found by
+    each of its names and counts under the first.
     """
-    by_kind = {
-        kind: {f"{path}.weight".lstrip(".") for path, module in model.named_modules() if isinstance(module, types)}
-        for kind, types in MODULE_KINDS.items()
+    first = {parameter: name for name, parameter in model.named_parameters()}
+    names = {name: first[parameter] for name, parameter in model.named_parameters(remove_duplicate=False)}
+    weights = {
+        kind: [f"{path}.weight".lstrip(".") for path, m in model.named_modules() if isinstance(m, t)] for kind, t in MODULE_KINDS.items()
     }
+    by_kind = {kind: {names[weight] for weight in found if weight in names} for kind, found in weights.items()}
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
     def matching(selectors: Iterable[str]) -> set[str]:
         chosen: set[str] = set()
         for selector in selectors:
-            names = by_kind.get(selector, {name for name in shapes if fnmatchcase(name, selector)})
-            if not names and selector not in by_kind:
-                raise ValueError(f"prunable pattern {selector!r} matches no parameter; {nearest(selector, [*by_kind, *shapes])}")
-            chosen |= names
+            found = by_kind.get(selector, {counted for name, counted in names.items() if fnmatchcase(name, selector)})
+            if not found and selector not in by_kind:
+                raise ValueError(f"prunable pattern {selector!r} matches no parameter; {nearest(selector, [*by_kind, *names])}")
+            chosen |= found
         return chosen
 
     chosen = matching(include) - matching(exclude)

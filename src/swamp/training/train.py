@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from swamp.core.cost import masked_macs
 from swamp.core.job import Job
@@ -18,6 +19,8 @@ from swamp.tasks.task import Plan, Task
 from swamp.training.averaging import Averaged, RunningMean, averaged_state
 from swamp.training.learner import Learner
 from swamp.training.numerics import seed_model_draws
+
+HELP = "a lower learning rate, warm-up or optimizer.clip_norm may help"
 
 
 class Diverged(RuntimeError):
@@ -113,9 +116,11 @@ class Training:
         first = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), None)
         if first is not None:
             step = self.epoch * self.task.steps_per_epoch + first
+            batch = pytree.tree_leaves(self.task.batch(self.plan(self.epoch), first))
+            finite = all(leaf.isfinite().all() for leaf in batch if isinstance(leaf, Tensor))
             raise Diverged(
                 f"the loss became {losses[first]} at {self.job.label}, epoch {self.epoch}, step {step} (noise {self.job.noise}); "
-                "a lower learning rate, warm-up or optimizer.clip_norm may help"
+                + (HELP if finite else "the data of that batch are not all finite")
             )
 
     def _check_weights(self) -> None:
@@ -124,8 +129,7 @@ class Training:
             if not torch.isfinite(weight).all():
                 step = self.epoch * self.task.steps_per_epoch - 1
                 raise Diverged(
-                    f"{name} is no longer finite at {self.job.label}, epoch {self.epoch - 1}, step {step} (noise {self.job.noise}); "
-                    "a lower learning rate, warm-up or optimizer.clip_norm may help"
+                    f"{name} is no longer finite at {self.job.label}, epoch {self.epoch - 1}, step {step} (noise {self.job.noise}); {HELP}"
                 )
 
     def finish(self, averaged: Averaged | None = None) -> State:

@@ -76,3 +76,10 @@ def test_what_was_analysed_can_be_analysed_again(tmp_path: Path) -> None:
         f"swamp analyse '{run}' --surface",
         f"swamp analyse '{run}' --masks",
     ]
+
+
+def test_a_task_of_ones_own_is_named() -> None:
+    mine = build_config("custom", {"task": "mine:task", "cycle.epochs": 3})
+    assert "swamp run custom --method swamp --cycle.epochs 3 " in command(mine, Path("run"))
+    assert " --task mine:task --out run-again" in command(mine, Path("run"))
+    assert " --task MODULE:FUNCTION --out run-again" in command(build_config("custom"), Path("run"))

@@ -16,10 +16,12 @@ from swamp.runs.settings import text_of
 
 def command(config: Config, directory: Path) -> str:
     """`swamp run …` with the recipe and what differs from it. Where that would not give this very configuration, config.toml is given."""
-    settings = ["--seed", str(config.seed), "--precision", config.precision, "--out", shlex.quote(f"{directory}-again")]
+    # a task that a script made comes from the command line by a function that its reader has to name
+    task = ["--task", config.tasks["custom"]["factory"] or "MODULE:FUNCTION"] if config.task == "custom" else []
+    settings = ["--seed", str(config.seed), "--precision", config.precision, *task, "--out", shlex.quote(f"{directory}-again")]
     changes = changes_from_recipe(config)
     if changes is None:
-        return " ".join(["swamp run", shlex.quote(str(directory / "config.toml")), *settings[-2:]])
+        return " ".join(["swamp run", shlex.quote(str(directory / "config.toml")), *task, *settings[-2:]])
     given = [part for name, text in changes.items() for part in (f"--{name}", shlex.quote(text))]
     return " ".join(["swamp run", config.recipe, "--method", config.method, *given, *settings])
 

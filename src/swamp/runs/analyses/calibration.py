@@ -16,6 +16,8 @@ from swamp.training.numerics import applied, autocast
 
 def calibration(study: Study) -> Work:
     """Reliability curves on the test set."""
+    if not getattr(study.task, "classifies", True):  # said before any work is done; other analyses go on
+        raise ValueError("calibration is of classifiers, and this task gives no class probabilities")
     rows, notes = kept(study, "solution", lambda row: [row.solution], "averages")
 
     def curve(row: Result) -> dict[str, Any]:
@@ -23,8 +25,7 @@ def calibration(study: Study) -> Work:
         study.state(row.solution).into(model)
         with applied(study.config.numerics), autocast(study.config.numerics, study.device):
             found = study.task.predict(model, "test")
-        if found is None:
-            raise ValueError("calibration is of classifiers, and this task gives no class probabilities")
+        assert found is not None, "a classifier predicts"
         return dict(msgspec.to_builtins(reliability(*found)))
 
     pieces = {row.cycle: study.piece("reliability", {"solution": row.solution}, partial(curve, row)) for row in rows}

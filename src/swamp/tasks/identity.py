@@ -1,0 +1,83 @@
+"""What somebody's Python is, for keys: equal in every process for the same code, another for a loss or a model that was edited."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from inspect import isfunction, ismethod
+from types import CodeType
+from typing import Any
+
+from torch import Tensor, nn
+
+from swamp.core.keys import digest
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def architecture(model: nn.Module) -> Any:
+    """Layers with their settings and what their forward passes do; no weights."""
+    modules = list(model.modules())
+    # torch's own code is the version of torch, which a run tells by itself
+    own = {type(module) for module in modules if not type(module).__module__.startswith("torch.")}
+    forwards = sorted((kind.__qualname__, str(_does(kind.forward, frozenset()))) for kind in own)
+    # a number that a forward pass uses need not stand in the text of its module
+    return [ADDRESS.sub("", repr(model)), forwards, [_plain_attributes(module) for module in modules]]
+
+
+def identity(thing: Any, seen: frozenset[int] = frozenset()) -> Any:
+    """Of a loss or a metric: its code and the values that it holds, and those of what it calls in its own module."""
+    if isinstance(thing, PLAIN):
+        return repr(thing)
+    if id(thing) in seen:  # a function that holds itself
+        return ""
+    seen |= {id(thing)}
+    if isinstance(thing, Tensor):
+        return digest({"": thing})
+    if isinstance(thing, nn.Module):
+        return [architecture(thing), digest(dict(thing.state_dict(keep_vars=True)))]
+    if isinstance(thing, Mapping):
+        return [[str(key), identity(value, seen)] for key, value in thing.items()]
+    if isinstance(thing, (tuple, list)):
+        return [identity(value, seen) for value in thing]
+    if isinstance(thing, partial):
+        return [identity(part, seen) for part in (thing.func, thing.args, thing.keywords)]
+    if ismethod(thing):
+        return [identity(thing.__func__, seen), identity(thing.__self__, seen)]
+    if isfunction(thing):
+        held = [cell.cell_contents for cell in thing.__closure__ or ()]
+        return [thing.__qualname__, _does(thing, seen), identity([thing.__defaults__, thing.__kwdefaults__, held], seen)]
+    if hasattr(thing, "__qualname__"):  # a class, or a function of C
+        return thing.__qualname__
+    return [type(thing).__qualname__, _does(type(thing).__call__ if callable(thing) else None, seen), _plain_attributes(thing)]
+
+
+def _plain_attributes(thing: Any) -> list[list[str]]:
+    held = sorted(getattr(thing, "__dict__", {}).items())
+    return [[name, repr(value)] for name, value in held if isinstance(value, PLAIN) and name != "training" and not name.startswith("_")]
+
+
+def _does(function: Any, seen: frozenset[int]) -> Any:
+    """Its code, and what stands behind the global names in it: numbers, and functions of the same module."""
+    if not isfunction(function):
+        return ""
+    known = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
+    own = {name: value for name, value in known.items() if isinstance(value, PLAIN) or _beside(value, function)}
+    return [_code(function.__code__), identity(own, seen)]
+
+
+def _beside(value: Any, function: Any) -> bool:
+    return isfunction(value) and value.__module__ == function.__module__
+
+
+def _code(code: CodeType) -> Any:
+    """What is executed: comments and where it stands are no part of it. Another minor version of Python makes other code."""
+    return [code.co_code.hex(), list(code.co_names), [_constant(constant) for constant in code.co_consts]]
+
+
+def _constant(constant: Any) -> Any:
+    if isinstance(constant, CodeType):
+        return _code(constant)
+    return sorted(map(repr, constant)) if isinstance(constant, frozenset) else repr(constant)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from swamp.core.keys import key_of
+from swamp.tasks.custom import CustomTask
+from swamp.tasks.examples import Examples
+from swamp.tasks.identity import architecture, identity
+
+X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+LABELS = (X[:, 0] > 0).long()
+DATA = (X, LABELS)
+
+
+class Focal(nn.Module):
+    def __init__(self, gamma: float) -> None:
+        super().__init__()
+        self.gamma = gamma
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets) ** self.gamma
+
+
+class Called:
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets) * self.gamma
+
+    def method(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self(outputs, targets)
+
+
+class Net(nn.Module):
+    def __init__(self, dropout: float = 0.1, scale: float = 1.0) -> None:
+        super().__init__()
+        self.a, self.dropout, self.b, self.scale = nn.Linear(4, 8), nn.Dropout(dropout), nn.Linear(8, 2), scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.dropout(F.relu(self.a(x)))) * self.scale
+
+
+def net_with(activation: Callable[[Tensor], Tensor]) -> nn.Module:
+    if activation is F.relu:
+        return Net()
+
+    class Other(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.dropout(torch.tanh(self.a(x)))) * self.scale
+
+    Other.__qualname__ = Other.__name__ = "Net"  # as if its file had been edited
+    return Other()
+
+
+def smoothed(by: float) -> Callable[..., Tensor]:
+    return lambda outputs, targets: F.cross_entropy(outputs, targets, label_smoothing=by)
+
+
+def plain(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (nn.CrossEntropyLoss(label_smoothing=0.1), nn.CrossEntropyLoss(label_smoothing=0.2)),
+        (nn.CrossEntropyLoss(weight=torch.ones(2)), nn.CrossEntropyLoss(weight=torch.ones(2) * 2)),
+        (Focal(1.0), Focal(2.0)),
+        (Called(1.0), Called(2.0)),
+        (Called(1.0).method, Called(2.0).method),
+        (smoothed(0.1), smoothed(0.2)),
+        (partial(F.cross_entropy, label_smoothing=0.1), partial(F.cross_entropy, label_smoothing=0.2)),
+        (lambda o, t: F.cross_entropy(o, t) + 1, lambda o, t: F.cross_entropy(o, t) + 2),
+        (None, plain),
+    ],
+)
+def test_another_loss_or_metric_is_another_task(one: Any, other: Any) -> None:
+    losses = [CustomTask(Net, DATA, DATA, loss=loss).fingerprint for loss in (one, one, other)]
+    assert losses[0] == losses[1] != losses[2]
+    assert key_of("x", of=identity(one)) == key_of("x", of=identity(one)) != key_of("x", of=identity(other))
+
+
+def test_a_model_is_more_than_its_init() -> None:
+    same, *others = [net_with(F.relu), Net(dropout=0.5), Net(scale=2.0), net_with(torch.tanh)]
+    for other in others:
+        other.load_state_dict(same.state_dict())
+    assert len({CustomTask(model, DATA, DATA).fingerprint for model in (same, *others)}) == 4
+    assert architecture(same) == architecture(net_with(F.relu).eval())
+
+
+def test_every_tensor_and_label_of_the_data_counts() -> None:
+    relabelled = LABELS.clone()
+    relabelled[1] = 1 - relabelled[1]
+
+    class Set(torch.utils.data.TensorDataset):
+        targets: Tensor
+
+    def labelled(labels: Tensor) -> Set:
+        data = Set(X, labels)
+        data.targets = labels
+        return data
+
+    for form in (lambda labels: (X, labels), labelled):
+        assert Examples(form(LABELS), "").fingerprint() == Examples(form(LABELS), "").fingerprint()
+        assert Examples(form(LABELS), "").fingerprint() != Examples(form(relabelled), "").fingerprint()
+
+
+FACTOR = 1.0
+
+
+def helper(loss: Tensor) -> Tensor:
+    return loss * FACTOR
+
+
+def helped(outputs: Tensor, targets: Tensor) -> Tensor:
+    return helper(F.cross_entropy(outputs, targets))
+
+
+def test_what_a_loss_uses_of_its_module_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = identity(helped)
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 2.0)
+    assert identity(helped) != before
+
+
+def test_a_function_that_holds_itself_has_an_identity() -> None:
+    def loss(outputs: Tensor, targets: Tensor, again: bool = False) -> Tensor:
+        return plain(outputs, targets) if again else loss(outputs, targets, again=True)
+
+    assert identity(loss) == identity(loss)
+
+
+def test_it_is_the_same_in_another_process() -> None:
+    code = (
+        "from tests.tasks.test_identity import *\n"
+        "def sets(o, t): return o.sum() if t in {'a', 'b', 'c', 'd'} else t\n"
+        "print(key_of('x', of=[identity(smoothed(0.1)), identity(sets), architecture(Net())]))"
+    )
+    command = [sys.executable, "-c", code]
+    found = {subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)}
+    assert len(found) == 1
