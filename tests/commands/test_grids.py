@@ -275,6 +275,35 @@ def test_a_grid_may_ask_for_an_analysis_of_its_runs(swept: Path, capsys: pytest.
     assert [row["cycle"] for row in found["rows"]] == [1]  # what the table shows, no more
 
 
+def test_each_run_is_analysed_at_the_cycles_that_the_table_shows_of_it(
+    swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "grid.toml").write_text(
+        'seeds = [0]\nat = "all"\nanalysis = "masks"\n[axes.run]\nlong = { method = "imp", "pruning.cycles" = 1 }\n'
+        'short = { method = "imp", "pruning.cycles" = 0 }\nonce = { method = "random", "pruning.cycles" = 1 }\n'
+    )
+    arguments = ["sweep", tmp_path / "grid.toml", *[flag for flag in SHORT if "cycles" not in flag], "--out", tmp_path / "out"]
+    status, out, _ = call(capsys, *arguments, "--cache", swept / "out" / "cache")
+    assert status == 0
+    assert "3 of 3 runs have their analysis (masks)" in out
+    for name, cycles in (("long", [0, 1]), ("short", [0]), ("once", [1])):
+        found = json.loads((tmp_path / "out" / f"{name}-seed-0" / "analysis" / "masks.json").read_text())
+        assert [row["cycle"] for row in found["rows"]] == cycles
+    assert call(capsys, *arguments, "--quiet")[:2] == (0, "")
+
+
+def test_a_part_whose_runs_lack_what_an_analysis_needs_has_not_failed(
+    swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "grid.toml").write_text('analysis = "particles"\n' + GRID)
+    arguments = ["sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--cache", swept / "out" / "cache"]
+    for part in ("0/6", "0/4"):  # a run of IMP; with one of a single particle
+        status, out, said = call(capsys, *arguments, "--part", part)
+        assert status == 0
+        assert "no cycle that was asked for has more than one particle" in said
+        assert "runs are finished" in out
+
+
 def test_a_grid_may_ask_for_ensembles_of_its_seeds(
     swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
