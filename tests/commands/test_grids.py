@@ -234,6 +234,19 @@ def test_the_papers_numbers_stand_at_its_sparsities_and_other_settings_are_named
     assert re.search(r"^WRN-28-2 +IMP +paper +– +–$", out, re.MULTILINE)
 
 
+@pytest.mark.parametrize("at", ['"last"', "[3, 20]"])
+def test_the_papers_last_sparsity_is_one_of_its_sparsities(at: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    numbers = '["1.00 ± 0.10"]' if at == '"last"' else '["1.00 ± 0.10", "2.00 ± 0.10"]'  # 20 is beyond what the recipe prunes
+    (tmp_path / "grid.toml").write_text(
+        f"at = {at}\n[settings]\npruning = {{ cycles = 4, prune_fraction = 0.2 }}\n[axes]\nmethod = ['imp']\n[paper]\nimp = {numbers}\n"
+    )
+    arguments = ["sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--show"]
+    status, out, _ = call(capsys, *arguments)
+    assert (status, out.count("1.00 ± 0.10"), out.count("2.00")) == (0, 1, 0)
+    status, out, _ = call(capsys, *arguments, "--pruning.cycles=3" if at == '"last"' else "--pruning.prune_fraction=0.3")
+    assert (status, out.count("1.00 ± 0.10")) == (0, 0)
+
+
 def test_a_terminal_shows_targets_too(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a heading is empty, as above "ours" and "paper"."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -309,8 +322,10 @@ def test_a_grid_may_ask_for_ensembles_of_its_seeds(
 ) -> None:
     (tmp_path / "grid.toml").write_text('ensembles = { method = "IMP" }\n' + GRID)
     arguments = ["sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--cache", swept / "out" / "cache"]
-    status, _, said = call(capsys, *arguments, "--keep", "last")
-    assert (status, "keep = 'averages' or 'all', not 'last'" in said) == (2, True)
+    for also in ([], ["--dry-run"]):
+        status, _, said = call(capsys, *arguments, "--keep", "last", *also)
+        assert (status, "keep = 'averages' or 'all', not 'last'" in said) == (2, True)
+    assert call(capsys, *arguments, "--keep", "last", "--show")[0] == 0
     status, out, _ = call(capsys, *arguments)
     assert status == 0
     runs = [tmp_path / "out" / f"IMP-seed-{seed}" for seed in (0, 1)]
@@ -320,7 +335,7 @@ def test_a_grid_may_ask_for_ensembles_of_its_seeds(
     assert out.count("IMP-2") == 1
     assert "NAME-n: the mean prediction of n networks" in out
     # what was made is not made again, as long as it is of these networks
-    monkeypatch.setattr(ensembles, "ensemble", lambda paths: pytest.fail("made again"))
+    monkeypatch.setattr(ensembles, "ensemble", lambda paths, device: pytest.fail("made again"))
     assert call(capsys, *arguments)[1] == out
     assert call(capsys, *arguments, "--show")[1] == out
     rows[1]["solutions"][1] = "another"

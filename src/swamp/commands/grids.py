@@ -63,11 +63,11 @@ def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, 
     whole = sweep.runs[0].directory.parent
     first, step = parse_part(options.part) if options.part is not None else (0, 1)
     chosen = sweep.runs[first::step]
+    if grid.ensembles and not options.show and any(run.config.keep == "last" for run in sweep.runs):
+        raise ValueError("this grid shows ensembles, which need the weights of all cycles: keep = 'averages' or 'all', not 'last'")
     if options.dry_run:
         show_plan(replace(sweep, runs=chosen), following.plain)
         return
-    if grid.ensembles and any(run.config.keep == "last" for run in sweep.runs):
-        raise ValueError("this grid shows ensembles, which need the weights of all cycles: keep = 'averages' or 'all', not 'last'")
     try:
         if chosen and not options.show:
             execute([run[1:] for run in chosen], cache or (out or runs) / "cache", whole, lambda _: None, following)
@@ -106,7 +106,7 @@ def make_ensembles(sweep: Sweep) -> None:
 
     for paths in (paths for labels in sweep.cells for paths in sweep.ensembles(labels)):
         if all(Store(path).finished() for path in paths) and not is_kept(paths[0], paths):
-            keep_ensemble(paths[0], paths, list(ensemble(paths)))
+            keep_ensemble(paths[0], paths, list(ensemble(paths, device=sweep.runs[0].config.device)))
 
 
 def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
