@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -314,6 +315,13 @@ def fail(message: str, status: int) -> NoReturn:
     raise SystemExit(status)
 
 
+def is_read() -> bool:
+    """Whether somebody may read our output; who has gone, as `head` does, has seen what they wanted."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return not poll.poll(0)
+
+
 def raised_by_swamp(error: BaseException) -> bool:
     """Whether our own code raised it, knowing what it says; torch and others raise ValueError too."""
     trace = error.__traceback__
@@ -330,19 +338,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # of the processes that torchrun starts, one speaks
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        sys.stdout.flush()
+        print(end="", flush=True)  # where there is no output at all, python has no stdout
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)
     except ValueError as error:
         if not raised_by_swamp(error):
             raise  # a defect, not a mistake of the user's
         fail(str(error), 2)
-    except BrokenPipeError:  # who read our output has gone, as `head` does; what python has not written yet has nowhere to go
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise SystemExit(1) from None
     except OSError as error:
         from swamp.runs.files import explain_os_error
 
+        if isinstance(error, BrokenPipeError) and not is_read():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what python has not written yet has nowhere to go
+            raise SystemExit(1) from None
         fail(explain_os_error(error), 1)
     except RuntimeError as error:
         if not error.__class__.__module__.startswith("swamp."):
