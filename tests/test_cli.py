@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -325,3 +326,18 @@ def test_a_reader_that_leaves_is_no_failure(arguments: tuple[str, ...]) -> None:
     process.stdout.close()
     assert process.communicate()[1] == b""
     assert process.returncode == 141
+
+
+def test_a_pipe_that_broke_elsewhere_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks() -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("swamp.runs.recipes.recipe_texts", breaks)
+    status, _, said = call(capsys, "recipes")
+    assert (status, said) == (1, "swamp: cannot use a file: Broken pipe\n")
+
+
+def test_who_closed_the_output_is_no_error(tmp_path: Path) -> None:
+    script = f"exec {sys.executable} -m swamp run --quiet {' '.join(FLAGS)} --pruning.cycles=0 --out {tmp_path / 'run'} >&-"
+    process = subprocess.run(["sh", "-c", script], stderr=subprocess.PIPE, text=True)
+    assert (process.returncode, process.stderr) == (0, "")

@@ -319,7 +319,7 @@ def fail(message: str, status: int) -> NoReturn:
 
 def nobody_reads() -> bool:
     """Whether the reader of our output has left. If so, nothing more is written to it, at the process's end either."""
-    output, poll = sys.stdout.fileno(), select.poll()
+    output, poll = 1, select.poll()
     poll.register(output, 0)
     left = any(event & select.POLLERR for _, event in poll.poll(0))
     if left:
@@ -343,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # of the processes that torchrun starts, one speaks
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        sys.stdout.flush()  # here, where its failure is looked at
+        print(end="", flush=True)  # where there is no output at all, python has no stdout
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)
     except ValueError as error:

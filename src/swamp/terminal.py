@@ -245,14 +245,15 @@ class Apart(Named):
 class Analysing:
     """Who watches an analysis: what it will take, how far it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, plain: bool = False, quiet: bool = False) -> None:
+        self.plain, self.quiet, self.lines = plain, quiet, plain or not sys.stderr.isatty()
         self.seconds: dict[str, float] = {}
         self.total = self.finished = 0.0  # in seconds, as estimated
         self.early: dict[str, int] = {}  # done while it was found out how long things take
         self.start = self.last = time.monotonic()
         self.console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[note]}"))
-        self.bar = Progress(*columns, console=self.console, disable=not sys.stderr.isatty())
+        self.bar = Progress(*columns, console=self.console, disable=self.lines or quiet)
         self.task = self.bar.add_task("", total=1.0, note="", visible=False)
 
     def __enter__(self) -> Analysing:
@@ -273,7 +274,8 @@ class Analysing:
             self.total += cost
         each = ", ".join(f"{1000 * value:.0f} ms for each of the {kind}" for kind, value in self.seconds.items())
         note = f"measured just now: {each}" if each else ""
-        print_table(Table("What it will take", ["analysis", "how much", "time"], rows, note))
+        if not self.quiet:
+            print_table(Table("What it will take", ["analysis", "how much", "time"], rows, note), self.plain)
         self.total = max(self.total - early, 0.0)
         self.bar.update(self.task, visible=True)
         self.start = time.monotonic()
@@ -295,7 +297,7 @@ class Analysing:
         spent = time.monotonic() - self.start
         left = f"{100 * share:.0f} % done, {duration(spent * (1 - share) / share) if share else '?'} left"
         self.bar.update(self.task, description=what, completed=share, note=left)
-        if not sys.stderr.isatty() and self.seconds and time.monotonic() - self.last >= PLAIN_SECONDS:
+        if self.lines and not self.quiet and self.seconds and time.monotonic() - self.last >= PLAIN_SECONDS:
             self.last = time.monotonic()
             self.say(f"{what}: {left}")
 

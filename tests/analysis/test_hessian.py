@@ -155,6 +155,27 @@ def test_a_batch_that_does_not_fit_into_memory_is_divided(way: str) -> None:
         Hessian(Full(), state, mask, batches, CPU, Numerics())(vectors)
 
 
+def test_memory_that_runs_out_within_a_scripted_rule_is_no_reason_to_go_backwards(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As BatchNorm's rule for forward differentiation is: errors in it are the script's."""
+
+    class Small(Blobs):
+        def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+            if len(batch[1]) > 3:
+                raise RuntimeError("The following operation failed in the TorchScript interpreter.\nRuntimeError: CUDA out of memory")
+            return super().loss(model, batch)
+
+    monkeypatch.setattr(module, "FORWARDS_ON", ("cpu",))
+    _, state, mask = blobs_with_mask()
+    task = Small(dropout=0.5)
+    hessian = Hessian(task, state, mask, [task.unaugmented(torch.arange(10), CPU)], CPU, Numerics())
+    hessian(torch.eye(hessian.size)[:1])
+    assert hessian.forwards
+    assert [len(batch[1]) for batch in hessian.batches] == [2, 3, 2, 3]
+    assert not caplog.records
+
+
 def test_trace_and_top_eigenvalue_of_the_small_network() -> None:
     task, state, mask = blobs_with_mask()
     hessian = Hessian(task, state, mask, [task.unaugmented(torch.arange(10), CPU)], CPU, Numerics())

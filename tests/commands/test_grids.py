@@ -234,6 +234,19 @@ def test_the_papers_numbers_stand_at_its_sparsities_and_other_settings_are_named
     assert re.search(r"^WRN-28-2 +IMP +paper +– +–$", out, re.MULTILINE)
 
 
+@pytest.mark.parametrize("at", ['"last"', "[3, 20]"])
+def test_the_papers_last_sparsity_is_one_of_its_sparsities(at: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    numbers = '["1.00 ± 0.10"]' if at == '"last"' else '["1.00 ± 0.10", "2.00 ± 0.10"]'  # 20 is beyond what the recipe prunes
+    (tmp_path / "grid.toml").write_text(
+        f"at = {at}\n[settings]\npruning = {{ cycles = 4, prune_fraction = 0.2 }}\n[axes]\nmethod = ['imp']\n[paper]\nimp = {numbers}\n"
+    )
+    arguments = ["sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--show"]
+    status, out, _ = call(capsys, *arguments)
+    assert (status, out.count("1.00 ± 0.10"), out.count("2.00")) == (0, 1, 0)
+    status, out, _ = call(capsys, *arguments, "--pruning.cycles=3" if at == '"last"' else "--pruning.prune_fraction=0.3")
+    assert (status, out.count("1.00 ± 0.10")) == (0, 0)
+
+
 def test_a_terminal_shows_targets_too(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a heading is empty, as above "ours" and "paper"."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -275,13 +288,44 @@ def test_a_grid_may_ask_for_an_analysis_of_its_runs(swept: Path, capsys: pytest.
     assert [row["cycle"] for row in found["rows"]] == [1]  # what the table shows, no more
 
 
+def test_each_run_is_analysed_at_the_cycles_that_the_table_shows_of_it(
+    swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "grid.toml").write_text(
+        'seeds = [0]\nat = "all"\nanalysis = "masks"\n[axes.run]\nlong = { method = "imp", "pruning.cycles" = 1 }\n'
+        'short = { method = "imp", "pruning.cycles" = 0 }\nonce = { method = "random", "pruning.cycles" = 1 }\n'
+    )
+    arguments = ["sweep", tmp_path / "grid.toml", *[flag for flag in SHORT if "cycles" not in flag], "--out", tmp_path / "out"]
+    status, out, _ = call(capsys, *arguments, "--cache", swept / "out" / "cache")
+    assert status == 0
+    assert "3 of 3 runs have their analysis (masks)" in out
+    for name, cycles in (("long", [0, 1]), ("short", [0]), ("once", [1])):
+        found = json.loads((tmp_path / "out" / f"{name}-seed-0" / "analysis" / "masks.json").read_text())
+        assert [row["cycle"] for row in found["rows"]] == cycles
+    assert call(capsys, *arguments, "--quiet")[:2] == (0, "")
+
+
+def test_a_part_whose_runs_lack_what_an_analysis_needs_has_not_failed(
+    swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "grid.toml").write_text('analysis = "particles"\n' + GRID)
+    arguments = ["sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--cache", swept / "out" / "cache"]
+    for part in ("0/6", "0/4"):  # a run of IMP; with one of a single particle
+        status, out, said = call(capsys, *arguments, "--part", part)
+        assert status == 0
+        assert "no cycle that was asked for has more than one particle" in said
+        assert "runs are finished" in out
+
+
 def test_a_grid_may_ask_for_ensembles_of_its_seeds(
     swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "grid.toml").write_text('ensembles = { method = "IMP" }\n' + GRID)
     arguments = ["sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--cache", swept / "out" / "cache"]
-    status, _, said = call(capsys, *arguments, "--keep", "last")
-    assert (status, "keep = 'averages' or 'all', not 'last'" in said) == (2, True)
+    for also in ([], ["--dry-run"]):
+        status, _, said = call(capsys, *arguments, "--keep", "last", *also)
+        assert (status, "keep = 'averages' or 'all', not 'last'" in said) == (2, True)
+    assert call(capsys, *arguments, "--keep", "last", "--show")[0] == 0
     status, out, _ = call(capsys, *arguments)
     assert status == 0
     runs = [tmp_path / "out" / f"IMP-seed-{seed}" for seed in (0, 1)]
@@ -291,7 +335,7 @@ def test_a_grid_may_ask_for_ensembles_of_its_seeds(
     assert out.count("IMP-2") == 1
     assert "NAME-n: the mean prediction of n networks" in out
     # what was made is not made again, as long as it is of these networks
-    monkeypatch.setattr(ensembles, "ensemble", lambda paths: pytest.fail("made again"))
+    monkeypatch.setattr(ensembles, "ensemble", lambda paths, device: pytest.fail("made again"))
     assert call(capsys, *arguments)[1] == out
     assert call(capsys, *arguments, "--show")[1] == out
     rows[1]["solutions"][1] = "another"

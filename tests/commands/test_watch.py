@@ -13,6 +13,7 @@ import pytest
 from swamp.commands import watch as module
 from swamp.runs.runner import iterate
 from swamp.runs.store import Store
+from swamp.training.train import Diverged
 from tests.report.synthetic import make_run
 from tests.runs.test_watching import Heard
 from tests.test_cli import FLAGS, call
@@ -129,7 +130,13 @@ def test_why_a_run_failed_is_told_wherever_it_is_looked_at(
     status, _, said = call(capsys, "watch", out)  # which ends, since nothing more will come
     assert status == 1
     assert said.count(f"{out} failed: {why}") == 1
-    # who begins again has not failed yet
+    # who begins again has not failed yet, however long it takes to see what is sound
+    seen = []
+    monkeypatch.setattr(Store, "put_aside_damaged", lambda store: seen.append(store.failure()) or [])
+    with pytest.raises(Diverged):
+        list(iterate(quick(ticket__learning_rate=1e30), out))
+    assert seen == [None]
+    assert Store(out).failure()
     monkeypatch.setattr(Heard, "planned", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         list(iterate(quick(ticket__learning_rate=1e30), out, listener=Heard()))

@@ -100,9 +100,9 @@ class Hessian:
         if self.forwards:
             try:
                 return self._forward(batch, vectors)
-            except torch.OutOfMemoryError:
-                raise
-            except (RuntimeError, NotImplementedError) as error:
+            except RuntimeError as error:
+                if "out of memory" in str(error):  # from within a scripted rule it comes as an error of the script
+                    raise torch.OutOfMemoryError(str(error)) from None
                 self.forwards = False
                 log.warning(f"the gradient of this model cannot be differentiated forwards ({reason_of(error)}); products take longer")
         return self._backward(batch, vectors)

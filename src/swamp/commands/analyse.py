@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from swamp.commands.following import FOLLOWING, Following
+
 if TYPE_CHECKING:
+    from swamp.report.tables import Table
     from swamp.runs.study import Settings
     from swamp.tasks.task import Task
 
@@ -77,6 +80,7 @@ def analyse(
     """
     from swamp.runs.analyses import ANALYSES
     from swamp.runs.settings import convert
+    from swamp.runs.store import runs_in
     from swamp.runs.study import Settings
     from swamp.tasks import custom
 
@@ -100,72 +104,78 @@ def analyse(
     settings = convert({name: value for name, value in given.items() if value is not None}, Settings, "")
     chosen = parse_cycles(cycles) if cycles is not None else None
     made = custom.build(custom.Config(factory=task)) if task else None
-    analyse_runs(directories, names, chosen, settings, device, made)
+    paths = list(dict.fromkeys(path for directory in directories for path in runs_in(directory)))
+    lacking = analyse_runs(dict.fromkeys(paths, chosen), names, directories[0], settings, device, made)
+    if len(lacking) == len(paths):
+        raise ValueError("none of the runs has what these analyses need" if len(paths) > 1 else lacking[paths[0]])
 
 
 def analyse_runs(
-    directories: Sequence[Path],
+    chosen: Mapping[Path, Sequence[int] | None],
     names: Sequence[str],
-    chosen: Sequence[int] | None,
+    place: Path,
     settings: Settings | None = None,
     device: str | None = None,
     made: Task | None = None,
-) -> None:
-    """These analyses of all runs in the directories, at the cycles chosen; then the tables and pictures of all of them."""
+    following: Following = FOLLOWING,
+) -> dict[Path, str]:
+    """These analyses of runs, each at the cycles chosen for it; then tables of all, and at a place their pictures. The runs that lack
+    what it takes, and what that is: of several that is said on the way."""
     from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
     from swamp.report.figures.landscapes import draw, draw_spread
     from swamp.report.series import read_series
     from swamp.runs.analyses import analyse as carry_out
     from swamp.runs.analyses import between_runs, planned
     from swamp.runs.annex import Annex
-    from swamp.runs.store import runs_in
     from swamp.runs.study import Settings, Study, rows_of
     from swamp.terminal import Analysing, print_table
 
-    settings = settings or Settings()
-    paths = list(dict.fromkeys(path for directory in directories for path in runs_in(directory)))
-    for path in paths:  # before the first of them is worked on for hours
-        rows_of(path, chosen)
+    def show(tables: Iterable[Table]) -> None:
+        for table in tables if not following.quiet else ():
+            print_table(table, following.plain)
+            print()
+
+    def tell(pictures: Iterable[Path]) -> None:
+        for picture in pictures if not following.quiet else ():
+            print(picture)
+
+    settings, paths = settings or Settings(), list(chosen)
+    for path, cycles in chosen.items():  # before the first of them is worked on for hours
+        rows_of(path, cycles)
     all_series = read_series(paths)
-    lacking: list[str] = []
-    for path in paths:
-        with Analysing() as watcher:
-            study = Study(path, chosen, settings, device, made, watcher)
+    lacking: dict[Path, str] = {}
+    for path, cycles in chosen.items():
+        with Analysing(following.plain, following.quiet) as watcher:
+            study = Study(path, cycles, settings, device, made, watcher)
             try:
                 works, notes = planned(study, names)
             except ValueError as error:
-                if len(paths) == 1:
-                    raise
-                watcher.say(f"{path}: {error}")
-                lacking.append(f"{path}: {error}")
+                lacking[path] = str(error)
+                if len(paths) > 1:
+                    watcher.say(f"{path}: {error}")
                 continue
             for note in notes:
                 watcher.say(note)
             carry_out(study, works)
         for work in works:
-            for picture in draw(study.annex, work.name):
-                print(picture)
+            tell(draw(study.annex, work.name))
         study.annex.clear_work()
     if len(lacking) == len(paths):
-        raise ValueError("none of the runs has what these analyses need")
-    for table in analysis_tables(all_series, names):
-        print_table(table)
-        print()
+        return lacking
+    show(analysis_tables(all_series, names))
     if len(paths) == 1:
-        return
-    for table in trace_differences(all_series) if "hessian" in names else ():
-        print_table(table)
-        print()
-    together = Annex(directories[0])
+        return lacking
+    show(trace_differences(all_series) if "hessian" in names else ())
+    together = Annex(place)
     with together.locked():
         if "masks" in names:
-            found = between_runs(paths, chosen)
+            found = between_runs(paths, [cycle for cycles in chosen.values() for cycle in cycles or ()] or None)
             together.write_result("overlap", found)
-            print_table(overlap_table(found))
-        pictures = [draw(together, "overlap") if name == "masks" else draw_spread(together, all_series, name) for name in names]
-        for picture in (picture for group in pictures for picture in group):
-            print(picture)
+            show([overlap_table(found)])
+        for name in names:
+            tell(draw(together, "overlap") if name == "masks" else draw_spread(together, all_series, name))
         together.clear_work()
+    return lacking
 
 
 def parse_cycles(text: str) -> Sequence[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from swamp.commands.execution import execute, new_work, whole_plan
 from swamp.commands.following import Following
 
 if TYPE_CHECKING:
-    from swamp.runs.grid import Grid, Sweep
+    from swamp.runs.grid import Grid, GridRun, Sweep
 
 Settings = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
 Flag = Annotated[bool, Parameter(negative=())]
@@ -62,16 +63,16 @@ def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, 
     whole = sweep.runs[0].directory.parent
     first, step = parse_part(options.part) if options.part is not None else (0, 1)
     chosen = sweep.runs[first::step]
+    if grid.ensembles and not options.show and any(run.config.keep == "last" for run in sweep.runs):
+        raise ValueError("this grid shows ensembles, which need the weights of all cycles: keep = 'averages' or 'all', not 'last'")
     if options.dry_run:
         show_plan(replace(sweep, runs=chosen), following.plain)
         return
-    if grid.ensembles and any(run.config.keep == "last" for run in sweep.runs):
-        raise ValueError("this grid shows ensembles, which need the weights of all cycles: keep = 'averages' or 'all', not 'last'")
     try:
         if chosen and not options.show:
             execute([run[1:] for run in chosen], cache or (out or runs) / "cache", whole, lambda _: None, following)
             if grid.analysis and not helps():
-                look_at(replace(sweep, runs=chosen))
+                look_at(replace(sweep, runs=chosen), following)
             if not helps():
                 make_ensembles(sweep)
     finally:
@@ -81,12 +82,21 @@ def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, 
             print_tables(sweep, following.plain, analyses=options.show)
 
 
-def look_at(sweep: Sweep) -> None:
-    """The analysis that the grid asks for, of runs that are finished; what is stored of it is not done again."""
+def look_at(sweep: Sweep, following: Following) -> None:
+    """The analysis that the grid asks for, of runs that are finished; what is stored of it is not done again. A run that lacks what it
+    needs is no error: it says so, and the table says how many have it."""
     from swamp.commands.analyse import analyse_runs
+    from swamp.runs.results import read_results
 
-    grid = sweep.grid
-    analyse_runs([run.directory for run in sweep.runs], [grid.analysis], grid.cycles(sweep.runs[0].config.pruning))
+    def shown(run: GridRun) -> list[int]:
+        """The cycles of the table; a method that prunes once has not all of them."""
+        return [row.cycle for row in read_results(run.directory) if row.cycle in sweep.grid.cycles(run.config.pruning)]
+
+    chosen = {run.directory: cycles for run in sweep.runs if (cycles := shown(run))}
+    if chosen:
+        lacking = analyse_runs(chosen, [sweep.grid.analysis], next(iter(chosen)), following=following)
+        for path, why in lacking.items() if len(chosen) == 1 else ():
+            print(f"{path}: {why}", file=sys.stderr)
 
 
 def make_ensembles(sweep: Sweep) -> None:
@@ -96,7 +106,7 @@ def make_ensembles(sweep: Sweep) -> None:
 
     for paths in (paths for labels in sweep.cells for paths in sweep.ensembles(labels)):
         if all(Store(path).finished() for path in paths) and not is_kept(paths[0], paths):
-            keep_ensemble(paths[0], paths, list(ensemble(paths)))
+            keep_ensemble(paths[0], paths, list(ensemble(paths, device=sweep.runs[0].config.device)))
 
 
 def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:

@@ -79,9 +79,10 @@ class Findings:
 
     def quoted(self, labels: Labels, said: Sequence[T]) -> list[T | None]:
         """What the paper says of a cell, at each column whose sparsity it has."""
-        pruning = self.original[labels].pruning
-        known = dict(zip(columns_of(self.sweep.grid, pruning).values(), said, strict=True))
-        return [known.get(column) for column in self.columns]
+        pruning, at = self.original[labels].pruning, self.sweep.grid.at
+        cycles = at if isinstance(at, tuple) else self.sweep.grid.cycles(pruning)  # the paper may have gone further than the recipe does
+        known = dict(zip(map(pruning.density, cycles), said, strict=True))
+        return [known.get(self.densities[labels, None] if column is None else column) for column in self.columns]
 
     def values(self, labels: Labels, column: Column) -> dict[int, float]:
         return {seed: self.form.scale * row.metrics[self.metric(row)] for seed, row in self.rows.get((labels, column), {}).items()}

@@ -30,7 +30,7 @@ from swamp.runs.context import RunContext
 from swamp.runs.plan import make_plan
 from swamp.runs.results import Result, read_results
 from swamp.runs.started import Started
-from swamp.runs.store import FAILED, PLAN, Store, open_cache
+from swamp.runs.store import BEGUN, FAILED, PLAN, Store, open_cache
 from swamp.tasks.task import Task
 from swamp.version import __version__
 
@@ -213,6 +213,8 @@ def _rows_of(config: Config, workshop: Workshop, store: Store, engine: Engine, l
         listener.say(
             f"{store.root} was finished, but {', '.join(differing)} changed since; what is sound is used, the rest is computed again"
         )
+    if store.failure():  # said before what takes its time
+        store.log_timing({"what": BEGUN})
     store.clear_temporaries()
     for path in store.put_aside_damaged():
         listener.say(f"{path} is damaged; it was put aside and is computed again")

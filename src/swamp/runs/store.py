@@ -40,6 +40,7 @@ from swamp.training.train import Checkpoint
 
 FORMAT_VERSION = 1
 # records of timing.jsonl
+BEGUN = "begun again"  # after a failure, which is then none any more
 PLAN = "plan"  # a process begins here, and the run takes so many epochs in all
 FAILED = "failed"  # an error ends it
 MEMORY = "optimizer/"  # before the names of an optimizer's memory; no parameter has a slash in its name
@@ -229,7 +230,7 @@ class Store:
 
     def failure(self) -> str | None:
         """What ended the last process that worked here, if it was an error."""
-        ends = [record for record in self.timings() if record.get("what") in (PLAN, FAILED)]
+        ends = [record for record in self.timings() if record.get("what") in (BEGUN, PLAN, FAILED)]
         return str(ends[-1].get("why")) if ends and ends[-1]["what"] == FAILED else None
 
     def timings(self) -> list[dict[str, Any]]:
