@@ -15,7 +15,7 @@ from swamp.runs.config import Config
 from swamp.runs.plan import make_plan
 from swamp.runs.results import Result, read_config, read_results
 from swamp.runs.runner import iterate, open_task, open_workshop
-from swamp.runs.store import Store
+from swamp.runs.store import Dropped, Store
 from swamp.tasks.image import ImageTask
 from tests.conftest import contents
 from tests.contract.test_methods import Watcher
@@ -294,3 +294,25 @@ def test_bf16_reaches_training_refresh_and_evaluation(quick: Make, tmp_path: Pat
         found.clear()
     list(iterate(quick(precision="float32", **settings), tmp_path / "float32"))
     assert seen == {"loss": {False}, "evaluate": {False}}
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (KeyError("weight"), "KeyError: 'weight'"),
+        (RuntimeError("CUDA error\nand many lines more"), "RuntimeError: CUDA error"),
+        (AssertionError(), "AssertionError"),
+        (Dropped("its weights were dropped"), "its weights were dropped"),
+        (ValueError("3 is not 4"), "3 is not 4"),
+    ],
+)
+def test_what_ended_a_run_is_kept_in_a_line(
+    quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ImageTask, "loss", fail)
+    with pytest.raises(type(error)):
+        list(iterate(quick(), tmp_path / "run"))
+    assert Store(tmp_path / "run").failure() == why

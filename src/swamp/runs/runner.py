@@ -225,9 +225,16 @@ def _rows_of(config: Config, workshop: Workshop, store: Store, engine: Engine, l
         yield from _rows(RunContext(config, workshop, store, engine, listener.epoch), listener)
     except Exception as error:
         with contextlib.suppress(OSError):  # which may be the failure itself: a full disk
-            store.log_timing({"what": FAILED, "why": str(error) or type(error).__name__})
+            store.log_timing({"what": FAILED, "why": _why(error)})
         raise
     store.finish()
+
+
+def _why(error: Exception) -> str:
+    """In one line; what others raise says little without its name."""
+    name, text = type(error).__name__, str(error).strip().partition("\n")[0]
+    ours = isinstance(error, ValueError | OSError) or type(error).__module__.startswith("swamp.")
+    return (text or name) if ours or not text else f"{name}: {text}"
 
 
 def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
