@@ -17,6 +17,7 @@ from tests.engines.trainings import (
     NUM_PARTICLES,
     LookingBlobs,
     PlacedBlobs,
+    bare,
     both,
     check_like_sequential,
     distance,
@@ -25,6 +26,7 @@ from tests.engines.trainings import (
     messages,
     started,
     trained,
+    two_kinds,
 )
 from tests.training.blobs import Net
 
@@ -56,7 +58,7 @@ def test_what_changes_on_the_host_cannot_be_captured(
     monkeypatch.setattr(PlacedBlobs, "model", lambda self: kind(0.0))
     task = PlacedBlobs()
     jobs = make_jobs(task)
-    states = trained(graphed.build(make_workshop(task, device), graphed.Config(compile=False)), jobs)
+    states = trained(bare(task, device), jobs)
     (message,) = messages(caplog)
     assert "cannot be captured as a CUDA graph (its model counts on the host or replaces its buffers" in message
     assert all(state.buffers["constant"] == 3 + 9 for state in states)  # three epochs of three steps
@@ -74,7 +76,7 @@ def test_draws_on_the_host_cannot_be_captured(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setattr(PlacedBlobs, "model", lambda self: Tossing(0.0))
     task, device = PlacedBlobs(), torch.device("cuda")
     jobs = make_jobs(task)
-    found = trained(graphed.build(make_workshop(task, device), graphed.Config(compile=False)), jobs)
+    found = trained(bare(task, device), jobs)
     assert "it draws random numbers on the host" in caplog.text
     check_like_sequential(task, jobs, found, device)
 
@@ -93,7 +95,7 @@ def test_a_failed_capture_leaves_the_process_as_it_was(caplog: pytest.LogCapture
     """The stream, the allocator, and the reason that is given."""
     device = torch.device("cuda")
     stream = torch.cuda.current_stream()
-    trained(graphed.build(make_workshop(LookingBlobs(), device), graphed.Config(compile=False)), make_jobs(LookingBlobs())[:1])
+    trained(bare(LookingBlobs(), device), make_jobs(LookingBlobs())[:1])
     assert "operation not permitted when stream is capturing" in caplog.text
     assert torch.cuda.current_stream() == stream
     torch.cuda.empty_cache()
@@ -148,8 +150,8 @@ def test_a_shape_that_fails_beside_others_is_tried_alone(
 
     monkeypatch.setattr(places, "Particle", shy)
     task = PlacedBlobs()
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
-    assert len(trained(engine, [*make_jobs(task), *make_jobs(task, rule=SAM(rho=0.05))])) == 2 * NUM_PARTICLES
+    engine = bare(task, device)
+    assert len(trained(engine, two_kinds(task))) == 2 * NUM_PARTICLES
     assert [len(kind.particles) for kind in engine.places.kinds.values()] == [NUM_PARTICLES] * 2
     assert not messages(caplog)
 
@@ -157,6 +159,6 @@ def test_a_shape_that_fails_beside_others_is_tried_alone(
 def test_data_that_stream_in_are_trained_without_graphs(device: torch.device, caplog: pytest.LogCaptureFixture) -> None:
     task = PlacedBlobs(resident=False)
     jobs = make_jobs(task)
-    found = trained(graphed.build(make_workshop(task, device), graphed.Config(compile=False)), jobs)
+    found = trained(bare(task, device), jobs)
     assert "do not lie on the GPU" in caplog.text
     check_like_sequential(task, jobs, found, device)

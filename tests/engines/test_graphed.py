@@ -24,6 +24,7 @@ from tests.engines.trainings import (
     NUM_PARTICLES,
     CallingLane,
     PlacedBlobs,
+    bare,
     both,
     check_same_trainings,
     digits,
@@ -131,7 +132,7 @@ def test_a_new_cycle_is_loaded_into_the_graphs_of_the_last(device: torch.device,
     first = make_jobs(task)
     denser = Mask.ones(task.prunable)
     second = [replace(job, mask=denser, schedule=Schedule(epochs=1), swa=SWA(), noise=job.noise.fold("next")) for job in first]
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine = bare(task, device)
     trained(engine, first)
     assert count[0] == 2 * NUM_PARTICLES  # whole and ragged batches
     found = trained(engine, second)
@@ -156,7 +157,7 @@ def test_averages_are_made_by_the_pass_that_ends_trainings(device: torch.device,
     made, kind = [], recorded.Averager
     monkeypatch.setattr(graphed, "Averager", lambda *arguments: [made.append(1), kind(*arguments)][1])
     task = digits()
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine = bare(task, device)
     trained(engine, make_jobs(task, swa=SWA(start=0.4, learning_rate=0.01), schedule=Schedule(epochs=1)))
     check_average(engine, task)
     check_average(engine, task)
@@ -165,7 +166,7 @@ def test_averages_are_made_by_the_pass_that_ends_trainings(device: torch.device,
 
 def test_averages_where_nothing_can_be_captured(device: torch.device) -> None:
     task = PlacedBlobs(resident=False)
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine = bare(task, device)
     check_average(engine, task)
     assert not engine.averagers
 
@@ -175,7 +176,7 @@ def test_idle_places_make_room_for_an_average(device: torch.device, monkeypatch:
         raise torch.OutOfMemoryError
 
     task = PlacedBlobs()
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine = bare(task, device)
     trained(engine, make_jobs(task))
     monkeypatch.setattr(graphed, "Averager", scarce)
     check_average(engine, task)
@@ -215,7 +216,7 @@ def test_checkpoints_are_written_while_the_card_works(device: torch.device, monk
 def test_what_is_shelved_is_not_trained_again(device: torch.device) -> None:
     task = PlacedBlobs()
     jobs = make_jobs(task)
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False, particles=2))
+    engine = bare(task, device, particles=2)
     assert engine.num_parallel == 2
     first = trained(engine, jobs[1:2])[0]
     seen: list[str] = []

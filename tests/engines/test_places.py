@@ -20,6 +20,7 @@ from swamp.training.averaging import RunningMean
 from tests.engines.trainings import (
     NUM_PARTICLES,
     PlacedBlobs,
+    bare,
     both,
     check_like_sequential,
     digits,
@@ -29,6 +30,7 @@ from tests.engines.trainings import (
     messages,
     started,
     trained,
+    two_kinds,
 )
 
 
@@ -68,7 +70,7 @@ def test_memory_that_runs_out_on_the_way_means_fewer_at_a_time(
     task = PlacedBlobs()
     jobs = make_jobs(task, swa=SWA(start=0.4, learning_rate=0.01))
     monkeypatch.setattr(train, "RunningMean", Mean)
-    found = trained(graphed.build(make_workshop(task, device), graphed.Config(compile=False)), jobs)
+    found = trained(bare(task, device), jobs)
     assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
     check_like_sequential(task, jobs, found, device)
 
@@ -90,7 +92,7 @@ def test_memory_that_runs_out_when_a_job_begins(
 
     monkeypatch.setattr(graphed, "Apprenticeship", begin)
     task = PlacedBlobs()
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine = bare(task, device)
     if not room:
         with pytest.raises(torch.OutOfMemoryError):
             trained(engine, make_jobs(task))
@@ -110,7 +112,7 @@ def test_jobs_of_two_shapes_share_the_card_and_keep_their_graphs(device: torch.d
     task = PlacedBlobs()
     plain, sharp = make_jobs(task), make_jobs(task, rule=SAM(rho=0.05))
     mixed = [job for pair in zip(plain, sharp, strict=True) for job in pair]
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine = bare(task, device)
     first = trained(engine, mixed)
     assert together == [6]
     trained(engine, [replace(job, noise=job.noise.fold("next")) for job in mixed])
@@ -138,7 +140,7 @@ def test_particles_of_another_shape_make_room_when_memory_runs_out(
     monkeypatch.setattr(places, "Particle", scarce)
     task = PlacedBlobs()
     plain, sharp = make_jobs(task), make_jobs(task, rule=SAM(rho=0.05))
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine = bare(task, device)
     found = trained(engine, plain) + trained(engine, sharp)
     assert not messages(caplog)
     assert engine.num_parallel == graphed.AUTOMATIC_PARTICLES
@@ -168,7 +170,7 @@ def test_no_place_is_made_before_a_job_takes_it(
     monkeypatch.setattr(train, "RunningMean", Mean)
     task, swa = PlacedBlobs(), SWA(start=0.4, learning_rate=0.01)
     jobs = [*make_jobs(task, swa=swa)[:2], *make_jobs(task, swa=swa, rule=SAM(rho=0.05))[:2]]
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False, particles=2))
+    engine = bare(task, device, particles=2)
     assert len(trained(engine, jobs)) == 4
     assert messages(caplog) == ["engine 'graphed': there is memory for 1 particles at a time, not for 2"]
 
@@ -178,7 +180,7 @@ def test_more_shapes_than_are_kept_are_captured_once_each(device: torch.device, 
     monkeypatch.setattr(places, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
     task, num_shapes = PlacedBlobs(), places.MOST_KINDS + 3
     jobs = [make_jobs(task, optimizer=Optimizer(weight_decay=1e-4 * number))[0] for number in range(num_shapes)]
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine = bare(task, device)
     assert len(trained(engine, jobs)) == num_shapes
     assert len(made) == num_shapes
 
@@ -198,7 +200,7 @@ def test_what_failed_is_gone_before_another_is_tried(device: torch.device, monke
         return made
 
     task = PlacedBlobs()
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine = bare(task, device)
     monkeypatch.setattr(places, "Particle", fragile)
     gc.disable()
     try:
@@ -223,8 +225,8 @@ def test_idle_places_make_room_for_what_trains_without_a_graph(device: torch.dev
 
     monkeypatch.setattr(places, "Particle", picky)
     task = PlacedBlobs()
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
-    assert len(trained(engine, [*make_jobs(task), *make_jobs(task, rule=SAM(rho=0.05))])) == 2 * NUM_PARTICLES
+    engine = bare(task, device)
+    assert len(trained(engine, two_kinds(task))) == 2 * NUM_PARTICLES
 
 
 def test_a_place_takes_the_next_job_when_it_has_done_one(device: torch.device) -> None:
@@ -253,7 +255,7 @@ def test_kernels_that_fail_on_a_card_are_done_without(
 
     monkeypatch.setattr(places, "Particle", fragile)
     task = digits()
-    engine = graphed.build(make_workshop(task, device), graphed.Config(compile=False))
+    engine = bare(task, device)
     engine.places.fused = True
     trained(engine, make_jobs(task, schedule=Schedule(epochs=1)))
     assert all(kind.particles for kind in engine.places.kinds.values())

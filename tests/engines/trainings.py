@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from swamp.core.job import Job, Numerics, Optimizer
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.core.rules import SAM
 from swamp.core.schedules import Schedule
 from swamp.core.state import State
 from swamp.engines import graphed, sequential
@@ -83,6 +84,16 @@ def make_workshop(task: Any, device: torch.device, numerics: Numerics | None = N
     shelf = MemoryShelf()
     shelf.states["start"] = task.init(Noise(0).fold("init"))
     return Workshop(task, shelf, numerics or Numerics(), device, checkpoint_seconds)
+
+
+def bare(task: Any, device: torch.device, **settings: Any) -> graphed.Graphed:
+    """The graphed engine without a compiler, which takes longer than these trainings."""
+    return graphed.build(make_workshop(task, device), graphed.Config(compile=False, **settings))
+
+
+def two_kinds(task: Any) -> list[Job]:
+    """What no captured step of one kind can train."""
+    return [*make_jobs(task), *make_jobs(task, rule=SAM(rho=0.05))]
 
 
 def silent(_: Progress) -> None: ...

@@ -274,7 +274,7 @@ def test_masks_of_two_runs(run: Path, quick: Callable[..., Config], tmp_path: Pa
     assert pairs[1]["chance"] < 0.6
 
 
-def test_a_task_of_ones_own_that_is_no_classifier(tmp_path: Path) -> None:
+def test_a_task_of_ones_own_that_is_no_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
     data = x, x @ torch.tensor([[1.0], [2.0], [0.0], [-1.0]])
     torch.manual_seed(0)
@@ -285,6 +285,11 @@ def test_a_task_of_ones_own_that_is_no_classifier(tmp_path: Path) -> None:
     found = carried_out(tmp_path / "run", "connectivity", "hessian", task=task)
     assert set(found["connectivity"]["paths"][0]["values"]) == {"test loss", "train loss"}
     assert found["hessian"]["rows"][0]["trace"]["mean"] > 0
+    with pytest.raises(ValueError, match="no class probabilities"):
+        carried_out(tmp_path / "run", "calibration", task=task)
+    # a task of another class need not say beforehand what it is
+    monkeypatch.setitem(vars(task), "classifies", True)
+    monkeypatch.setattr(task, "predict", lambda *_: None)
     with pytest.raises(ValueError, match="no class probabilities"):
         carried_out(tmp_path / "run", "calibration", task=task)
     with pytest.raises(ValueError, match="another model"):

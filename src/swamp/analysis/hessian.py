@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from swamp.core.errors import reason_of
 from swamp.core.job import Numerics
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.lane import reason_of
 from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.numerics import applied
 from swamp.training.step import split_batch
@@ -101,7 +101,8 @@ class Hessian:
             try:
                 return self._forward(batch, vectors)
             except RuntimeError as error:
-                if "out of memory" in str(error):  # from within a scripted rule it comes as an error of the script
+                # from within a scripted rule it comes as an error of the script
+                if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
                     raise torch.OutOfMemoryError(str(error)) from None
                 self.forwards = False
                 log.warning(f"the gradient of this model cannot be differentiated forwards ({reason_of(error)}); products take longer")

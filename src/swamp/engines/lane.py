@@ -92,8 +92,3 @@ def host_draws() -> tuple[Any, ...]:
     """Where the random generators of this process stand: torch's on the CPU, Python's and NumPy's."""
     _, keys, place, *rest = np.random.get_state()
     return torch.get_rng_state().numpy().tobytes(), random.getstate(), np.asarray(keys).tobytes(), place, *rest
-
-
-def reason_of(error: Exception) -> str:
-    """Why a capture failed, in one line."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from swamp.core.errors import reason_of
 from swamp.core.job import Job, Numerics, Optimizer
 from swamp.core.rules import Rule
 from swamp.engines.engine import Workshop
-from swamp.engines.lane import reason_of
 from swamp.engines.particle import Particle
 from swamp.training.learner import Learner, beyond, fusable
 from swamp.training.rules import behaviour

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
+from swamp.core.errors import reason_of
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.lane import Lane, reason_of
+from swamp.engines.lane import Lane
 from swamp.tasks.task import Task
 from swamp.training.averaging import BatchStatistics, averaged_state
 from swamp.training.step import batch_at, channels_last

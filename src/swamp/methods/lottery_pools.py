@@ -59,7 +59,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:
     tickets = list(imp.cycles(ctx))
-    for row in [row for row in tickets if row.cycle in (ctx.pruning.targets or range(len(tickets)))]:
+    for row in (tickets[cycle] for cycle in ctx.pruning.targets or range(len(tickets))):
         keep = ctx.pruning.density(row.cycle)
         current, mask = row.solution, row.mask
         best = accuracy(ctx, current)

@@ -18,6 +18,7 @@ import torch
 from msgspec import UNSET, structs
 
 from swamp.core.cost import masked_macs
+from swamp.core.errors import reason_of
 from swamp.core.keys import canonical
 from swamp.core.machine import code_digest
 from swamp.engines import distributed
@@ -232,9 +233,9 @@ def _rows_of(config: Config, workshop: Workshop, store: Store, engine: Engine, l
 
 def _why(error: Exception) -> str:
     """In one line; what others raise says little without its name."""
-    name, text = type(error).__name__, str(error).strip().partition("\n")[0]
+    name, text = type(error).__name__, reason_of(error)
     ours = isinstance(error, ValueError | OSError) or type(error).__module__.startswith("swamp.")
-    return (text or name) if ours or not text else f"{name}: {text}"
+    return text if ours or text == name else f"{name}: {text}"
 
 
 def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
