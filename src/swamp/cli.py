@@ -145,7 +145,7 @@ def show(directory: Directory, /) -> None:
         config, store = read_config(path), Store(path)
         print_table(run_table(path))
         rows, again = len(read_results(path)), f"swamp resume {shlex.quote(str(path))}"
-        failed = f", it failed: {why}" if (why := store.failure()) else ""
+        failed = f", it failed: {why}" if (why := store.journal.failure()) else ""
         state = "finished" if store.finished() else f"not finished ({rows} rows so far){failed}; go on with: {again}"
         header = store.header() or {}
         version = header["versions"]

@@ -132,11 +132,11 @@ def test_why_a_run_failed_is_told_wherever_it_is_looked_at(
     assert said.count(f"{out} failed: {why}") == 1
     # who begins again has not failed yet, however long it takes to see what is sound
     seen = []
-    monkeypatch.setattr(Store, "put_aside_damaged", lambda store: seen.append(store.failure()) or [])
+    monkeypatch.setattr(Store, "put_aside_damaged", lambda store: seen.append(store.journal.failure()) or [])
     with pytest.raises(Diverged):
         list(iterate(quick(ticket__learning_rate=1e30), out))
     assert seen == [None]
-    assert Store(out).failure()
+    assert Store(out).journal.failure()
     monkeypatch.setattr(Heard, "planned", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         list(iterate(quick(ticket__learning_rate=1e30), out, listener=Heard()))

@@ -315,4 +315,4 @@ def test_what_ended_a_run_is_kept_in_a_line(
     monkeypatch.setattr(ImageTask, "loss", fail)
     with pytest.raises(type(error)):
         list(iterate(quick(), tmp_path / "run"))
-    assert Store(tmp_path / "run").failure() == why
+    assert Store(tmp_path / "run").journal.failure() == why

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,31 +50,17 @@ class Reading:
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """metrics.jsonl: a record an epoch of each training, in order. Lines that cannot be read are passed over."""
-        return _lines(self.directory / "metrics.jsonl", {"training": str, "epoch": int})
+        return files.json_lines(self.directory / "metrics.jsonl", {"training": str, "epoch": int})
 
     def seconds(self) -> float | None:
         """How long the run took, all starts together; None where nothing says so."""
-        rows = [line for line in _lines(self.directory / "timing.jsonl", {"what": str}) if _is_row(line)]
+        rows = [line for line in Store(self.directory).journal.records() if _is_row(line)]
         found = [seconds for line in rows if (seconds := finite(line.get("seconds"))) is not None]
         return sum(found) if found else None
 
 
 def _is_row(line: dict[str, Any]) -> bool:
     return str(line["what"]).startswith("row ")
-
-
-def _lines(path: Path, needed: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    try:
-        texts = path.read_text(errors="replace").splitlines()
-    except OSError:
-        return
-    for text in texts:
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in needed.items()):
-            yield record
 
 
 def read_runs(directories: Iterable[Path]) -> tuple[list[Reading], list[LeftOut]]:
@@ -136,7 +121,7 @@ def _read(path: Path) -> Reading:
     if finished:
         listed = files.decode_json(path / "manifest.json")
         warnings = [f"{name} changed since the run was finished" for name in CHECKED if not _is(path / name, listed.get(name))]
-    failure = None if finished else store.failure()
+    failure = None if finished else store.journal.failure()
     return Reading(path, read_config(path), store.header() or {}, results, finished, failure, tuple(warnings))
 
 

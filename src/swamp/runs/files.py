@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +143,18 @@ def explain_os_error(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"no space left to write{place}; what was stored is sound: make room and run again"
     return f"cannot use{place or ' a file'}: {error.strerror or error}"
+
+
+def json_lines(path: Path, needed: dict[str, type]) -> Iterator[dict[str, Any]]:
+    """The records of a file of JSON lines that have what is needed, of the needed types. Lines cut off by a kill are passed over."""
+    try:
+        texts = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    for text in texts:
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in needed.items()):
+            yield record

@@ -28,10 +28,11 @@ from swamp.methods.method import Keep, Row, selects
 from swamp.runs.checks import check_survivors, refuse_foreign, refuse_other
 from swamp.runs.config import Config, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
+from swamp.runs.journal import BEGUN, FAILED, PLAN
 from swamp.runs.plan import make_plan
 from swamp.runs.results import Result, read_results
 from swamp.runs.started import Started
-from swamp.runs.store import BEGUN, FAILED, PLAN, Store, open_cache
+from swamp.runs.store import Store, open_cache
 from swamp.tasks.task import Task
 from swamp.version import __version__
 
@@ -214,8 +215,8 @@ def _rows_of(config: Config, workshop: Workshop, store: Store, engine: Engine, l
         listener.say(
             f"{store.root} was finished, but {', '.join(differing)} changed since; what is sound is used, the rest is computed again"
         )
-    if store.failure():  # said before what takes its time
-        store.log_timing({"what": BEGUN})
+    if store.journal.failure():  # said before what takes its time
+        store.journal.log({"what": BEGUN})
     store.clear_temporaries()
     for path in store.put_aside_damaged():
         listener.say(f"{path} is damaged; it was put aside and is computed again")
@@ -226,7 +227,7 @@ def _rows_of(config: Config, workshop: Workshop, store: Store, engine: Engine, l
         yield from _rows(RunContext(config, workshop, store, engine, listener.epoch), listener)
     except Exception as error:
         with contextlib.suppress(OSError):  # which may be the failure itself: a full disk
-            store.log_timing({"what": FAILED, "why": _why(error)})
+            store.journal.log({"what": FAILED, "why": _why(error)})
         raise
     store.finish()
 
@@ -242,7 +243,7 @@ def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
     config, store = ctx.config, ctx.store
     begin = time.monotonic()
     num_epochs = make_plan(config, ctx.workshop).num_epochs
-    store.log_timing({"what": PLAN, "epochs": num_epochs, "seconds": round(time.monotonic() - begin, 3)})
+    store.journal.log({"what": PLAN, "epochs": num_epochs, "seconds": round(time.monotonic() - begin, 3)})
     listener.planned(num_epochs)
     results: list[Result] = []
     rows: list[Row] = []
@@ -254,7 +255,7 @@ def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
         rows.append(row)
         results.append(result)
         _write(ctx, row, results)
-        store.log_timing({"what": f"row {row.cycle}", "seconds": round(time.monotonic() - begin, 3)})
+        store.journal.log({"what": f"row {row.cycle}", "seconds": round(time.monotonic() - begin, 3)})
         begin = time.monotonic()
         listener.row(result)
         yield result

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import sys
@@ -36,13 +35,10 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.runs import files
 from swamp.runs.files import Damaged, write_durably
+from swamp.runs.journal import Journal
 from swamp.training.train import Checkpoint
 
 FORMAT_VERSION = 1
-# records of timing.jsonl
-BEGUN = "begun again"  # after a failure, which is then none any more
-PLAN = "plan"  # a process begins here, and the run takes so many epochs in all
-FAILED = "failed"  # an error ends it
 MEMORY = "optimizer/"  # before the names of an optimizer's memory; no parameter has a slash in its name
 
 
@@ -60,6 +56,7 @@ class Store:
     def __init__(self, root: Path, cache: Path | None = None) -> None:
         self.root, self.cache = root, cache
         self.objects, self.work, self.tracking = root / "objects", root / "work", root / "tracking"
+        self.journal = Journal(root / "timing.jsonl")
 
     # -- objects ------------------------------------------------------------------------------------------------------------------
 
@@ -221,30 +218,11 @@ class Store:
             write_durably(path, data, self.work)
 
     def log_timing(self, record: dict[str, Any]) -> None:
-        line = json.dumps({**record, "at": round(time.time(), 3)}, sort_keys=True) + "\n"
-        descriptor = os.open(self.root / "timing.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            os.write(descriptor, line.encode())  # one write: lines of several workers do not mix
-        finally:
-            os.close(descriptor)
-
-    def failure(self) -> str | None:
-        """What ended the last process that worked here, if it was an error."""
-        ends = [record for record in self.timings() if record.get("what") in (BEGUN, PLAN, FAILED)]
-        return str(ends[-1].get("why")) if ends and ends[-1]["what"] == FAILED else None
-
-    def timings(self) -> list[dict[str, Any]]:
-        """What was logged, as far as it is whole lines."""
-        path = self.root / "timing.jsonl"
-        found = []
-        for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
-            with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-        return [record for record in found if isinstance(record, dict)]
+        self.journal.log(record)
 
     def last_moved(self) -> float:
         """When something was last written, by the clock of the file system."""
-        places = [self.root / "run.json", self.root / "timing.jsonl", self.root / "results.json", self.objects, self.work]
+        places = [self.root / "run.json", self.journal.path, self.root / "results.json", self.objects, self.work]
         times = []
         for place in places:
             with contextlib.suppress(FileNotFoundError):

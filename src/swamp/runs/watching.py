@@ -9,9 +9,10 @@ from typing import Any
 
 from swamp.engines.engine import Progress
 from swamp.runs.files import Damaged
+from swamp.runs.journal import PLAN
 from swamp.runs.results import read_results
 from swamp.runs.runner import Listener
-from swamp.runs.store import PLAN, Store
+from swamp.runs.store import Store
 
 
 class Watch:
@@ -34,8 +35,8 @@ class Watch:
 
     def look(self) -> None:
         finished = self.store.finished()  # asked first, so that nothing is missed when it is so
-        self.failure = None if finished else self.store.failure()
-        timings = self.store.timings()
+        self.failure = None if finished else self.store.journal.failure()
+        timings = self.store.journal.records()
         self._plan(timings)
         self._trainings({record["key"]: record["what"] for record in timings if "key" in record})
         for row in read_results(self.store.root):
@@ -76,7 +77,7 @@ class Watch:
 
     def pace(self) -> tuple[int, float]:
         """Epochs trained by the process that is at work, and the seconds that they took, by its own clock."""
-        timings = [record for record in self.store.timings() if "at" in record]
+        timings = [record for record in self.store.journal.records() if "at" in record]
         begin = next((index for index, record in reversed(list(enumerate(timings))) if record["what"] == PLAN), None)
         if begin is None:
             return 0, 0.0
