@@ -114,3 +114,14 @@ def test_a_task_without_classes_leaves_calibration_out(tmp_path: Path) -> None:
     works, notes = planned(Study(tmp_path / "run", task=task), ["masks", "calibration"])
     assert [work.name for work in works] == ["masks"]
     assert notes[0] == "calibration is of classifiers, and this task gives no class probabilities"
+
+
+def test_masks_of_different_networks_are_not_compared(
+    quick: Callable[..., Config], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model in ("resnet-digits", "wrn10-1"):
+        list(iterate(quick(method="imp", tasks__image__model=model, pruning__cycles=1, cycle__epochs=1), tmp_path / model))
+    status, out, said = call(capsys, "analyse", tmp_path, "--masks")
+    assert (status, "no two of these are of one network" in said) == (0, True)
+    assert "wrn10-1" in out  # each has its own table
+    assert not (tmp_path / "analysis" / "overlap.json").exists()

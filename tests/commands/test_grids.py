@@ -317,6 +317,24 @@ def test_a_part_whose_runs_lack_what_an_analysis_needs_has_not_failed(
         assert "runs are finished" in out
 
 
+@pytest.mark.parametrize(
+    ("analysis", "at", "keep", "refused"),
+    [
+        ("surface", '"all"', "averages", "set keep = 'all'"),
+        ("hessian", '"all"', "last", "set keep = 'averages' or 'all'"),
+        ("hessian", '"last"', "last", None),
+        ("masks", '"all"', "last", None),
+    ],
+)
+def test_a_grid_whose_analysis_needs_weights_is_not_begun_without(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, analysis: str, at: str, keep: str, refused: str | None
+) -> None:
+    (tmp_path / "grid.toml").write_text(f'analysis = "{analysis}"\nat = {at}\nseeds = [0]\n[axes.method]\nSWAMP = {{ method = "swamp" }}\n')
+    status, _, said = call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--keep", keep, "--dry-run")
+    assert status == (2 if refused else 0)
+    assert not refused or refused in said
+
+
 def test_a_grid_may_ask_for_ensembles_of_its_seeds(
     swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,7 +342,7 @@ def test_a_grid_may_ask_for_ensembles_of_its_seeds(
     arguments = ["sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--cache", swept / "out" / "cache"]
     for also in ([], ["--dry-run"]):
         status, _, said = call(capsys, *arguments, "--keep", "last", *also)
-        assert (status, "keep = 'averages' or 'all', not 'last'" in said) == (2, True)
+        assert (status, "keep = 'last' keeps: set keep = 'averages' or 'all'" in said) == (2, True)
     assert call(capsys, *arguments, "--keep", "last", "--show")[0] == 0
     status, out, _ = call(capsys, *arguments)
     assert status == 0

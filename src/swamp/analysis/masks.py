@@ -18,8 +18,13 @@ class Overlap(Struct, frozen=True, kw_only=True):
     beyond: float
 
 
+def comparable(first: Mask, second: Mask) -> bool:
+    """Whether they are of one network."""
+    return {name: layer.shape for name, layer in first.layers.items()} == {name: layer.shape for name, layer in second.layers.items()}
+
+
 def overlap(first: Mask, second: Mask) -> Overlap:
-    if first.layers.keys() != second.layers.keys() or any(first.layers[n].shape != second.layers[n].shape for n in first.layers):
+    if not comparable(first, second):
         raise ValueError("the masks are of different networks, so they cannot be compared")
     both = either = expected_both = expected_either = 0.0
     for name, layer in first.layers.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -170,10 +171,14 @@ def analyse_runs(
     with together.locked():
         if "masks" in names:
             found = between_runs(paths, [cycle for cycles in chosen.values() for cycle in cycles or ()] or None)
-            together.write_result("overlap", found)
-            show([overlap_table(found)])
-        for name in names:
-            tell(draw(together, "overlap") if name == "masks" else draw_spread(together, all_series, name))
+            if found["pairs"]:
+                together.write_result("overlap", found)
+                show([overlap_table(found)])
+                tell(draw(together, "overlap"))
+            else:
+                print("masks of different runs: no two of these are of one network with a cycle in common", file=sys.stderr)
+        for name in (name for name in names if name != "masks"):
+            tell(draw_spread(together, all_series, name))
         together.clear_work()
     return lacking
 

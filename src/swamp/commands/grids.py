@@ -63,8 +63,8 @@ def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, 
     whole = sweep.runs[0].directory.parent
     first, step = parse_part(options.part) if options.part is not None else (0, 1)
     chosen = sweep.runs[first::step]
-    if grid.ensembles and not options.show and any(run.config.keep == "last" for run in sweep.runs):
-        raise ValueError("this grid shows ensembles, which need the weights of all cycles: keep = 'averages' or 'all', not 'last'")
+    if not options.show:
+        check_keep(sweep)
     if options.dry_run:
         show_plan(replace(sweep, runs=chosen), following.plain)
         return
@@ -80,6 +80,25 @@ def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, 
         begun = any((run.directory / "results.json").exists() for run in sweep.runs)
         if options.show or (begun and not following.quiet and not helps()):
             print_tables(sweep, following.plain, analyses=options.show)
+
+
+def check_keep(sweep: Sweep) -> None:
+    """Whether runs will keep the weights for what the grid shows of them; refused before they are trained."""
+    from swamp.runs.analyses import NEEDS
+    from swamp.runs.runner import KEEPS
+
+    grid = sweep.grid
+    wanted = {"ensembles": "averages"} if grid.ensembles else {}
+    if grid.analysis in NEEDS and not (grid.at == "last" and NEEDS[grid.analysis] == "averages"):
+        wanted[f"the analysis {grid.analysis!r}"] = NEEDS[grid.analysis]
+    for what, needed in wanted.items():
+        enough = KEEPS[KEEPS.index(needed) :]
+        for run in sweep.runs:
+            if run.config.keep not in enough:
+                raise ValueError(
+                    f"this grid shows {what}, which takes more weights than keep = {run.config.keep!r} keeps: set keep = "
+                    + " or ".join(map(repr, enough))
+                )
 
 
 def look_at(sweep: Sweep, following: Following) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from swamp.methods.method import Keep
 from swamp.runs.analyses.calibration import calibration
 from swamp.runs.analyses.curvature import hessian
 from swamp.runs.analyses.masks import between_runs, masks
@@ -18,12 +19,15 @@ from swamp.runs.analyses.paths import connectivity, hull, stability
 from swamp.runs.analyses.surface import surface
 from swamp.runs.study import Study, Work
 
-__all__ = ["ANALYSES", "analyse", "between_runs", "planned"]
+__all__ = ["ANALYSES", "NEEDS", "analyse", "between_runs", "planned"]
 
 
 ANALYSES: dict[str, Callable[[Study], Work]] = {
     function.__name__: function for function in (hessian, connectivity, hull, stability, surface, particles, masks, calibration)
 }
+
+# the least `keep` of a run that has what an analysis of all its cycles takes; those that are not named take no weights, or any two
+NEEDS: dict[str, Keep] = {"hessian": "averages", "calibration": "averages", "hull": "all", "surface": "all"}
 
 
 def planned(study: Study, names: Sequence[str]) -> tuple[list[Work], list[str]]:

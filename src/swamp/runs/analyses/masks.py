@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from swamp.analysis.masks import overlap
+from swamp.analysis.masks import comparable, overlap
 from swamp.runs.analyses.rows import Arrays, about
 from swamp.runs.annex import Annex
 from swamp.runs.results import read_results
@@ -30,7 +30,7 @@ def masks(study: Study) -> Work:
 
 
 def between_runs(directories: Sequence[Path], cycles: Sequence[int] | None = None) -> dict[str, Any]:
-    """How alike the masks of several runs are, at each cycle that two of them have in common."""
+    """How alike the masks of several runs are, at each cycle that two runs of one network have in common."""
     found = []
     rows = {path: {row.cycle: row for row in read_results(path)} for path in directories}
     for first, second in combinations(directories, 2):
@@ -38,9 +38,7 @@ def between_runs(directories: Sequence[Path], cycles: Sequence[int] | None = Non
             if cycles is not None and cycle not in cycles:
                 continue
             a, b = (Annex(path).load_mask(rows[path][cycle].mask) for path in (first, second))
-            if a is not None and b is not None:
+            if a is not None and b is not None and comparable(a, b):
                 pair = {"runs": [str(first), str(second)], **about(rows[first][cycle])}
                 found.append({**pair, **msgspec.to_builtins(overlap(a, b))})
-    if not found:
-        raise ValueError("the runs have no cycle in common yet")
     return {"analysis": "overlap", "pairs": found}
