@@ -124,12 +124,14 @@ def test_lists_are_plain_and_whole_where_nobody_watches(capsys: pytest.CaptureFi
     assert again.replace('"copy"', '"digits"') == out
 
 
-def test_a_dry_run_shows_everything_and_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_dry_run_shows_everything_and_does_nothing(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     status, out, _ = call(capsys, "run", *FLAGS, "--dry-run", "--out", tmp_path / "run")
     assert status == 0
     for text in ("stem.weight", "16×1×3×3", "102,288 of 103,642", "75.00", "trainings", "MB", "time"):
         assert text in out
+    assert "not begun" in out
     assert not (tmp_path / "run").exists()
+    assert "finished already" in call(capsys, "run", *FLAGS, "--dry-run", "--out", finished / "swamp" / "seed-0")[1]
 
 
 @pytest.mark.parametrize(

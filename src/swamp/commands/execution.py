@@ -178,6 +178,7 @@ def show_plan(config: Config, directory: Path) -> None:
     from swamp.runs.config import resolve
     from swamp.runs.plan import estimate
     from swamp.runs.runner import open_task
+    from swamp.runs.store import Store
     from swamp.terminal import print_table
 
     refuse_foreign(directory)
@@ -190,4 +191,6 @@ def show_plan(config: Config, directory: Path) -> None:
     for table in plan_tables(config, task, plan, cost, num_parallel):
         print_table(table)
         print()
-    print(f"run: {directory} (not begun: this was a dry run)")
+    store = Store(directory)
+    state = "finished already" if store.finished() else "begun, not finished" if store.header() else "not begun"
+    print(f"run: {directory} ({state}; this was a dry run)")
