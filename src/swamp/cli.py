@@ -154,8 +154,8 @@ def show(directory: Directory, /) -> None:
         print(
             f"{config.precision}, {config.threads} thread(s) a training, begun with swamp {version['swamp']} and torch {version['torch']}"
         )
-        if store.finished() and (differing := store.differing()):
-            print(f"changed since it was finished: {', '.join(differing)}; `{again}` repairs them")
+        if store.finished() and (altered := store.altered()):
+            print(f"since then {altered}; `{again}` makes them again")
 
 
 @app.command

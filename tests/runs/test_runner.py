@@ -121,6 +121,18 @@ def test_another_configuration_is_refused_with_the_differing_keys(copy: Path, qu
     list(iterate(quick(engine="processes", keep="last", notes="hello"), copy))  # none of these decide numbers
 
 
+def test_what_became_of_a_finished_run_is_said_in_short(copy: Path) -> None:
+    store, num_files = Store(copy), len(json.loads((copy / "manifest.json").read_text())["value"])
+    assert store.altered() == ""
+    with open(copy / "metrics.jsonl", "a") as file:
+        file.write("{}\n")
+    assert store.altered() == "1 changed (metrics.jsonl)"
+    shutil.rmtree(copy / "objects")  # and the links lead nowhere
+    words = store.altered()
+    assert words.startswith(f"{num_files - 2} of {num_files} files went missing (")
+    assert words.endswith(", …) and 1 changed (metrics.jsonl)")
+
+
 @pytest.mark.parametrize("victim", ["particle", "average", "mask", "evaluation", "results.json", "metrics.jsonl", "manifest.json", "link"])
 @pytest.mark.parametrize("how", ["truncated", "altered", "missing"])
 def test_damage_to_a_finished_run_is_named_and_repaired(whole: Path, copy: Path, victim: str, how: str) -> None:

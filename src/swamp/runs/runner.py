@@ -206,15 +206,13 @@ def _rows_of(config: Config, workshop: Workshop, store: Store, engine: Engine, l
     if isinstance(engine, Distributed):
         engine.join()  # the other ranks wait for this one, even where there is nothing to do
     if store.finished():
-        differing = store.differing()
-        if not differing:
+        altered = store.altered()
+        if not altered:
             store.clear_work()
             listener.say(f"{store.root} is finished; nothing to do")
             yield from read_results(store.root)
             return
-        listener.say(
-            f"{store.root} was finished, but {', '.join(differing)} changed since; what is sound is used, the rest is computed again"
-        )
+        listener.say(f"{store.root} was finished, but {altered}; what is sound is used, the rest is computed again")
     if store.journal.failure():  # said before what takes its time
         store.journal.log({"what": BEGUN})
     store.clear_temporaries()

@@ -303,13 +303,22 @@ class Store:
     def finished(self) -> bool:
         return (self.root / "manifest.json").exists()
 
-    def differing(self) -> list[str]:
-        """Files that are not what the manifest of a finished run says."""
+    def altered(self) -> str:
+        """What became of the files of a finished run, in words; nothing if they are as the manifest says."""
         try:
             listed: dict[str, str] = files.decode_json(self.root / "manifest.json")
         except Damaged:
-            return ["manifest.json"]
-        return [name for name, checksum in listed.items() if not _matches(self.root / name, checksum)]
+            return "manifest.json was damaged"
+        gone = [name for name in listed if not (self.root / name).exists()]
+        changed = [name for name, checksum in listed.items() if name not in gone and not _matches(self.root / name, checksum)]
+        return " and ".join(
+            f"{what} ({_some(names)})"
+            for what, names in (
+                (f"{len(gone)} of {len(listed)} files went missing", gone),
+                (f"{len(changed)} changed", changed),
+            )
+            if names
+        )
 
 
 MIGRATIONS: dict[int, Any] = {}  # format version -> function from a header of it to one of the next
@@ -326,6 +335,14 @@ def check(path: Path) -> None:
     stored = files.decode_json(path) if path.suffix == ".json" else files.decode_arrays(path)[1]
     if not isinstance(stored, dict) or stored.get("key") != path.stem:
         raise Damaged(path, "it is another object")
+
+
+def _some(names: Sequence[str]) -> str:
+    """
+    >>> _some("abcdef")
+    'a, b, c, d, …'
+    """
+    return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])])
 
 
 def _matches(path: Path, checksum: str) -> bool:
