@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from swamp.analysis.connectivity import barrier, between, dirichlet, hull_excess
-from swamp.analysis.point import TEST_ERROR, TEST_LOSS, TRAIN_LOSS, Setting, combined, measured, training_batches
+from swamp.analysis.point import TEST_ERROR, TEST_LOSS, TRAIN_LOSS, Setting, combined, measured, subset
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
@@ -53,7 +53,7 @@ def test_a_point_is_measured_with_statistics_of_its_own() -> None:
     stale = State(first.parameters, {**first.buffers, "bn.running_mean": torch.full((8,), 50.0)})
     middle = combined([first, second], [0.25, 0.75])
     assert torch.allclose(middle["last.bias"], 0.25 * first.parameters["last.bias"] + 0.75 * second.parameters["last.bias"])
-    batches = training_batches(setting)
+    batches = subset(setting)
     assert sum(len(y) for _, y in batches) == 7
     found = measured(setting, middle, stale.buffers, batches)
     assert found == measured(setting, middle, first.buffers, batches)  # what the ends' statistics were does not matter
@@ -69,7 +69,7 @@ def test_a_point_is_measured_with_statistics_of_its_own() -> None:
 
 def test_the_training_subset_is_seeded() -> None:
     def rows(seed: int) -> list[float]:
-        return torch.cat([x for x, _ in training_batches(Setting(Blobs(), Noise(seed), Numerics(), CPU, 6))])[:, 0].tolist()
+        return torch.cat([x for x, _ in subset(Setting(Blobs(), Noise(seed), Numerics(), CPU, 6))])[:, 0].tolist()
 
     assert rows(1) == rows(1) != rows(2)
     assert len(set(rows(1))) == 6
@@ -80,7 +80,7 @@ def test_a_task_without_classes_has_its_own_metrics() -> None:
     task = CustomTask(torch.nn.Linear(3, 1), (x, x[:, :1]), (x, x[:, :1]))
     setting = Setting(task, Noise(0), Numerics(), CPU)
     state = task.init(Noise(0))
-    found = measured(setting, state.parameters, state.buffers, training_batches(setting))
+    found = measured(setting, state.parameters, state.buffers, subset(setting))
     assert set(found) == {"test loss", TRAIN_LOSS}
     assert found["test loss"] == pytest.approx(found[TRAIN_LOSS], rel=1e-6)
 
@@ -90,4 +90,4 @@ def test_a_loss_that_is_no_number_is_infinite() -> None:
     setting = Setting(task, Noise(1), Numerics(), CPU)
     state = task.init(Noise(1))
     broken = {**state.parameters, "last.bias": torch.tensor([float("nan"), 0.0])}
-    assert measured(setting, broken, state.buffers, training_batches(setting))[TEST_LOSS] == float("inf")
+    assert measured(setting, broken, state.buffers, subset(setting))[TEST_LOSS] == float("inf")

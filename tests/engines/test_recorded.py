@@ -9,7 +9,7 @@ import torch
 
 from swamp.analysis import point
 from swamp.analysis.hessian import Hessian, lanczos, probe_traces
-from swamp.analysis.point import Gauge, Setting, combined, measured, training_batches
+from swamp.analysis.point import Gauge, Setting, combined, measured, subset
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
@@ -76,7 +76,7 @@ def test_an_averager_gives_the_states_of_one_average_after_the_other(where: str,
 def test_a_gauge_measures_one_point_after_the_other_as_if_each_were_the_first() -> None:
     task = Blobs()
     setting = Setting(task, Noise(1), Numerics(), CPU)
-    batches = training_batches(setting)
+    batches = subset(setting)
     first, second = task.init(Noise(1)), task.init(Noise(2))
     gauge = Gauge(setting, batches)
     for share in (0.0, 0.5, 1.0, 0.5):
@@ -107,7 +107,7 @@ def test_on_a_gpu_points_are_those_of_the_cpu(precision: Any) -> None:
     found = []
     for device in (CPU, torch.device("cuda")):
         setting = Setting(task, Noise(3), Numerics(precision=precision), device)
-        gauge = Gauge(setting, training_batches(setting))
+        gauge = Gauge(setting, subset(setting))
         assert (gauge.recorded is not None) == (device.type == "cuda")
         found.append([gauge(weights, first.buffers) for weights in (first.parameters, middle, first.parameters)])
     for ours, theirs in zip(*found, strict=True):
@@ -132,7 +132,7 @@ def test_on_a_gpu_the_hessian_is_that_of_the_cpu_in_float32_without_tf32() -> No
     found = []
     for device in (CPU, torch.device("cuda")):
         setting = Setting(task, Noise(3), Numerics(precision="bf16"), device, num_examples=200)
-        hessian = Hessian(task, state, dense_mask(task), training_batches(setting), device, setting.numerics)
+        hessian = Hessian(task, state, dense_mask(task), subset(setting), device, setting.numerics)
         traces = probe_traces(hessian, hessian.size, Noise(0), 0, 3)
         found.append((traces, lanczos(hessian, hessian.size, Noise(0), 15).nodes[-1]))
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-3)
@@ -143,4 +143,4 @@ def test_on_a_gpu_the_hessian_is_that_of_the_cpu_in_float32_without_tf32() -> No
 def test_batches_are_larger_where_small_ones_keep_the_device_waiting() -> None:
     assert point.AT_ONCE["cpu"] < point.AT_ONCE["cuda"]
     task = digits()
-    assert max(len(y) for _, y in training_batches(Setting(task, Noise(0), Numerics(), CPU, 300))) == point.AT_ONCE["cpu"]
+    assert max(len(y) for _, y in subset(Setting(task, Noise(0), Numerics(), CPU, 300))) == point.AT_ONCE["cpu"]

@@ -15,10 +15,11 @@ import torch
 from torch import nn
 
 from swamp.analysis.connectivity import barrier
+from swamp.analysis.hessian import Hessian, probe_traces
 from swamp.analysis.masks import overlap
-from swamp.analysis.point import measured
+from swamp.analysis.point import Split, measured
 from swamp.api import prune
-from swamp.core.job import Job
+from swamp.core.job import Job, Numerics
 from swamp.runs.analyses import ANALYSES, analyse, between_runs, planned
 from swamp.runs.config import Config
 from swamp.runs.results import read_results
@@ -167,7 +168,7 @@ def test_probes_that_a_trace_does_not_need_are_spared(run: Path) -> None:
     study = Study(run, [1], Settings(examples=40, max_probes=50, tolerance=10, steps=6, starts=2), watcher=watcher)
     works, _ = planned(study, ["hessian"])
     found = analyse(study, works)["hessian"]
-    assert found["rows"][0]["trace"]["num_probes"] == 10
+    assert found["rows"][0]["trace"]["num_probes"] == 30
     assert watcher.left["hessian"] == {PRODUCT: 50 + 2 * 6}
     assert watcher.units[PRODUCT] + watcher.spares == 50 + 2 * 6
     # what was not foreseen is not spared either
@@ -212,6 +213,25 @@ def test_masks_and_particles_say_what_the_run_says(run: Path) -> None:
     assert len(bars["distances"]["between"]) == 4
     assert bars["distances"]["between"][0][1] > bars["distances"]["between"][0][3] > 0  # the average lies between them
     assert found["particles"]["successive"][0]["distance"] > 0
+
+
+def test_a_hessian_of_test_examples_is_another_than_that_of_training_examples(run: Path) -> None:
+    split: Split
+    found = {}
+    for split in ("train", "test"):
+        study = Study(run, [1], Settings(examples=10_000, split=split, max_probes=10, steps=4, starts=1))
+        works, _ = planned(study, ["hessian"])
+        found[split] = analyse(study, works)["hessian"]
+    task, row = study.task, read_results(run)[1]
+    rows = torch.arange(task.size("test"))
+    state, mask = Store(run).load_state(row.solution), Store(run).load_mask(row.mask)
+    assert mask
+    exact = Hessian(task, state, mask, [task.unaugmented(rows, study.device, "test")], study.device, Numerics())
+    probes = probe_traces(exact, exact.size, study.setting.noise, 0, 10)
+    assert found["test"]["rows"][0]["trace"]["mean"] == pytest.approx(sum(probes) / 10, rel=1e-4)
+    assert (found["test"]["examples"], found["test"]["split"]) == (task.size("test"), "test")
+    assert (found["train"]["examples"], found["train"]["split"]) == (task.num_examples, "train")
+    assert found["train"]["rows"][0]["trace"] != found["test"]["rows"][0]["trace"]
 
 
 def test_the_hessian_counts_its_products(run: Path) -> None:

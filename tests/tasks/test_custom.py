@@ -158,6 +158,14 @@ def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pyt
     assert pickle.loads(pickle.dumps(tasks[0])).fingerprint == tasks[0].fingerprint
 
 
+def test_examples_by_number_of_either_split() -> None:
+    for form in ((X[:7], LABELS[:7]), TensorDataset(X[:7], LABELS[:7])):
+        task = CustomTask(mlp, (X, LABELS), form)
+        assert (task.size("train"), task.size("test")) == (len(X), 7)
+        assert torch.equal(task.unaugmented(torch.tensor([6, 0]), CPU, "test")[0], X[[6, 0]])
+        assert torch.equal(task.unaugmented(torch.tensor([8]), CPU)[1], LABELS[[8]])
+
+
 def test_augmentation_follows_from_the_noise_and_global_generators_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     seeded: list[int] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)

@@ -67,6 +67,12 @@ def test_unaugmented_examples_are_only_normalised(task: ImageTask) -> None:
     mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (task.data.mean, task.data.std))
     assert torch.equal(x, (images[rows].float() - mean) / std)
     assert torch.equal(y, labels[rows])
+    # those of the test set are what it is tested on
+    x, y = task.unaugmented(torch.arange(task.size("test")), torch.device("cpu"), "test")
+    logits, expected = task.predict(model := task.model(), "test")
+    assert torch.equal(y, expected)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), logits)
 
 
 def test_splits_are_disjoint_and_the_same_for_all_seeds(task: ImageTask) -> None:

@@ -119,7 +119,11 @@ def test_tests_see_the_middle_in_order(data: Path) -> None:
 
 def test_unaugmented_training_images_are_seen_as_tests_see_theirs(data: Path) -> None:
     stream = source(data, 1)
-    x, y = stream.unaugmented(torch.tensor([7, 0, 4]), CPU)
+    x, y = stream.unaugmented(torch.arange(stream.size("test")), CPU, "test")
+    (expected,) = stream.batches("test", CPU)
+    assert torch.equal(x, expected[0])
+    assert torch.equal(y, expected[1])
+    x, y = stream.unaugmented(torch.tensor([7, 0, 4]), CPU, "train")
     files = stream.files.splits["train"]
     for index, image, label in zip((7, 0, 4), x, y, strict=True):
         seen = to_tensor(centre_view(read_image(str(files.root / files.names[index])), 16))

@@ -112,6 +112,11 @@ def test_training_texts_by_number(task: TextTask) -> None:
     width = batch["input_ids"].shape[1]
     assert width >= int(task.train.lengths[rows].max())
     assert torch.equal(batch["input_ids"], task.train.inputs["input_ids"][rows, :width])
+    batch = task.unaugmented(torch.arange(task.size("test")), CPU, "test")
+    logits, labels = task.predict(model := task.model(), "test")
+    assert torch.equal(batch["labels"], labels)
+    with torch.no_grad():
+        torch.testing.assert_close(logits_of(model, batch), logits)
 
 
 def test_long_texts_are_cut_where_the_model_or_the_setting_ends(place: Path) -> None:

@@ -72,7 +72,10 @@ class Blobs:
         order = plan.tables["order"][step * self.batch_size : (step + 1) * self.batch_size]
         return self.x[order], self.y[order]
 
-    def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    def size(self, split: str) -> int:
+        return self.num_examples
+
+    def unaugmented(self, rows: Tensor, device: torch.device, split: str = "train") -> tuple[Tensor, Tensor]:
         return self.x[rows], self.y[rows]
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:

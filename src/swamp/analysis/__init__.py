@@ -8,7 +8,7 @@ from swamp.analysis.connectivity import Barrier, barrier, between, dirichlet, hu
 from swamp.analysis.hessian import Hessian, Spectrum, Trace, lanczos, probe_traces, spectral_density, trace_of
 from swamp.analysis.masks import Overlap, overlap
 from swamp.analysis.particles import distance, distances
-from swamp.analysis.point import Gauge, Setting, combined, measured, training_batches
+from swamp.analysis.point import Gauge, Setting, combined, measured, subset
 from swamp.analysis.surface import Plane
 
 __all__ = [
@@ -34,6 +34,6 @@ __all__ = [
     "probe_traces",
     "reliability",
     "spectral_density",
+    "subset",
     "trace_of",
-    "training_batches",
 ]

@@ -176,8 +176,9 @@ class Trace(Struct, frozen=True, kw_only=True):
     converged: bool  # the standard error is as small as was asked
 
 
-def trace_of(chunks: Iterable[list[float]], tolerance: float, least: int = 10) -> Trace:
-    """The mean of probes, taken chunk by chunk until the standard error is below tolerance × |mean|, or there are no more."""
+def trace_of(chunks: Iterable[list[float]], tolerance: float, least: int = 30) -> Trace:
+    """The mean of probes, taken chunk by chunk until the standard error is below tolerance × |mean|, or there are no more. The `least`
+    is there because few probes agree by chance now and then, and would be the last."""
     values: list[float] = []
     error = math.inf
     for chunk in chunks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +19,10 @@ from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.averaging import refresh_batchnorm
 from swamp.training.numerics import applied, autocast
 
-# Training examples taken together. Ten small batches keep a GPU waiting for the host, two large ones do not; what does not fit into its
+# Examples taken together. Ten small batches keep a GPU waiting for the host, two large ones do not; what does not fit into its
 # memory is divided (`analysis.hessian`). On a CPU larger batches gain nothing and leave the caches.
 AT_ONCE = {"cpu": 100, "cuda": 500}
+Split = Literal["train", "test"]
 TEST_ERROR, TEST_LOSS, TRAIN_LOSS = "test error", "test loss", "train loss"
 
 
@@ -32,17 +34,16 @@ class Setting:
     noise: Noise
     numerics: Numerics
     device: torch.device
-    num_examples: int = 1000  # of the training subset on which losses and Hessians are taken
+    num_examples: int = 1000  # of the subset on which training losses and Hessians are taken
 
 
-def training_batches(setting: Setting) -> list[Batch]:
-    """A seeded subset of the training set, not augmented, on the device."""
+def subset(setting: Setting, split: Split = "train") -> list[Batch]:
+    """Examples of a split drawn by its seed, not augmented, on the device."""
     task = setting.task
-    order = torch.randperm(task.num_examples, generator=setting.noise.fold("subset").generator())
+    order = torch.randperm(task.size(split), generator=setting.noise.fold("subset").generator())
     chosen = order[: setting.num_examples].sort().values
-    return [
-        task.unaugmented(rows, setting.device) for rows in chosen.split(min(AT_ONCE.get(setting.device.type, 100), 4 * task.batch_size))
-    ]
+    at_once = min(AT_ONCE.get(setting.device.type, 100), 4 * task.batch_size)
+    return [task.unaugmented(rows, setting.device, split) for rows in chosen.split(at_once)]
 
 
 def combined(states: Sequence[State], coefficients: Sequence[float]) -> dict[str, Tensor]:

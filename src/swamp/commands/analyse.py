@@ -32,6 +32,7 @@ def analyse(
     all: Flag = False,
     cycles: str | None = None,
     examples: int | None = None,
+    split: str | None = None,
     tolerance: float | None = None,
     samples: int | None = None,
     grid: int | None = None,
@@ -67,7 +68,9 @@ def analyse(
     cycles
         Cycles to look at, such as 0,3,6. Default: all.
     examples
-        Training examples for losses and Hessians. Default: 1000.
+        How many examples training losses and Hessians are of. Default: 1000.
+    split
+        Whose examples Hessians are of, train or test. On training data that it fits, a network has next to no curvature. Default: train.
     tolerance
         Relative standard error at which a Hessian's trace is good enough. Default: 0.02.
     samples
@@ -101,7 +104,7 @@ def analyse(
         raise ValueError("analyse needs a run directory")
     if not names:
         raise ValueError(f"say what to analyse: --all, or some of {', '.join(f'--{name}' for name in asked)}")
-    given = {"examples": examples, "tolerance": tolerance, "samples": samples, "grid": grid}
+    given = {"examples": examples, "split": split, "tolerance": tolerance, "samples": samples, "grid": grid}
     settings = convert({name: value for name, value in given.items() if value is not None}, Settings, "")
     chosen = parse_cycles(cycles) if cycles is not None else None
     made = custom.build(custom.Config(factory=task)) if task else None

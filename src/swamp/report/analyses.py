@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.report.differences import BASELINE
-from swamp.report.numbers import format_of, measure_of, percent, spread
+from swamp.report.numbers import examples_of, format_of, measure_of, percent, spread
 from swamp.report.series import Series, grouped
 from swamp.report.statistics import EXPLAINED, difference_text, paired
 from swamp.report.tables import Table
@@ -98,8 +98,8 @@ def _digits(values: Sequence[float | None]) -> int:
 
 
 def note(found: Sequence[Result]) -> str:
-    examples = sorted({result["examples"] for result in found if "examples" in result})
-    return f"training losses and Hessians are of {', '.join(map(str, examples))} training examples, not augmented" if examples else ""
+    named = ", ".join(sorted({examples_of(result) for result in found if "examples" in result}))
+    return f"training losses and Hessians are of {named}, not augmented" if named else ""
 
 
 def hessian(result: Result) -> list[Line]:

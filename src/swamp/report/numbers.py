@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Format(NamedTuple):
@@ -32,6 +32,15 @@ def format_of(metric: str) -> Format:
     place, _, kind = metric.rpartition(".")
     known = FORMATS.get(kind, Format(kind))
     return known._replace(label=f"{place} {known.label}".strip())
+
+
+def examples_of(found: Mapping[str, Any]) -> str:
+    """What an analysis was made of.
+
+    >>> examples_of({"examples": 1000, "split": "test"})
+    '1000 test examples'
+    """
+    return f"{found['examples']} {'training' if found.get('split', 'train') == 'train' else found['split']} examples"
 
 
 def shown(metric: str, value: float) -> str:

@@ -10,7 +10,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -19,7 +19,7 @@ import torch
 from msgspec import Meta, Struct
 
 from swamp.analysis.hessian import Hessian
-from swamp.analysis.point import Gauge, Setting, combined, training_batches
+from swamp.analysis.point import Gauge, Setting, Split, combined, subset
 from swamp.core.job import Job
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
@@ -40,7 +40,8 @@ POINT, PRODUCT, EPOCH = "points", "Hessian products", "epochs"  # what work is c
 class Settings(Struct, frozen=True, kw_only=True):
     """How finely one looks."""
 
-    examples: Annotated[int, Meta(ge=1)] = 1000  # training examples, not augmented, for losses and Hessians
+    examples: Annotated[int, Meta(ge=1)] = 1000  # not augmented, for training losses and Hessians
+    split: Split = "train"  # whose examples a Hessian is of
     tolerance: Annotated[float, Meta(gt=0)] = 0.02  # relative standard error at which a trace is good enough
     max_probes: Annotated[int, Meta(ge=2)] = 1000
     steps: Annotated[int, Meta(ge=2)] = 40  # of Lanczos, from each start
@@ -139,7 +140,17 @@ class Study:
 
     @cached_property
     def batches(self) -> list[Batch]:
-        return training_batches(self.setting)
+        return subset(self.setting)
+
+    @property
+    def num_curved(self) -> int:
+        return min(self.settings.examples, self.task.size(self.settings.split))
+
+    @cached_property
+    def curved(self) -> list[Batch]:
+        """What Hessians are of."""
+        split = self.settings.split
+        return self.batches if split == "train" else subset(replace(self.setting, num_examples=self.num_curved), split)
 
     @cached_property
     def gauge(self) -> Gauge:
@@ -192,7 +203,7 @@ class Study:
     def _hessian(self, solution: str, mask: str, batches: Sequence[Batch] | None = None) -> Hessian:
         found = self.annex.load_mask(mask)
         assert found is not None
-        return Hessian(self.task, self.state(solution), found, batches or self.batches, self.device, self.config.numerics)
+        return Hessian(self.task, self.state(solution), found, batches or self.curved, self.device, self.config.numerics)
 
     # -- trainings ----------------------------------------------------------------------------------------------------------------
 
@@ -250,11 +261,11 @@ class Study:
                 found[POINT] = (time.monotonic() - begin) / piece.units
         row = next((row for row in self.rows if self.has(row.solution)), None)
         if PRODUCT in kinds and row:
-            hessian = self._hessian(row.solution, row.mask, self.batches[:1])
+            hessian = self._hessian(row.solution, row.mask, self.curved[:1])
             hessian(torch.zeros(1, hessian.size))
             begin = time.monotonic()
             hessian(torch.zeros(3, hessian.size))
-            found[PRODUCT] = (time.monotonic() - begin) / 3 * len(self.batches)
+            found[PRODUCT] = (time.monotonic() - begin) / 3 * len(self.curved)
         if EPOCH in kinds:
             with pace(self.config, self.task) as (num_parallel, step_seconds):
                 count = min(num_parallel, 4)

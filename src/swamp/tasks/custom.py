@@ -156,7 +156,7 @@ class CustomTask:
 
     @property
     def num_examples(self) -> int:
-        return self.examples["train"].count
+        return self.size("train")
 
     @property
     def steps_per_epoch(self) -> int:
@@ -181,9 +181,12 @@ class CustomTask:
         noise = Noise(int(plan.tables["draws"])).fold("batch", step)
         return moved(self._checked(self.examples["train"].take(rows, noise), "train"), plan.tables["device"].device)
 
-    def unaugmented(self, rows: Tensor, device: torch.device) -> Batch:
+    def size(self, split: str) -> int:
+        return self.examples[split].count
+
+    def unaugmented(self, rows: Tensor, device: torch.device, split: str = "train") -> Batch:
         """A data set that augments its examples itself cannot be kept from it; its draws are then the same at every call."""
-        return moved(self.examples["train"].take(rows.cpu(), Noise(0).fold("unaugmented")), device)
+        return moved(self.examples[split].take(rows.cpu(), Noise(0).fold("unaugmented")), device)
 
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 

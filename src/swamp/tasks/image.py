@@ -139,8 +139,11 @@ class ImageTask:
         """A plan with one of `count` shares of each batch; None where a batch costs nothing and can be cut as it is."""
         return self.source.cut(plan, index, count) if isinstance(self.source, Streaming) else None
 
-    def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-        return self.source.unaugmented(rows, device)
+    def size(self, split: str) -> int:
+        return self.source.size(split)
+
+    def unaugmented(self, rows: Tensor, device: torch.device, split: str = "train") -> tuple[Tensor, Tensor]:
+        return self.source.unaugmented(rows, device, split)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         x, labels = batch

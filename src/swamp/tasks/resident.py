@@ -21,7 +21,7 @@ class Resident:
     def __init__(self, images: ImageSet, views: Views) -> None:
         self.images, self.views = images, views
         self.normalised = Normaliser(images.mean, images.std)
-        self.num_examples = len(images.splits["train"][1])
+        self.num_examples = self.size("train")
         self._on_device: dict[tuple[str, torch.device], tuple[Tensor, Tensor]] = {}
 
     @property
@@ -51,8 +51,11 @@ class Resident:
             x = torch.where(plan.tables["flip"][rows, None, None, None], x.flip(-1), x)
         return x, labels[order]
 
-    def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-        images, labels = self.on("train", device)
+    def size(self, split: str) -> int:
+        return len(self.images.splits[split][1])
+
+    def unaugmented(self, rows: Tensor, device: torch.device, split: str) -> tuple[Tensor, Tensor]:
+        images, labels = self.on(split, device)
         rows = rows.to(device)
         return self.normalised(images[rows]), labels[rows]
 

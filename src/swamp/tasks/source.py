@@ -37,7 +37,9 @@ class Source(Protocol):
 
     def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]: ...
 
-    def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]: ...  # training examples by number
+    def size(self, split: str) -> int: ...
+
+    def unaugmented(self, rows: Tensor, device: torch.device, split: str) -> tuple[Tensor, Tensor]: ...  # examples by number
 
     def batches(self, split: str, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]: ...  # not augmented, in order
 

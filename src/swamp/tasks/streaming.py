@@ -196,8 +196,11 @@ class Streaming:
         pairs = zip(stream.order[rows].tolist(), stream.seed[rows].tolist(), strict=True)
         return [(str(files.root / files.names[index]), seed) for index, seed in pairs]
 
-    def unaugmented(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-        files = self.files.splits["train"]
+    def size(self, split: str) -> int:
+        return len(self.files.split(split).names)
+
+    def unaugmented(self, rows: Tensor, device: torch.device, split: str) -> tuple[Tensor, Tensor]:
+        files = self.files.split(split)
         orders: list[Order] = [(str(files.root / files.names[index]), None) for index in rows.tolist()]
         (images,) = decoded(self.decoder, iter([orders]), self.num_workers, device)
         return self.normalised(images), files.labels[rows.cpu()].to(device)

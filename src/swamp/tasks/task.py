@@ -64,7 +64,10 @@ class Task(Protocol):
 
     def batch(self, plan: Plan, step: int) -> Batch: ...  # pure
 
-    def unaugmented(self, rows: Tensor, device: torch.device) -> Batch: ...  # training examples by number, seen as tests see theirs
+    def size(self, split: str) -> int: ...  # in examples
+
+    # examples by number, seen as tests see theirs
+    def unaugmented(self, rows: Tensor, device: torch.device, split: str = "train") -> Batch: ...
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor: ...  # the mean over the batch
 

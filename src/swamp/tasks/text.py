@@ -182,9 +182,12 @@ class TextTask:
         width = self.max_length if self.resident else int(plan.tables["width"][step])
         return self.encoded("train", rows.device).batch(rows, width)
 
-    def unaugmented(self, rows: Tensor, device: torch.device) -> dict[str, Tensor]:
-        width = int(width_of(self.train.lengths[rows.cpu()]).max())
-        return self.encoded("train", device).batch(rows.to(device), width)
+    def size(self, split: str) -> int:
+        return len(self.encoded(split, torch.device("cpu")).lengths)
+
+    def unaugmented(self, rows: Tensor, device: torch.device, split: str = "train") -> dict[str, Tensor]:
+        width = int(width_of(self.encoded(split, torch.device("cpu")).lengths[rows.cpu()]).max())
+        return self.encoded(split, device).batch(rows.to(device), width)
 
     # -- the model ----------------------------------------------------------------------------------------------------------------
 

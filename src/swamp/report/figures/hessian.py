@@ -7,6 +7,7 @@ from typing import Any
 
 from swamp.report.figures.canvas import BLUE, STYLES, shades, tidy
 from swamp.report.figures.result import Arrays, Result, sparsity, titled
+from swamp.report.numbers import examples_of
 
 
 def hessian(plt: Any, result: Result, arrays: Arrays) -> Any:
@@ -39,5 +40,5 @@ def hessian(plt: Any, result: Result, arrays: Arrays) -> Any:
     right.legend(frameon=False, fontsize=8, title="sparsity", title_fontsize=8)
     for axes in (left, middle, right):
         tidy(axes)
-    figure.suptitle(titled(result, f"Curvature on {result['examples']} training examples"), fontsize=11)
+    figure.suptitle(titled(result, f"Curvature on {examples_of(result)}"), fontsize=11)
     return figure

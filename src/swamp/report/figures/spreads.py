@@ -12,7 +12,7 @@ import numpy as np
 
 from swamp.report.figures.canvas import GREY, style, text, tidy
 from swamp.report.figures.result import Result, numbers
-from swamp.report.numbers import measure_of
+from swamp.report.numbers import examples_of, measure_of
 
 
 class Several(NamedTuple):
@@ -37,7 +37,8 @@ def hessian(plt: Any, found: Sequence[Several]) -> Any:
             _by_sparsity(axes, index, series, [{row["sparsity"]: value(row) for row in one["rows"]} for one in series.results])
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
-    return _finished(figure, line, "Curvature")
+    of = sorted({examples_of(result) for series in found for result in series.results})
+    return _finished(figure, line, f"Curvature on {', '.join(of)}")
 
 
 def connectivity(plt: Any, found: Sequence[Several]) -> Any:

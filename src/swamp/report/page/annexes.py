@@ -108,6 +108,7 @@ class Hessian(Struct):
 
     rows: list[HessianRow]
     examples: int = 0
+    split: str = "train"
 
 
 Kind = TypeVar("Kind", bound=Struct)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from swamp.report.numbers import percent
+from swamp.report.numbers import examples_of, percent
 from swamp.report.page.annexes import Analyses, HessianRow
 from swamp.report.page.markup import Html, element
 from swamp.report.page.section import Section, chart, command_line, section
@@ -59,10 +59,11 @@ def curvature(found: Analyses) -> Section | None:
             element(
                 "tr",
                 element("th", f"{series.label}, seed {seed}", scope="row"),
+                element("td", examples_of({"examples": hessian.examples, "split": hessian.split}) if hessian.examples else "–"),
                 *(curvature_cell(rows.get(column)) for column in columns),
             )
         )
-    head = [element("th", "run", scope="col"), *(element("th", percent(column), scope="col") for column in columns)]
+    head = [element("th", text, scope="col") for text in ("run", "of", *map(percent, columns))]
     table = element("table", element("thead", element("tr", *head)), element("tbody", *body), class_="results")
     return section(
         "Curvature",

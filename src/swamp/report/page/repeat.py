@@ -56,6 +56,7 @@ def analysis_commands(directory: Path, cycles: Collection[int]) -> list[str]:
         if not isinstance(found, dict):
             continue
         given = [f"--{option} {found[option]}" for option in OPTIONS if isinstance(found.get(option), int | float)]
+        given += ["--split test"] if found.get("split") == "test" else []
         seen = cycles_in(found)
         given += [f"--cycles {','.join(map(str, seen))}"] if seen and set(seen) != set(cycles) else []
         commands.append(" ".join(["swamp analyse", shlex.quote(str(directory)), f"--{name}", *given]))

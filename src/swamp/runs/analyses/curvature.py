@@ -57,7 +57,12 @@ def hessian(study: Study) -> Work:
                     "spectra": msgspec.to_builtins(starts),
                 }
             )
-        about_all = {"examples": study.setting.num_examples, "tolerance": settings.tolerance, "max_probes": settings.max_probes}
+        about_all = {
+            "examples": study.num_curved,
+            "split": settings.split,
+            "tolerance": settings.tolerance,
+            "max_probes": settings.max_probes,
+        }
         return {**about_all, "rows": found}, arrays
 
     needed = (probes[cycle] for cycle in probes if cycle in open_ones)
@@ -83,8 +88,7 @@ def _probes(study: Study, row: Result, first: int) -> Piece:
         operator = study.hessian(row.solution, row.mask)
         return probe_traces(operator, operator.size, study.setting.noise, first, count)
 
-    inputs = {"solution": row.solution, "mask": row.mask, "first": first, "count": count}
-    return study.piece("trace", inputs, make, PRODUCT, count)
+    return study.piece("trace", {**_of(study, row), "first": first, "count": count}, make, PRODUCT, count)
 
 
 def _spectrum(study: Study, row: Result, start: int) -> Piece:
@@ -94,4 +98,11 @@ def _spectrum(study: Study, row: Result, start: int) -> Piece:
         operator = study.hessian(row.solution, row.mask)
         return msgspec.to_builtins(lanczos(operator, operator.size, study.setting.noise.fold("start", start), steps))
 
-    return study.piece("spectrum", {"solution": row.solution, "mask": row.mask, "start": start, "steps": steps}, make, PRODUCT, steps)
+    return study.piece("spectrum", {**_of(study, row), "start": start, "steps": steps}, make, PRODUCT, steps)
+
+
+def _of(study: Study, row: Result) -> dict[str, Any]:
+    """The Hessian that a piece belongs to. Training examples are not named, so that keys are what they were before this was a choice."""
+    split = study.settings.split
+    of = {} if split == "train" else {"split": split, "examples": study.num_curved}
+    return {"solution": row.solution, "mask": row.mask, **of}
