@@ -12,9 +12,11 @@ import pytest
 
 from swamp import terminal
 from swamp.cli import main
+from swamp.commands import analyse as analyses
 from swamp.engines.engine import Progress
 from swamp.runs import ensemble as ensembles
 from swamp.runs.annex import Annex
+from swamp.runs.study import Settings
 from tests.test_cli import call
 
 SHORT = ["--pruning.cycles=1", "--ticket.epochs=1", "--cycle.epochs=2", "--tasks.image.batch_size=250", "--engine=sequential"]
@@ -378,6 +380,18 @@ def test_traces_stand_beside_the_papers(swept: Path, capsys: pytest.CaptureFixtu
     assert "trace of the Hessian at 50.00" in main_table
     assert "4 of 6 runs have their analysis (hessian)" in main_table
     assert "−1300.0 ± 0.0" in differences
+    (tmp_path / "grid.toml").write_text('split = "test"\n' + text)  # these were of training examples
+    assert "450.0" not in call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--show")[1].split("\n\n")[1]
+
+
+def test_a_grid_says_whose_examples_its_hessians_are_of(
+    swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Settings] = []
+    monkeypatch.setattr(analyses, "analyse_runs", lambda chosen, names, place, settings, following: asked.append(settings) or {})
+    (tmp_path / "grid.toml").write_text('analysis = "hessian"\nsplit = "test"\n' + GRID)
+    assert call(capsys, "sweep", tmp_path / "grid.toml", "--out", swept / "out", "--part", "0/6")[0] == 0
+    assert [settings.split for settings in asked] == ["test"]
 
 
 def test_less_likelihood_lost_is_better(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

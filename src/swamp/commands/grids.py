@@ -106,6 +106,7 @@ def look_at(sweep: Sweep, following: Following) -> None:
     needs is no error: it says so, and the table says how many have it."""
     from swamp.commands.analyse import analyse_runs
     from swamp.runs.results import read_results
+    from swamp.runs.study import Settings as StudySettings
 
     def shown(run: GridRun) -> list[int]:
         """The cycles of the table; a method that prunes once has not all of them."""
@@ -113,7 +114,8 @@ def look_at(sweep: Sweep, following: Following) -> None:
 
     chosen = {run.directory: cycles for run in sweep.runs if (cycles := shown(run))}
     if chosen:
-        lacking = analyse_runs(chosen, [sweep.grid.analysis], next(iter(chosen)), following=following)
+        settings = StudySettings(split=sweep.grid.split)
+        lacking = analyse_runs(chosen, [sweep.grid.analysis], next(iter(chosen)), settings, following=following)
         for path, why in lacking.items() if len(chosen) == 1 else ():
             print(f"{path}: {why}", file=sys.stderr)
 

@@ -60,10 +60,12 @@ def _traces(series: Series) -> dict[tuple[str, ...], dict[int, float]]:
     return found
 
 
-def traces_in(directory: Path) -> dict[int, float]:
-    """By cycle, of one run; of those that were asked for last."""
+def traces_in(directory: Path, split: str) -> dict[int, float]:
+    """By cycle, of one run; of those that were asked for last, if they are of these examples."""
     result = Annex(directory).read_result("hessian")
-    return {row["cycle"]: row["trace"]["mean"] for row in result["rows"]} if result else {}
+    if result is None or result.get("split", "train") != split:
+        return {}
+    return {row["cycle"]: row["trace"]["mean"] for row in result["rows"]}
 
 
 def results_of(series: Series, name: str) -> list[Result]:

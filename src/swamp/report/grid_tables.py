@@ -133,7 +133,7 @@ def read_findings(sweep: Sweep) -> Findings:
         refuse_other(config, directory, header)
         num_finished += store.finished()
         num_analysed += bool(sweep.grid.analysis) and Annex(directory).has_result(sweep.grid.analysis)
-        traces = traces_in(directory) if sweep.grid.analysis == "hessian" else {}
+        traces = traces_in(directory, sweep.grid.split) if sweep.grid.analysis == "hessian" else {}
         for row in read_results(directory):
             if row.cycle in traces:
                 row = structs.replace(row, metrics={**row.metrics, "trace": traces[row.cycle]})

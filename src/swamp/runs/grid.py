@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
+from swamp.analysis.point import Split
 from swamp.core.discovery import nearest
 from swamp.core.pruning import Pruning
 from swamp.runs.analyses import ANALYSES
@@ -41,6 +42,7 @@ class Grid(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metric: str = ""  # that it shows; the one that counts, if none is named
     # of the finished runs, at the cycles shown (`swamp analyse`); of a Hessian the metric `trace` can be shown
     analysis: str = ""
+    split: Split = "train"  # whose examples a Hessian is of
     against: dict[str, str] = {}  # the points whose cells the others are compared with
     ensembles: dict[str, str] = {}  # the points whose runs are also shown as ensembles of 2, 3, … seeds (IMP-n)
     paper: dict[str, tuple[str, ...]] = {}  # by cell, a number for each cycle shown
