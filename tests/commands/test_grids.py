@@ -337,6 +337,14 @@ def test_a_grid_whose_analysis_needs_weights_is_not_begun_without(
     assert not refused or refused in said
 
 
+def test_no_run_of_a_grid_is_begun_where_one_is_impossible(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text('seeds = [0]\n[axes]\nmethod = ["imp", "lottery-pools"]\n')
+    for also in ([], ["--dry-run"]):
+        status, _, said = call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--keep", "last", *also)
+        assert (status, "method 'lottery-pools' needs keep = 'averages' or more, not 'last'" in said) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_grid_may_ask_for_ensembles_of_its_seeds(
     swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

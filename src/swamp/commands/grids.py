@@ -85,7 +85,7 @@ def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, 
 def check_keep(sweep: Sweep) -> None:
     """Whether runs will keep the weights for what the grid shows of them; refused before they are trained."""
     from swamp.runs.analyses import NEEDS
-    from swamp.runs.runner import KEEPS
+    from swamp.runs.checks import KEEPS
 
     grid = sweep.grid
     wanted = {"ensembles": "averages"} if grid.ensembles else {}
@@ -148,7 +148,7 @@ def show_plan(sweep: Sweep, plain: bool) -> None:
     """The runs, their epochs, and how long those take here that no other run before them trains."""
     from swamp.report.grid_tables import plan_table
     from swamp.runs.bench import pace
-    from swamp.runs.checks import check_survivors, refuse_foreign
+    from swamp.runs.checks import check, refuse_foreign
     from swamp.runs.config import resolve
     from swamp.runs.plan import estimate
     from swamp.runs.runner import open_tasks
@@ -158,7 +158,7 @@ def show_plan(sweep: Sweep, plain: bool) -> None:
     tasks = open_tasks([config for config, _ in jobs])
     for (config, directory), task in zip(jobs, tasks, strict=True):
         refuse_foreign(directory)
-        check_survivors(config, task)
+        check(config, task)
     new = new_work(jobs, tasks)
     seconds = []
     with ExitStack() as stack:

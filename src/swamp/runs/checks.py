@@ -8,14 +8,26 @@ from typing import Any
 
 from swamp.core.patterns import Pattern
 from swamp.core.pruning import count
-from swamp.methods.method import knows_patterns
+from swamp.methods.method import Keep, knows_patterns, selects
 from swamp.runs.config import Config, complete, numbers, resolve
 from swamp.tasks.task import Task, dense_mask
+
+KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
+
+
+def check(config: Config, task: Task) -> None:
+    """What is asked for must be possible."""
+    needs = config.method_module.needs
+    if KEEPS.index(config.keep) < KEEPS.index(needs):
+        raise ValueError(f"method {config.method!r} needs keep = {needs!r} or more, not {config.keep!r}")
+    if selects(config.method_module) and "validation" not in task.splits:
+        raise ValueError(f"method {config.method!r} selects by validation, and this task holds no examples out: give it a validation")
+    check_pattern(config, task)
+    check_survivors(config, task)
 
 
 def check_survivors(config: Config, task: Task) -> None:
     """Pruning must leave something."""
-    check_pattern(config, task)
     first = dense_mask(task)
     num_weights = first.num_survivors
     if num_weights < first.num_weights and not config.method_module.nested:

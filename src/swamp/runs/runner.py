@@ -25,7 +25,7 @@ from swamp.engines import distributed
 from swamp.engines.distributed import Distributed
 from swamp.engines.engine import Engine, Progress, TimedEngine, Workshop
 from swamp.methods.method import Keep, Row, selects
-from swamp.runs.checks import check_survivors, refuse_foreign, refuse_other
+from swamp.runs.checks import check, refuse_foreign, refuse_other
 from swamp.runs.config import Config, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
 from swamp.runs.journal import BEGUN, FAILED, PLAN
@@ -35,8 +35,6 @@ from swamp.runs.started import Started
 from swamp.runs.store import Store, open_cache
 from swamp.tasks.task import Task
 from swamp.version import __version__
-
-KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
 
 
 class Listener(Protocol):
@@ -121,11 +119,6 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
     """Settle the configuration of a directory: as it was at its first start, or for ever from now on."""
     header = store.header()
     config = resolve(config, header["config"] if header else None)
-    needs = config.method_module.needs
-    if KEEPS.index(config.keep) < KEEPS.index(needs):
-        raise ValueError(f"method {config.method!r} needs keep = {needs!r} or more, not {config.keep!r}")
-    if selects(config.method_module) and "validation" not in task.splits:
-        raise ValueError(f"method {config.method!r} selects by validation, and this task holds no examples out: give it a validation")
     if header:
         refuse_other(config, store.root, header)
         if header["task"] != task.fingerprint:
@@ -156,7 +149,7 @@ def versions() -> dict[str, str]:
 def begin(config: Config, out: Path, task: Task | None = None) -> Config:
     """Settle a run's configuration in its directory without running it; the configuration without any `auto`."""
     task = task or open_task(config)
-    check_survivors(config, task)
+    check(config, task)
     refuse_foreign(out)
     store = Store(out)
     with store.locked():
@@ -179,7 +172,7 @@ def iterate(
     if config.engine == "distributed":
         distributed.check(config.selected("engine"), config.optimizer, config.compile, device)
     task = task or open_task(config)
-    check_survivors(config, task)
+    check(config, task)
     refuse_foreign(out)
     store = Store(out, open_cache(cache, device.type) if cache else None)
     claims = claims_of(config, out, task) if config.engine == "distributed" else {}
