@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from swamp.core.job import Numerics, Optimizer
+from swamp.core.job import Job, Numerics, Optimizer
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.core.rules import SAM
 from swamp.core.schedules import SWA, Schedule
 from swamp.engines import graphed, recorded, sequential
 from swamp.engines.engine import Progress
@@ -26,6 +27,7 @@ from tests.engines.trainings import (
     PlacedBlobs,
     bare,
     both,
+    check_like_sequential,
     check_same_trainings,
     digits,
     distance,
@@ -180,7 +182,61 @@ def test_idle_places_make_room_for_an_average(device: torch.device, monkeypatch:
     trained(engine, make_jobs(task))
     monkeypatch.setattr(graphed, "Averager", scarce)
     check_average(engine, task)
-    assert not engine.places.kinds
+    assert not any(kind.particles for kind in engine.places.kinds.values())
+
+
+@pytest.mark.parametrize("short_of_memory", [False, True])
+def test_jobs_that_come_when_others_end_are_trained_beside_those_at_work(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, short_of_memory: bool
+) -> None:
+    """A pause is also the time for averages, and for whoever looks at numbers; those at work go on as if there had been none."""
+
+    def scarce(*arguments: Any) -> Any:
+        raise torch.OutOfMemoryError
+
+    if short_of_memory:
+        monkeypatch.setattr(graphed, "Averager", scarce)
+    task = PlacedBlobs()
+    long, *short = make_jobs(task)
+    short = [replace(job, schedule=Schedule(epochs=1)) for job in short]
+    coming = [
+        [],
+        make_jobs(task, rule=SAM(rho=0.05), schedule=Schedule(epochs=1))[:2],
+        [replace(long, noise=long.noise.fold("last")), long],
+    ]
+    rest, seen = list(coming), []
+    engine = bare(task, device)
+
+    def more() -> list[Job]:
+        assert torch.backends.cudnn.benchmark == before  # how steps are computed is no matter of others
+        check_average(engine, task)
+        seen.append(len(engine.busy))
+        return rest.pop() if rest else []
+
+    before = torch.backends.cudnn.benchmark
+    engine.train_fed([long, *short], lambda _: None, more)
+    assert seen == [1, 1, 0]  # the short ones end first, then the long one, then those of another kind together with the other long one
+    jobs = [long, *short, *(job for fed in coming for job in fed)]
+    found = [solution.load() for solution in engine.train(jobs, pytest.fail)]
+    check_like_sequential(task, jobs, found, device)
+
+
+def test_what_fails_in_a_pause_keeps_the_checkpoints_of_those_at_work(device: torch.device) -> None:
+    task = PlacedBlobs()
+    long, short, _ = make_jobs(task)
+    engine = graphed.build(make_workshop(task, device, checkpoint_seconds=0.0), graphed.Config(compile=False))
+
+    def more() -> list[Job]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.train_fed([long, replace(short, schedule=Schedule(epochs=1))], lambda _: None, more)
+    checkpoint = engine.workshop.shelf.read_checkpoint(long.key)
+    assert checkpoint is not None
+    assert checkpoint.epoch == 1
+    epochs = []
+    list(engine.train([long], lambda progress: epochs.append(progress.epoch)))
+    assert epochs == list(range(2, long.schedule.epochs + 1))
 
 
 def test_checkpoints_outlive_a_card_that_fails(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,20 +103,18 @@ def test_memory_that_runs_out_when_a_job_begins(
 
 def test_jobs_of_two_shapes_share_the_card_and_keep_their_graphs(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when two methods take turns in a group of runs: what was captured for one is there when it comes again."""
-    made, together = [], []
-    kind, train_together = particle.Particle, graphed.Graphed._train_together
+    made, together = [], set()
+    kind, epoch = particle.Particle, graphed.Graphed._epoch
     monkeypatch.setattr(places, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
-    monkeypatch.setattr(
-        graphed.Graphed, "_train_together", lambda self, jobs, report: [together.append(len(jobs)), train_together(self, jobs, report)]
-    )
+    monkeypatch.setattr(graphed.Graphed, "_epoch", lambda self, *given: [together.add(len(self.busy)), epoch(self, *given)][1])
     task = PlacedBlobs()
     plain, sharp = make_jobs(task), make_jobs(task, rule=SAM(rho=0.05))
     mixed = [job for pair in zip(plain, sharp, strict=True) for job in pair]
     engine = bare(task, device)
     first = trained(engine, mixed)
-    assert together == [6]
+    assert together == {6}
     trained(engine, [replace(job, noise=job.noise.fold("next")) for job in mixed])
-    assert (together, len(made)) == ([6] * 2, 6)
+    assert (together, len(made)) == ({6}, 6)
     expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), mixed)
     for a, b in zip(expected, first, strict=True):
         assert distance(a, b, started(task, plain)) < 1e-3

@@ -12,16 +12,19 @@ import pytest
 
 from swamp import cli
 from swamp.core.job import Job
+from swamp.core.noise import Noise
 from swamp.engines import graphed, particle, recorded, sequential
 from swamp.engines.engine import Progress, Workshop
 from swamp.runs import group
 from swamp.runs.config import Config
 from swamp.runs.group import Member, can_share, run_together
-from swamp.runs.results import read_results
+from swamp.runs.results import Result, read_results
 from swamp.runs.runner import Silent, iterate, open_task, open_tasks
+from swamp.runs.store import Dropped, Store
 from swamp.training.train import Diverged
 from tests.conftest import contents
-from tests.engines.trainings import CallingLane
+from tests.engines.trainings import CallingLane, make_jobs
+from tests.training.blobs import Blobs
 
 Make = Callable[..., Config]
 GRAPHED = {"engine": "graphed", "engines__graphed__compile": False, "device": "cpu", "precision": "float32"}
@@ -41,17 +44,18 @@ def run_all(runs: list[tuple[Config, Path]], listener: Any = None) -> list[BaseE
 
 @pytest.mark.usefixtures("on_cpu")
 def test_seeds_side_by_side_leave_the_bytes_of_seeds_in_turn(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, train = [], graphed.Graphed._train_together
+    sizes, epoch = [], graphed.Graphed._epoch
     means, averaged = [], graphed.Graphed.averaged
     monkeypatch.setattr(graphed.Graphed, "averaged", lambda self, *given: [means.append(self), averaged(self, *given)][1])
-    monkeypatch.setattr(graphed.Graphed, "_train_together", lambda self, jobs, report: [sizes.append(len(jobs)), train(self, jobs, report)])
+    monkeypatch.setattr(graphed.Graphed, "_epoch", lambda self, *given: [sizes.append(len(self.busy)), epoch(self, *given)][1])
     configs = [quick(seed=seed, **GRAPHED) for seed in range(3)]
     for config in configs:
         list(iterate(config, tmp_path / f"alone-{config.seed}"))
     assert set(sizes) == {1, 2}  # tickets, then particles
     sizes.clear()
     assert run_all([(config, tmp_path / f"shared-{config.seed}") for config in configs]) == [None] * 3
-    assert sizes == [3, 6, 6, 6]
+    num_epochs = [config.ticket.epochs for config in configs[:1]] + [config.cycle.epochs for config in configs]
+    assert sizes == [busy for busy, num in zip([3, 6, 6, 6], num_epochs, strict=True) for _ in range(num)]
     assert len(means) == 2 * 9  # one a cycle, alone and together
     assert len(set(means[9:])) == 1  # by the engine of all of them
     for seed in range(3):
@@ -79,6 +83,39 @@ def test_methods_side_by_side_train_their_ticket_once(quick: Make, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("keep", ["all", "last"])
+def test_who_has_what_it_waits_for_goes_on_while_the_others_train(
+    quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
+) -> None:
+    """The short one is over before the long one's first cycle is; the card is full until then. One ticket serves both."""
+    longest = {"cycle__epochs": 20}
+    configs = {
+        "short": quick(keep=keep, pruning__rewind="lr", **GRAPHED),
+        "long": quick(keep=keep, pruning__rewind="lr", **longest, **GRAPHED),
+        "seed": quick(keep=keep, seed=1, **GRAPHED),
+    }
+    for name, config in configs.items():
+        list(iterate(config, tmp_path / "alone" / name))
+    events: list[tuple[str, int]] = []
+    sizes, epoch = [], graphed.Graphed._epoch
+    monkeypatch.setattr(graphed.Graphed, "_epoch", lambda self, *given: [sizes.append(len(self.busy)), epoch(self, *given)][1])
+
+    class Noting(Silent):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def row(self, result: Result) -> None:
+            events.append((self.name, result.cycle))
+
+    runs = [(config, tmp_path / "shared" / name) for name, config in configs.items()]
+    assert run_together(runs, None, [Noting(name) for name in configs], open_task(runs[0][0])) == [None] * 3
+    assert [event for event in events if event[0] != "seed"] == [("short", 0), ("short", 1), ("short", 2), *(("long", c) for c in range(3))]
+    assert len(sizes) == configs["long"].ticket.epochs + 3 * 20  # nobody waited
+    for name in configs:
+        assert contents(tmp_path / "shared" / name) == contents(tmp_path / "alone" / name)
+
+
+@pytest.mark.usefixtures("on_cpu")
 def test_one_that_diverges_leaves_the_others_alone(quick: Make, tmp_path: Path) -> None:
     wild = {"cycle__learning_rate": 1e30, **GRAPHED}
     configs = [quick(seed=0, **GRAPHED), quick(seed=1, **wild), quick(seed=2, **GRAPHED)]
@@ -98,6 +135,27 @@ def test_one_that_diverges_leaves_the_others_alone(quick: Make, tmp_path: Path) 
     assert not read_results(tmp_path / "wild")
 
 
+def test_a_start_is_taken_from_whoever_still_has_it(tmp_path: Path) -> None:
+    """One that has gone on may have dropped it, while another waits for a training from it."""
+    task = Blobs()
+    stores = [Store(tmp_path / name) for name in ("first", "second")]
+    for store in stores:
+        store.save_solution("start", task.init(Noise(0)), ())
+    (job,) = make_jobs(task)[:1]
+
+    class Waiting:
+        def __init__(self, store: Store) -> None:
+            self.jobs, self.shelf = (job,), store
+
+    shelf = group.SharedShelf()
+    assert shelf.expect([Waiting(store) for store in stores]) == [job]  # type: ignore[misc]
+    for store in stores:
+        shelf.load_state("start")
+        store.drop("start")
+    with pytest.raises(Dropped):
+        shelf.load_state("start")
+
+
 def test_errors_hold_on_to_nothing_that_was_trained() -> None:
     """Else the card's memory would be theirs while the others train alone, and until all have ended."""
 
@@ -115,10 +173,10 @@ def test_errors_hold_on_to_nothing_that_was_trained() -> None:
             raise Diverged
 
     class Waiting:
-        jobs = ()
+        jobs, ended = (), False
 
     members: Any = [Waiting(), Waiting()]
-    errors = group._train(Failing(), group.SharedShelf(), members)  # type: ignore[arg-type]
+    errors = group._train(Failing(), group.SharedShelf(), members, lambda _: None)  # type: ignore[arg-type]
     assert list(errors) == members
     assert {type(error) for error in errors.values()} == {Diverged}
     assert left == [None] * 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -87,6 +87,15 @@ class AveragingEngine(Engine, Protocol):
     """An engine that has something faster for averages than `averaged_state`."""
 
     def averaged(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State: ...
+
+
+@runtime_checkable
+class FedEngine(Engine, Protocol):
+    """An engine to which jobs can be given while it trains others."""
+
+    def train_fed(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
+        """Train these, and those that come: `more` is asked whenever a training has ended, between steps."""
+        ...
 
 
 class TimedEngine(Engine, Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Annotated
@@ -65,14 +65,21 @@ class Graphed:
         return self.places.most
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
-        shelf = self.workshop.shelf
-        different = {job.key: job for job in jobs}.values()
+        self.train_fed(jobs, report, lambda: ())
         for job in jobs:
-            while (solution := shelf.solution(job.key)) is None:
-                # how numbers are computed is set for the whole process; all else may differ between neighbours
-                alike = [other for other in different if other.numerics == job.numerics]
-                self._train_some([other for other in alike if shelf.solution(other.key) is None], report)
+            solution = self.workshop.shelf.solution(job.key)
+            assert solution is not None
             yield solution
+
+    def train_fed(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
+        shelf, wanted = self.workshop.shelf, {job.key: job for job in jobs}
+        while left := [job for job in wanted.values() if shelf.solution(job.key) is None]:
+            # how numbers are computed is set for the whole process; all else may differ between neighbours
+            waiting = deque(job for job in left if job.numerics == left[0].numerics)
+            for _ in self._train_some(waiting, report):
+                fresh = {job.key: job for job in more() if job.key not in wanted}
+                waiting.extend(job for job in fresh.values() if job.numerics == left[0].numerics)
+                wanted |= fresh
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
         """By real steps, compiled and captured as they will be; what was compiled is there when the run begins."""
@@ -105,7 +112,8 @@ class Graphed:
                 try:
                     return self._average(workshop.numerics, parameters, buffers, noise)
                 except torch.OutOfMemoryError:
-                    self.close()  # places that are idle between trainings have the memory
+                    self.averagers.clear()
+                    self.places.drop_idle(self.busy)  # which have the memory
             return averaged_state(workshop.task, parameters, buffers, noise, workshop.numerics, workshop.device)
 
     def close(self) -> None:
@@ -115,27 +123,31 @@ class Graphed:
         self.coming.clear()
         self.places.clear()
 
-    def _train_some(self, jobs: Sequence[Job], report: Report) -> None:
-        """Train those whose steps can be captured together; if there are none, the first alone."""
-        with self._set_up_for(jobs[0].numerics):
-            try:
-                if not self._train_together(jobs, report):
-                    train_job(self.workshop, jobs[0], report, self.places.lonely_learner(jobs[0]))
-                return
-            except torch.OutOfMemoryError as error:  # what comes with time, such as the means of SWA, was too much
-                failure = error.with_traceback(None)  # which would hold on to memory, as would what was at work
-            busy = [*self.busy, *self.coming]
-            self.busy.clear()
-            self.averagers.clear()
-            self.coming.clear()
+    def _train_some(self, waiting: deque[Job], report: Report) -> Iterator[None]:
+        """Train those whose steps can be captured together; if there are none, the first alone. It pauses whenever a training has ended,
+        so that others can be added to those that wait."""
+        first = waiting[0]
+        try:
+            if not (yield from self._train_together(waiting, report)):
+                with self._set_up_for(first.numerics):
+                    train_job(self.workshop, first, report, self.places.lonely_learner(first))
+                yield
+            return
+        except torch.OutOfMemoryError as error:  # what comes with time, such as the means of SWA, was too much
+            failure = error.with_traceback(None)  # which would hold on to memory, as would what was at work
+        busy = [*self.busy, *self.coming]
+        self.busy.clear()
+        self.averagers.clear()
+        self.coming.clear()
+        with self._set_up_for(first.numerics):
             if not self.places.shrink(busy):
                 raise failure
 
-    def _train_together(self, jobs: Sequence[Job], report: Report) -> bool:
+    def _train_together(self, waiting: deque[Job], report: Report) -> Generator[None, None, bool]:
         """Whether there was a place for any."""
         self.busy, self.coming = {}, []
         try:
-            return self._play(deque(jobs), report)
+            return (yield from self._play(waiting, report))
         finally:
             try:
                 for place in self.busy:  # where one of them fails, its neighbours' steps are still on the way
@@ -144,14 +156,17 @@ class Graphed:
                 for work in self.busy.values():
                     work.save()
 
-    def _play(self, waiting: deque[Job], report: Report) -> bool:
+    def _play(self, waiting: deque[Job], report: Report) -> Generator[None, None, bool]:
         plans: dict[Particle, Plan] = {}  # of the epoch that comes
-        found = False
+        numerics, found = waiting[0].numerics, False
         while True:
-            found |= self._fill(waiting, plans)
-            if not self.busy:
-                return found
-            self._epoch(plans, report)
+            with self._set_up_for(numerics):  # and not while others do their work in a pause
+                found |= self._fill(waiting, plans)
+                if not self.busy:
+                    return found
+                some_ended = self._epoch(plans, report)
+            if some_ended:
+                yield
 
     def _fill(self, waiting: deque[Job], plans: dict[Particle, Plan]) -> bool:
         """Give jobs that wait the places that are free; whether there were any. No place is made before a job takes it: one that is idle
@@ -172,8 +187,10 @@ class Graphed:
             self.coming = []
         return found
 
-    def _epoch(self, plans: dict[Particle, Plan], report: Report) -> None:
-        """What the host has to do for an epoch (draws, checkpoints) it does while the card works on the one before or after."""
+    def _epoch(self, plans: dict[Particle, Plan], report: Report) -> bool:
+        """Whether it was the last of any training. What the host has to do for an epoch (draws, checkpoints) it does while the card works
+        on the one before or after."""
+        num_busy = len(self.busy)
         for place, work in self.busy.items():
             place.prepare(plans[place], work.training.epoch_rates)
         self._steps([(place, work.training) for place, work in self.busy.items()], self.workshop.task.steps_per_epoch)
@@ -187,6 +204,7 @@ class Graphed:
             if work.training.done:
                 work.finish(partial(self._average, work.job.numerics))
                 del self.busy[place], plans[place]  # nothing may hold on to a place that has to be freed
+        return len(self.busy) < num_busy
 
     def _average(self, numerics: Numerics, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
         """With the statistics that belong to them, by a pass that is captured for the first average there is."""

@@ -61,7 +61,7 @@ class Places:
                 # what was captured once can be captured again, if there is memory: torch does not always call that by its name
                 short = bool(kind.particles) or isinstance(error, torch.OutOfMemoryError)
                 reason = reason_of(error)
-            if short and self._drop_idle(busy):
+            if short and self.drop_idle(busy):
                 continue
             if short and busy:
                 self._do_with(len(busy))
@@ -73,13 +73,22 @@ class Places:
 
     def shrink(self, busy: Sequence[Particle]) -> bool:
         """After memory ran out while these were at work: free what was idle, or one of them. False if there is nothing to free."""
-        if self._drop_idle(busy):
+        if self.drop_idle(busy):
             return True
         if len(busy) < 2:
             return False
         self._do_with(len(busy) - 1)
-        self._drop_idle(busy[: self.most])
+        self.drop_idle(busy[: self.most])
         return True
+
+    def drop_idle(self, busy: Collection[Particle]) -> bool:
+        """Free the particles that are not busy; whether there were any."""
+        before = sum(len(kind.particles) for kind in self.kinds.values())
+        for kind in self.kinds.values():
+            kind.particles = [particle for particle in kind.particles if particle in busy]
+        gc.collect()  # one whose capture failed is held by its own error
+        torch.cuda.empty_cache()
+        return sum(len(kind.particles) for kind in self.kinds.values()) < before
 
     def lonely_learner(self, job: Job) -> Learner:
         """For a training without a graph: compiled where that was asked for."""
@@ -121,15 +130,6 @@ class Places:
         self.fused = False
         kind.parts = self._parts(job)
         return Particle(task, job, start, device, *kind.parts, self.fused)
-
-    def _drop_idle(self, busy: Collection[Particle]) -> bool:
-        """Free the particles that are not busy; whether there were any."""
-        before = sum(len(kind.particles) for kind in self.kinds.values())
-        for kind in self.kinds.values():
-            kind.particles = [particle for particle in kind.particles if particle in busy]
-        gc.collect()  # one whose capture failed is held by its own error
-        torch.cuda.empty_cache()
-        return sum(len(kind.particles) for kind in self.kinds.values()) < before
 
     def _do_with(self, num: int) -> None:
         log.warning(f"engine 'graphed': there is memory for {num} particles at a time, not for {num + 1}")

@@ -1,11 +1,14 @@
 """Several runs on one engine: what they need trained is trained side by side.
 
 Each is an ordinary run in a thread of its own, but only one thread works at a time. A run goes on until it needs trainings and then
-waits; when all wait, their jobs are trained together. So each run sees the machine as if it were alone on it, and leaves the same bytes.
+waits; when all wait, their jobs are trained together. A run whose trainings have ended goes on at once, where the engine can take what it
+needs next while it trains the others' (`FedEngine`); else when all have ended. Each run sees the machine as if it were alone on it, and
+leaves the same bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +20,10 @@ import torch
 from swamp.core.job import Job, Solution
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines.engine import AveragingEngine, Engine, Progress, Report, Shelf, Workshop
+from swamp.engines.engine import AveragingEngine, Engine, FedEngine, Progress, Report, Shelf, Workshop
 from swamp.runs.config import Config, engine_modules
 from swamp.runs.runner import Listener, build_engine, iterate
+from swamp.runs.store import Dropped
 from swamp.tasks.task import Task
 from swamp.training.train import Checkpoint
 
@@ -61,6 +65,11 @@ class Member:
     def shelf(self) -> Shelf:
         assert self._shelf is not None
         return self._shelf
+
+    @property
+    def served(self) -> bool:
+        """Whether it has what it waits for."""
+        return all(self.shelf.solution(job.key) is not None for job in self.jobs)
 
     def report(self, progress: Progress) -> None:
         assert self._report is not None
@@ -130,24 +139,36 @@ class SharedShelf:
 
     def __init__(self) -> None:
         self.shelves: dict[str, list[Shelf]] = {}  # by the job's key
-        self.homes: dict[str, Shelf] = {}  # where starts lie
+        self.homes: dict[str, list[Shelf]] = {}  # where starts lie, or lay
 
     def expect(self, members: Sequence[Member]) -> list[Job]:
         """The jobs that these wait for, each once."""
-        self.shelves, self.homes, jobs = {}, {}, {}
-        for member in members:
-            for job in member.jobs:
-                if member.shelf.solution(job.key) is None:  # a first attempt may have got so far
-                    self.shelves.setdefault(job.key, []).append(member.shelf)
-                    self.homes[job.start] = member.shelf
-                    jobs[job.key] = job
-        return list(jobs.values())
+        self.shelves, self.homes = {}, {}
+        return [job for member in members for job in self.add(member)]
+
+    def add(self, member: Member) -> list[Job]:
+        """The jobs that it waits for, but for those that are trained already."""
+        jobs = []
+        for job in member.jobs:
+            if member.shelf.solution(job.key) is not None:
+                continue  # a first attempt may have got so far
+            if job.key in self.shelves and self.solution(job.key) is None:
+                self.shelves[job.key].append(member.shelf)
+            else:
+                self.shelves[job.key] = [member.shelf]
+                jobs.append(job)
+            self.homes.setdefault(job.start, []).append(member.shelf)
+        return jobs
 
     def solution(self, key: str) -> Solution | None:
         return self.shelves[key][0].solution(key)
 
     def load_state(self, key: str) -> State:
-        return self.homes[key].load_state(key)
+        *others, last = self.homes[key]
+        for shelf in others:  # a run that has gone on may have dropped what it began with
+            with contextlib.suppress(Dropped):
+                return shelf.load_state(key)
+        return last.load_state(key)
 
     def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
         first, *others = self.shelves[key]
@@ -185,13 +206,17 @@ def run_together(
 
     members = [Member(work(config, directory, listener), engine) for (config, directory), listener in zip(runs, listeners, strict=True)]
     errors: dict[Member, Exception] = {}
+
+    def go_on(member: Member) -> None:
+        member.go_on(errors.pop(member, None))
+        if member.failure:
+            listeners[members.index(member)].say(f"failed: {member.failure}")
+
     try:
         while live := [member for member in members if not member.ended]:
             for member in live:
-                member.go_on(errors.pop(member, None))
-                if member.failure:
-                    listeners[members.index(member)].say(f"failed: {member.failure}")
-            errors = _train(engine, shelf, [member for member in live if not member.ended])
+                go_on(member)
+            errors = _train(engine, shelf, [member for member in live if not member.ended], go_on)
     finally:
         for member in members:
             member.stop()
@@ -199,7 +224,7 @@ def run_together(
     return [member.failure for member in members]
 
 
-def _train(engine: Engine, shelf: SharedShelf, waiting: Sequence[Member]) -> dict[Member, Exception]:
+def _train(engine: Engine, shelf: SharedShelf, waiting: Sequence[Member], go_on: Callable[[Member], None]) -> dict[Member, Exception]:
     """Train what they wait for; the errors of those for whom that failed. It is not known whose fault a failure is: each then trains
     alone, from the checkpoints there are."""
 
@@ -208,13 +233,23 @@ def _train(engine: Engine, shelf: SharedShelf, waiting: Sequence[Member]) -> dic
             if any(job.key == progress.key for job in member.jobs):
                 member.report(progress)
 
+    def more() -> Iterator[Job]:
+        for member in waiting:
+            if not member.ended and member.served:
+                go_on(member)
+                yield from shelf.add(member)
+
     try:
-        for _ in engine.train(shelf.expect(waiting), report):
-            pass
+        if isinstance(engine, FedEngine) and len(waiting) > 1:
+            engine.train_fed(shelf.expect(waiting), report, more)
+        else:
+            for _ in engine.train(shelf.expect(waiting), report):
+                pass
         return {}
     except Exception as error:
         failure = error
         traceback.clear_frames(error.__traceback__)  # they hold on to what was trained, and to its memory on the card
+    left = [member for member in waiting if not member.ended]
     if len(waiting) == 1:
-        return {waiting[0]: failure}
-    return {member: error for one in waiting for member, error in _train(engine, shelf, [one]).items()}
+        return dict.fromkeys(left, failure)
+    return {member: error for one in left for member, error in _train(engine, shelf, [one], go_on).items()}
