@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swamp.core.mask import Mask
-from swamp.core.pruning import Pruning, count, keep_highest, magnitude
+from swamp.core.pruning import Pruning, count, highest, keep_highest, magnitude
 from swamp.core.state import State
 
 
@@ -89,3 +90,26 @@ def test_seventeen_million_weights() -> None:
     scores = {"w": torch.arange(17_000_001, dtype=torch.float32)}
     pruned = keep_highest(scores, Mask.ones({"w": (17_000_001,)}), 1000)
     assert pruned.num_survivors == 1000
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 0.5, 2.0, math.inf]), st.booleans()), max_size=30),
+    st.floats(0, 1),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_the_highest_are_those_of_a_stable_sort(entries: list[tuple[float, bool]], share: float, dtype: torch.dtype) -> None:
+    scores, among = (
+        torch.tensor([score for score, _ in entries], dtype=dtype),
+        torch.tensor([marked for _, marked in entries], dtype=torch.bool),
+    )
+    num = round(share * int(among.sum()))
+    ranked = sorted((index for index, (_, marked) in enumerate(entries) if marked), key=lambda index: (-entries[index][0], index))
+    assert sorted(ranked[:num]) == highest(scores, among, num).nonzero().reshape(-1).tolist()
+
+
+def test_scores_that_are_no_numbers_are_the_highest() -> None:
+    """As RigL meets them before the epoch ends that would say so: its counts stay what they are."""
+    scores = torch.tensor([1.0, math.nan, 3.0, math.nan, 2.0])
+    assert highest(scores, torch.ones(5, dtype=torch.bool), 3).tolist() == [False, True, True, True, False]
+    assert highest(scores, torch.ones(5, dtype=torch.bool), 1).tolist() == [False, True, False, False, False]
