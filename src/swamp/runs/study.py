@@ -124,7 +124,7 @@ class Study:
         count = min(self.settings.examples, self.task.num_examples)
         self.setting = Setting(self.task, Noise(self.config.seed).fold("analysis"), self.config.numerics, self.device, count)
         self.state = lru_cache(maxsize=8)(self.annex.load_state)
-        self.hessian = lru_cache(maxsize=1)(self._hessian)
+        self.hessian = lru_cache(maxsize=1)(self.operator)
 
     # -- what there is ------------------------------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Study:
         """Of a point; what was no number is infinite."""
         return {name: math.inf if value is None else value for name, value in self.get(piece).items()}
 
-    def _hessian(self, solution: str, mask: str, batches: Sequence[Batch] | None = None) -> Hessian:
+    def operator(self, solution: str, mask: str, batches: Sequence[Batch] | None = None) -> Hessian:
         found = self.annex.load_mask(mask)
         assert found is not None
         return Hessian(self.task, self.state(solution), found, batches or self.curved, self.device, self.config.numerics)
@@ -261,7 +261,7 @@ class Study:
                 found[POINT] = (time.monotonic() - begin) / piece.units
         row = next((row for row in self.rows if self.has(row.solution)), None)
         if PRODUCT in kinds and row:
-            hessian = self._hessian(row.solution, row.mask, self.curved[:1])
+            hessian = self.operator(row.solution, row.mask, self.curved[:1])
             hessian(torch.zeros(1, hessian.size))
             begin = time.monotonic()
             hessian(torch.zeros(3, hessian.size))

@@ -1,0 +1,69 @@
+"""The trace of one network's Hessian on several kinds of examples: which of them is a published number of?
+
+    python benchmarks/curvature.py DIR --cycle 2 [--of training,augmented,batch,test] [--examples 400] [--probes 6] [--device cpu]
+
+training   not augmented, BatchNorm as the network is evaluated with
+augmented  as a training sees them
+batch      not augmented, BatchNorm with the statistics of each batch
+test       of the test set
+
+The table of docs/reproduction.md that looks for the paper's numbers was made with it (one thread, float32).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from pathlib import Path
+
+import torch
+
+from swamp.analysis import probe_traces
+from swamp.analysis.point import subset
+from swamp.runs.study import Settings, Study
+from swamp.tasks.task import Batch
+
+
+def augmented(study: Study, count: int) -> list[Batch]:
+    """As a training sees them in its first epoch."""
+    task = study.task
+    plan = task.plan(study.setting.noise.fold("augmented"), 0, study.device)
+    batches, left = [], count
+    for step in range(task.steps_per_epoch):
+        batch = task.batch(plan, step)
+        batches.append(tuple(part[:left] for part in batch))
+        left -= len(batches[-1][0])
+        if not left:
+            break
+    return batches
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--cycle", type=int, required=True)
+    parser.add_argument("--of", default="training,augmented,batch,test")
+    parser.add_argument("--examples", type=int, default=400)
+    parser.add_argument("--probes", type=int, default=6)
+    parser.add_argument("--device", default=None)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    study = Study(given.directory, [given.cycle], Settings(examples=given.examples), given.device)
+    (row,) = study.rows
+    kinds = {
+        "training": lambda: subset(study.setting),
+        "augmented": lambda: augmented(study, given.examples),
+        "batch": lambda: subset(study.setting),
+        "test": lambda: subset(study.setting, "test"),
+    }
+    print(f"trace of the Hessian of {given.directory}, cycle {given.cycle}, {given.examples} examples, {given.probes} probes")
+    for name in given.of.split(","):
+        hessian = study.operator(row.solution, row.mask, kinds[name]())
+        hessian.model.train(name == "batch")
+        values = probe_traces(hessian, hessian.size, study.setting.noise, 0, given.probes)
+        error = statistics.stdev(values) / len(values) ** 0.5
+        print(f"{name:10} {statistics.fmean(values):10.1f} ± {error:.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
