@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import structs
 
@@ -207,8 +207,12 @@ def changes(found: Findings) -> list[str]:
     def shown(value: object) -> str:
         return text_of(value) if value is not None else "–"
 
-    here = {run.labels: numbers(run.config) for run in found.sweep.runs}
-    there = {labels: numbers(config) for labels, config in found.original.items()}
+    def settings(config: Config) -> dict[str, Any]:
+        """With the targets that are meant where none are named."""
+        return {**numbers(config), "pruning.targets": list(config.pruning.target_cycles)}
+
+    here = {run.labels: settings(run.config) for run in found.sweep.runs}
+    there = {labels: settings(config) for labels, config in found.original.items()}
     both = [(name, here[labels].get(name), theirs.get(name)) for labels, theirs in there.items() for name in {*here[labels], *theirs}]
     texts = {f"{name} {shown(ours)} ({shown(theirs)})" for name, ours, theirs in both if name != "seed" and ours != theirs}
     return sorted(texts)
