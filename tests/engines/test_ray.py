@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from swamp.core.job import Numerics
+from swamp.core.job import Job, Numerics
 from swamp.core.noise import Noise
 from swamp.core.schedules import Schedule
 from swamp.engines import ray as engine
@@ -82,6 +82,24 @@ def test_runs_side_by_side_give_the_bytes_of_one_process(quick: Make, tmp_path: 
     for config in configs:
         list(iterate(quick(method=config.method), tmp_path / "one" / config.method))
         assert contents(tmp_path / "ray" / config.method) == contents(tmp_path / "one" / config.method)
+
+
+def test_jobs_that_come_when_others_end_are_trained_once() -> None:
+    task, heard = Blobs(), list[Progress]()
+    first, second = (make_job(task, noise=Noise(seed)) for seed in (1, 2))
+    shelf = MemoryShelf()
+    shelf.states["start"] = task.init(Noise(0))
+    asked = []
+
+    def more() -> list[Job]:
+        asked.append(len(shelf.solutions))
+        return [first, second]
+
+    built = engine.build(Workshop(task, shelf, Numerics(), CPU, 0.0), engine.Config())
+    built.train_fed([first], heard.append, more)
+    assert asked == [1, 2]
+    assert [progress.key for progress in heard].count(second.key) == second.num_epochs
+    assert len(heard) == first.num_epochs + second.num_epochs
 
 
 def test_only_the_lost_particle_is_redone_and_from_its_checkpoint(tmp_path: Path) -> None:

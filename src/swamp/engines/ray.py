@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, cast
@@ -84,19 +84,29 @@ class Ray:
         return self.ray.put(replace(self.workshop, shelf=cast(Any, None)))
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
-        shelf = self.workshop.shelf
-        missing = {job.key: job for job in jobs if shelf.solution(job.key) is None}
-        tasks = self._submit(list(missing.values())) if missing else {}
+        self.train_fed(jobs, report, lambda: ())
+        for job in jobs:
+            solution = self.workshop.shelf.solution(job.key)
+            assert solution is not None
+            yield solution
+
+    def train_fed(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
+        shelf, coming = self.workshop.shelf, iter(jobs)
+        tasks: dict[Any, Job] = {}
         try:
-            for job in jobs:
-                while (solution := shelf.solution(job.key)) is None:
-                    ready, _ = self.ray.wait(list(tasks), timeout=GLANCE)
-                    self._read_board(report)
-                    for task in ready:
-                        self._shelve(tasks.pop(task), task)
-                yield solution
+            while True:
+                under_way = {job.key for job in tasks.values()}
+                missing = {job.key: job for job in coming if job.key not in under_way and shelf.solution(job.key) is None}
+                tasks |= self._submit(list(missing.values())) if missing else {}
+                if not tasks:
+                    return
+                ready, _ = self.ray.wait(list(tasks), timeout=GLANCE)
+                self._read_board(report)
+                for task in ready:
+                    self._shelve(tasks.pop(task), task)
+                coming = iter(more() if ready else ())
         finally:
-            for task in tasks:  # an error, or nobody wants the rest
+            for task in tasks:  # an error
                 self.ray.cancel(task, force=True)
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
