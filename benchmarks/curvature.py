@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--cycle", type=int, required=True)
     parser.add_argument("--of", default="training,augmented,batch,test")
     parser.add_argument("--examples", type=int, default=400)
-    parser.add_argument("--probes", type=int, default=6)
+    parser.add_argument("--probes", type=int, default=6, help="two at least")
     parser.add_argument("--device", default=None)
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -56,7 +56,7 @@ def main() -> None:
         "batch": lambda: subset(study.setting),
         "test": lambda: subset(study.setting, "test"),
     }
-    print(f"trace of the Hessian of {given.directory}, cycle {given.cycle}, {given.examples} examples, {given.probes} probes")
+    print(f"trace of the Hessian of {given.directory}, cycle {given.cycle}, up to {given.examples} examples, {given.probes} probes")
     for name in given.of.split(","):
         hessian = study.operator(row.solution, row.mask, kinds[name]())
         hessian.model.train(name == "batch")

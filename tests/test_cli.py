@@ -132,6 +132,8 @@ def test_a_dry_run_shows_everything_and_does_nothing(finished: Path, capsys: pyt
     assert "not begun" in out
     assert not (tmp_path / "run").exists()
     assert "finished already" in call(capsys, "run", *FLAGS, "--dry-run", "--out", finished / "swamp" / "seed-0")[1]
+    status, _, said = call(capsys, "run", *FLAGS, "--cycle.epochs=7", "--dry-run", "--out", finished / "swamp" / "seed-0")
+    assert (status, "holds a run with another configuration" in said) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def show(directory: Directory, /) -> None:
             f"{config.precision}, {config.threads} thread(s) a training, begun with swamp {version['swamp']} and torch {version['torch']}"
         )
         if store.finished() and (altered := store.altered()):
-            print(f"since then {altered}; `{again}` makes them again")
+            print(f"since then {altered}; `{again}` puts that right")
 
 
 @app.command

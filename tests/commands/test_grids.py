@@ -325,6 +325,7 @@ def test_a_part_whose_runs_lack_what_an_analysis_needs_has_not_failed(
         ("surface", '"all"', "averages", "set keep = 'all'"),
         ("hessian", '"all"', "last", "set keep = 'averages' or 'all'"),
         ("hessian", '"last"', "last", None),
+        ("hessian", "[5]", "last", None),  # which is the last
         ("masks", '"all"', "last", None),
     ],
 )
@@ -343,6 +344,13 @@ def test_no_run_of_a_grid_is_begun_where_one_is_impossible(capsys: pytest.Captur
         status, _, said = call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--keep", "last", *also)
         assert (status, "method 'lottery-pools' needs keep = 'averages' or more, not 'last'" in said) == (2, True)
     assert not (tmp_path / "out").exists()
+    # nor where one's directory holds another run
+    (tmp_path / "grid.toml").write_text('seeds = [0]\n[axes]\nmethod = ["imp", "dense"]\n')
+    call(capsys, "run", "--method=dense", *SHORT, "--out", tmp_path / "out" / "dense-seed-0")
+    for also in ([], ["--dry-run"]):
+        status, _, said = call(capsys, "sweep", tmp_path / "grid.toml", *SHORT, "--cycle.epochs=3", "--out", tmp_path / "out", *also)
+        assert (status, "holds a run with another configuration" in said) == (2, True)
+    assert not (tmp_path / "out" / "imp-seed-0").exists()
 
 
 def test_a_grid_may_ask_for_ensembles_of_its_seeds(

@@ -221,6 +221,25 @@ def test_jobs_that_come_when_others_end_are_trained_beside_those_at_work(
     check_like_sequential(task, jobs, found, device)
 
 
+def test_what_is_wanted_again_is_trained_beside_those_at_work(device: torch.device) -> None:
+    """As when a second run asks for what was trained for a first, and they share no cache."""
+    task = PlacedBlobs()
+    long, short, _ = make_jobs(task)
+    short = replace(short, schedule=Schedule(epochs=1))
+    engine, seen = bare(task, device), list[int]()
+    shelf: Any = engine.workshop.shelf
+
+    def more() -> list[Job]:
+        seen.append(len(engine.busy))
+        if len(seen) == 1:
+            del shelf.solutions[short.key]
+        return [short, long]
+
+    engine.train_fed([long, short], lambda _: None, more)
+    assert seen == [1, 1, 0]
+    assert len(shelf.solutions) == 2
+
+
 def test_what_fails_in_a_pause_keeps_the_checkpoints_of_those_at_work(device: torch.device) -> None:
     task = PlacedBlobs()
     long, short, _ = make_jobs(task)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
 
 from swamp import cli
 from swamp.core.job import Job
-from swamp.core.noise import Noise
 from swamp.engines import graphed, particle, recorded, sequential
 from swamp.engines.engine import Progress, Workshop
 from swamp.runs import group
@@ -20,11 +20,9 @@ from swamp.runs.config import Config
 from swamp.runs.group import Member, can_share, run_together
 from swamp.runs.results import Result, read_results
 from swamp.runs.runner import Silent, iterate, open_task, open_tasks
-from swamp.runs.store import Dropped, Store
 from swamp.training.train import Diverged
 from tests.conftest import contents
-from tests.engines.trainings import CallingLane, make_jobs
-from tests.training.blobs import Blobs
+from tests.engines.trainings import CallingLane
 
 Make = Callable[..., Config]
 GRAPHED = {"engine": "graphed", "engines__graphed__compile": False, "device": "cpu", "precision": "float32"}
@@ -135,25 +133,40 @@ def test_one_that_diverges_leaves_the_others_alone(quick: Make, tmp_path: Path) 
     assert not read_results(tmp_path / "wild")
 
 
-def test_a_start_is_taken_from_whoever_still_has_it(tmp_path: Path) -> None:
-    """One that has gone on may have dropped it, while another waits for a training from it."""
-    task = Blobs()
-    stores = [Store(tmp_path / name) for name in ("first", "second")]
-    for store in stores:
-        store.save_solution("start", task.init(Noise(0)), ())
-    (job,) = make_jobs(task)[:1]
+@pytest.mark.usefixtures("on_cpu")
+def test_a_run_that_has_ended_is_left_as_it_is(quick: Make, tmp_path: Path) -> None:
+    """The first trains what the second begins with, too, and has dropped it and ended when that is needed again; a cache still has it."""
+    settings = {"keep": "last", "pruning__rewind": "lr", "engines__graphed__particles": 2, **GRAPHED}
+    configs = {
+        "first": quick(methods__swamp__particles=1, pruning__cycles=1, **settings),
+        "second": quick(methods__swamp__particles={"0": 1, "1": 4}, **settings),
+    }
+    for name, config in configs.items():
+        list(iterate(config, tmp_path / "alone" / name, tmp_path / "cache-alone"))
+    runs = [(config, tmp_path / "shared" / name) for name, config in configs.items()]
+    assert run_together(runs, tmp_path / "cache", [Silent()] * 2, open_task(runs[0][0])) == [None, None]
+    for name in configs:
+        assert contents(tmp_path / "shared" / name) == contents(tmp_path / "alone" / name)
+        assert not (tmp_path / "shared" / name / "work").exists()
 
-    class Waiting:
-        def __init__(self, store: Store) -> None:
-            self.jobs, self.shelf = (job,), store
 
-    shelf = group.SharedShelf()
-    assert shelf.expect([Waiting(store) for store in stores]) == [job]  # type: ignore[misc]
-    for store in stores:
-        shelf.load_state("start")
-        store.drop("start")
-    with pytest.raises(Dropped):
-        shelf.load_state("start")
+@pytest.mark.usefixtures("on_cpu")
+def test_an_average_for_which_there_is_no_room_waits_for_the_others(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused, averaged = [], graphed.Graphed.averaged
+
+    def scarce(self: graphed.Graphed, *given: Any) -> Any:
+        if self.busy:
+            refused.append(1)
+            raise torch.OutOfMemoryError
+        return averaged(self, *given)
+
+    monkeypatch.setattr(graphed.Graphed, "averaged", scarce)
+    configs = [quick(pruning__cycles=1, **GRAPHED), quick(seed=1, cycle__epochs=6, pruning__cycles=1, **GRAPHED)]
+    assert run_all([(config, tmp_path / f"shared-{config.seed}") for config in configs]) == [None, None]
+    assert refused
+    for config in configs:
+        list(iterate(config, tmp_path / f"alone-{config.seed}"))
+        assert contents(tmp_path / f"shared-{config.seed}") == contents(tmp_path / f"alone-{config.seed}")
 
 
 def test_errors_hold_on_to_nothing_that_was_trained() -> None:

@@ -30,7 +30,7 @@ def execute(
 ) -> None:
     """Run each, and show each that was finished; `whole` is the directory that stands for all of them. One that fails leaves the others
     alone; its error is raised when they are done."""
-    from swamp.runs.checks import check, refuse_foreign
+    from swamp.runs.checks import check, refuse_another, refuse_foreign
     from swamp.runs.runner import begin, open_tasks
 
     helper = helping(config for config, _ in jobs)
@@ -38,6 +38,7 @@ def execute(
     for (config, directory), task in zip(jobs, tasks, strict=True):  # of all, before the first is begun
         check(config, task)
         refuse_foreign(directory)
+        refuse_another(config, task, directory)
     if helper:
         for task, batch in by_task(jobs, tasks):
             for job in batch:
@@ -178,7 +179,7 @@ def show_plan(config: Config, directory: Path) -> None:
     """What a run would do."""
     from swamp.report.tables import plan_tables
     from swamp.runs.bench import pace
-    from swamp.runs.checks import check, refuse_foreign
+    from swamp.runs.checks import check, refuse_another, refuse_foreign
     from swamp.runs.config import resolve
     from swamp.runs.plan import estimate
     from swamp.runs.runner import open_task
@@ -189,6 +190,7 @@ def show_plan(config: Config, directory: Path) -> None:
     config = resolve(config)
     task = open_task(config)
     check(config, task)
+    refuse_another(config, task, directory)
     plan = whole_plan((config, directory), task)
     with pace(config, task) as (num_parallel, step_seconds):
         cost = estimate(config, task, plan, num_parallel, step_seconds)

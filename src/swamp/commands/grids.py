@@ -16,6 +16,7 @@ from swamp.commands.execution import execute, new_work, whole_plan
 from swamp.commands.following import Following
 
 if TYPE_CHECKING:
+    from swamp.methods.method import Keep
     from swamp.runs.grid import Grid, GridRun, Sweep
 
 Settings = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
@@ -86,17 +87,20 @@ def check_keep(sweep: Sweep) -> None:
     """Whether runs will keep the weights for what the grid shows of them; refused before they are trained."""
     from swamp.runs.analyses import NEEDS
     from swamp.runs.checks import KEEPS
+    from swamp.runs.store import Store
 
     grid = sweep.grid
-    wanted = {"ensembles": "averages"} if grid.ensembles else {}
-    if grid.analysis in NEEDS and not (grid.at == "last" and NEEDS[grid.analysis] == "averages"):
+    wanted: dict[str, Keep] = {"ensembles": "averages"} if grid.ensembles else {}
+    if grid.analysis in NEEDS:
         wanted[f"the analysis {grid.analysis!r}"] = NEEDS[grid.analysis]
-    for what, needed in wanted.items():
-        enough = KEEPS[KEEPS.index(needed) :]
-        for run in sweep.runs:
-            if run.config.keep not in enough:
+    for run in (run for run in sweep.runs if not Store(run.directory).finished()):
+        pruning, keep = run.config.pruning, run.config.keep
+        for what, needed in wanted.items():
+            of_the_last = needed == "averages" and grid.cycles(pruning) == (pruning.cycles,)  # whose average is always kept
+            enough = KEEPS[KEEPS.index(needed) :]
+            if keep not in enough and not of_the_last:
                 raise ValueError(
-                    f"this grid shows {what}, which takes more weights than keep = {run.config.keep!r} keeps: set keep = "
+                    f"this grid shows {what}, which takes more weights than keep = {keep!r} keeps: set keep = "
                     + " or ".join(map(repr, enough))
                 )
 
@@ -148,7 +152,7 @@ def show_plan(sweep: Sweep, plain: bool) -> None:
     """The runs, their epochs, and how long those take here that no other run before them trains."""
     from swamp.report.grid_tables import plan_table
     from swamp.runs.bench import pace
-    from swamp.runs.checks import check, refuse_foreign
+    from swamp.runs.checks import check, refuse_another, refuse_foreign
     from swamp.runs.config import resolve
     from swamp.runs.plan import estimate
     from swamp.runs.runner import open_tasks
@@ -159,6 +163,7 @@ def show_plan(sweep: Sweep, plain: bool) -> None:
     for (config, directory), task in zip(jobs, tasks, strict=True):
         refuse_foreign(directory)
         check(config, task)
+        refuse_another(config, task, directory)
     new = new_work(jobs, tasks)
     seconds = []
     with ExitStack() as stack:

@@ -96,7 +96,8 @@ def keep_highest(scores: Mapping[str, Tensor], mask: Mask, num_keep: int, patter
 
 
 def highest(scores: Tensor, among: Tensor, num: int) -> Tensor:
-    """Which `num` of the entries marked in `among` have the highest scores, as booleans; among equals the lower index wins."""
+    """Which `num` of the entries marked in `among`, of which there are so many, have the highest scores, as booleans; among equals the
+    lower index wins. What is no number counts as ∞."""
     chosen = torch.zeros_like(among.reshape(-1))
     if num:
         # ranking the marked ones alone leaves no tie between them and the others, even at a score of −∞

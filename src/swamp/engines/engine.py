@@ -94,7 +94,7 @@ class FedEngine(Engine, Protocol):
     """An engine to which jobs can be given while it trains others."""
 
     def train_fed(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
-        """Train these, and those that come: `more` is asked whenever a training has ended, between steps."""
+        """Train these, and those that come: `more` is asked whenever a training has ended, between epochs. It may repeat itself."""
         ...
 
 

@@ -77,9 +77,10 @@ class Graphed:
             # how numbers are computed is set for the whole process; all else may differ between neighbours
             waiting = deque(job for job in left if job.numerics == left[0].numerics)
             for _ in self._train_some(waiting, report):
-                fresh = {job.key: job for job in more() if job.key not in wanted}
-                waiting.extend(job for job in fresh.values() if job.numerics == left[0].numerics)
+                fresh = {job.key: job for job in more() if shelf.solution(job.key) is None}
                 wanted |= fresh
+                under_way = {job.key for job in (*waiting, *(work.job for work in self.busy.values()))}
+                waiting.extend(job for key, job in fresh.items() if key not in under_way and job.numerics == left[0].numerics)
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
         """By real steps, compiled and captured as they will be; what was compiled is there when the run begins."""

@@ -34,7 +34,7 @@ def analysis_tables(all_series: Sequence[Series], names: Sequence[str]) -> Itera
                 heads = ("of", *heads)
                 runs = [(label, [line._replace(about=(label, *line.about)) for line in lines]) for label, lines in runs]
             several = any(len(series.directories) > 1 for series in all_series)
-            yield table(name, heads, [lines for _, lines in runs], several, note([result for _, result in found]))
+            yield table(name, heads, [lines for _, lines in runs], several, note(name, [result for _, result in found]))
 
 
 def trace_differences(all_series: Sequence[Series]) -> Iterator[Table]:
@@ -48,15 +48,15 @@ def trace_differences(all_series: Sequence[Series]) -> Iterator[Table]:
                 num_pairs = max(num_pairs, difference.num_pairs if difference else 0)
                 body.append([series.label, *place, difference_text(difference, 2)])
         if num_pairs > 1:
-            yield Table(f"trace of the Hessian, each minus that of {baseline.label}", ["of", *CYCLE, "difference"], body, EXPLAINED)
+            yield Table(f"trace of the Hessian, each minus that of {baseline.label}", ["of", *CURVED, "difference"], body, EXPLAINED)
 
 
 def _traces(series: Series) -> dict[tuple[str, ...], dict[int, float]]:
-    """By cycle and sparsity, and by seed."""
+    """By cycle, sparsity and examples, and by seed."""
     found: dict[tuple[str, ...], dict[int, float]] = {}
     for result in results_of(series, "hessian"):
         for row in result["rows"]:
-            found.setdefault(of(row), {})[result["run"]["seed"]] = row["trace"]["mean"]
+            found.setdefault((*of(row), examples_of(result)), {})[result["run"]["seed"]] = row["trace"]["mean"]
     return found
 
 
@@ -99,15 +99,17 @@ def _digits(values: Sequence[float | None]) -> int:
     return 4 if max(map(abs, known)) < 10 else 2
 
 
-def note(found: Sequence[Result]) -> str:
+def note(name: str, found: Sequence[Result]) -> str:
+    if name == "hessian":
+        return "examples are not augmented"
     named = ", ".join(sorted({examples_of(result) for result in found if "examples" in result}))
-    return f"training losses and Hessians are of {named}, not augmented" if named else ""
+    return f"training losses are of {named}, not augmented" if named else ""
 
 
 def hessian(result: Result) -> list[Line]:
     return [
         Line(
-            of(row),
+            (*of(row), examples_of(result)),
             {
                 "trace": row["trace"]["mean"],
                 "its standard error": row["trace"]["standard_error"],
@@ -187,8 +189,9 @@ def of(row: Result) -> tuple[str, ...]:
 
 
 CYCLE = ("cycle", "sparsity %")
+CURVED = (*CYCLE, "on")  # curvature on other examples is another thing
 TABLES: dict[str, tuple[Sequence[str], Callable[[Result], list[Line]]]] = {
-    "hessian": (CYCLE, hessian),
+    "hessian": (CURVED, hessian),
     "connectivity": (("path",), paths),
     "hull": (CYCLE, hulls),
     "stability": (("path",), paths),

@@ -132,8 +132,9 @@ def read_findings(sweep: Sweep) -> Findings:
             continue
         refuse_other(config, directory, header)
         num_finished += store.finished()
-        num_analysed += bool(sweep.grid.analysis) and Annex(directory).has_result(sweep.grid.analysis)
         traces = traces_in(directory, sweep.grid.split) if sweep.grid.analysis == "hessian" else {}
+        analysed = bool(traces) if sweep.grid.analysis == "hessian" else Annex(directory).has_result(sweep.grid.analysis)
+        num_analysed += bool(sweep.grid.analysis) and analysed
         for row in read_results(directory):
             if row.cycle in traces:
                 row = structs.replace(row, metrics={**row.metrics, "trace": traces[row.cycle]})

@@ -40,7 +40,8 @@ def examples_of(found: Mapping[str, Any]) -> str:
     >>> examples_of({"examples": 1000, "split": "test"})
     '1000 test examples'
     """
-    return f"{found['examples']} {'training' if found.get('split', 'train') == 'train' else found['split']} examples"
+    kind = "training" if found.get("split", "train") == "train" else found["split"]
+    return f"{found['examples']} {kind} examples" if "examples" in found else "–"
 
 
 def shown(metric: str, value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from swamp.core.patterns import Pattern
 from swamp.core.pruning import count
 from swamp.methods.method import Keep, knows_patterns, selects
 from swamp.runs.config import Config, complete, numbers, resolve
+from swamp.runs.store import Store
 from swamp.tasks.task import Task, dense_mask
 
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
@@ -66,6 +68,18 @@ def refuse_other(config: Config, directory: Path, header: Mapping[str, Any]) -> 
     ]
     if differing:
         raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another --out")
+
+
+def refuse_another(config: Config, task: Task, directory: Path) -> None:
+    """Nor is what it holds gone on with as another."""
+    header = Store(directory).header()
+    if header is None:
+        return
+    refuse_other(config, directory, header)
+    if header["task"] != task.fingerprint:
+        then, now = header["versions"]["python"], platform.python_version()
+        other = f" (code counts as another under another Python: {then} then, {now} now)" if then[:4] != now[:4] else ""
+        raise ValueError(f"{directory} began with another model, other data or another loss than those it is now given{other}")
 
 
 def refuse_foreign(directory: Path) -> None:

@@ -8,10 +8,10 @@ leaves the same bytes.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from swamp.core.state import State
 from swamp.engines.engine import AveragingEngine, Engine, FedEngine, Progress, Report, Shelf, Workshop
 from swamp.runs.config import Config, engine_modules
 from swamp.runs.runner import Listener, build_engine, iterate
-from swamp.runs.store import Dropped
 from swamp.tasks.task import Task
 from swamp.training.train import Checkpoint
 
@@ -44,8 +43,9 @@ class Member:
     def __init__(self, work: Callable[[Member], None], engine: Engine) -> None:
         self.num_parallel = engine.num_parallel
         if isinstance(engine, AveragingEngine):  # then so is this one
-            self.averaged = engine.averaged
+            self.averaged = partial(self._averaged, engine)
         self.jobs: tuple[Job, ...] = ()  # what it waits for
+        self.needs_room = False  # it waits for the end of the others' trainings, too
         self.failure: BaseException | None = None  # what ended it, if not its end
         self._shelf: Shelf | None = None
         self._report: Report | None = None
@@ -68,8 +68,8 @@ class Member:
 
     @property
     def served(self) -> bool:
-        """Whether it has what it waits for."""
-        return all(self.shelf.solution(job.key) is not None for job in self.jobs)
+        """Whether it can go on while others train."""
+        return not self.needs_room and all(self.shelf.solution(job.key) is not None for job in self.jobs)
 
     def report(self, progress: Progress) -> None:
         assert self._report is not None
@@ -107,6 +107,16 @@ class Member:
             assert solution is not None
             yield solution
 
+    def _averaged(self, engine: AveragingEngine, *given: Any) -> State:
+        try:
+            return engine.averaged(*given)
+        except torch.OutOfMemoryError as error:  # beside the trainings of others
+            traceback.clear_frames(error.__traceback__)
+        self.needs_room = True
+        self._wait()
+        self.needs_room = False
+        return engine.averaged(*given)
+
     def close(self) -> None:
         """The engine belongs to the group."""
 
@@ -139,36 +149,29 @@ class SharedShelf:
 
     def __init__(self) -> None:
         self.shelves: dict[str, list[Shelf]] = {}  # by the job's key
-        self.homes: dict[str, list[Shelf]] = {}  # where starts lie, or lay
+        self.members: list[Member] = []
 
     def expect(self, members: Sequence[Member]) -> list[Job]:
         """The jobs that these wait for, each once."""
-        self.shelves, self.homes = {}, {}
-        return [job for member in members for job in self.add(member)]
+        self.shelves, self.members = {}, []
+        return list({job.key: job for member in members for job in self.add(member)}.values())
 
     def add(self, member: Member) -> list[Job]:
-        """The jobs that it waits for, but for those that are trained already."""
-        jobs = []
-        for job in member.jobs:
-            if member.shelf.solution(job.key) is not None:
-                continue  # a first attempt may have got so far
-            if job.key in self.shelves and self.solution(job.key) is None:
-                self.shelves[job.key].append(member.shelf)
-            else:
-                self.shelves[job.key] = [member.shelf]
-                jobs.append(job)
-            self.homes.setdefault(job.start, []).append(member.shelf)
+        """The jobs that it waits for."""
+        if member not in self.members:
+            self.members.append(member)
+        jobs = [job for job in member.jobs if member.shelf.solution(job.key) is None]  # a first attempt may have got so far
+        for job in jobs:
+            under_way = self.shelves.get(job.key, []) if job.key in self.shelves and self.solution(job.key) is None else []
+            self.shelves[job.key] = list(dict.fromkeys([*under_way, member.shelf]))
         return jobs
 
     def solution(self, key: str) -> Solution | None:
         return self.shelves[key][0].solution(key)
 
     def load_state(self, key: str) -> State:
-        *others, last = self.homes[key]
-        for shelf in others:  # a run that has gone on may have dropped what it began with
-            with contextlib.suppress(Dropped):
-                return shelf.load_state(key)
-        return last.load_state(key)
+        # of a run that waits for a training from there: one that has gone on may have dropped it, and have ended
+        return next(m for m in self.members if not m.ended and any(job.start == key for job in m.jobs)).shelf.load_state(key)
 
     def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
         first, *others = self.shelves[key]

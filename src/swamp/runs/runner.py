@@ -25,7 +25,7 @@ from swamp.engines import distributed
 from swamp.engines.distributed import Distributed
 from swamp.engines.engine import Engine, Progress, TimedEngine, Workshop
 from swamp.methods.method import Keep, Row, selects
-from swamp.runs.checks import check, refuse_foreign, refuse_other
+from swamp.runs.checks import check, refuse_another, refuse_foreign
 from swamp.runs.config import Config, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
 from swamp.runs.journal import BEGUN, FAILED, PLAN
@@ -119,12 +119,7 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
     """Settle the configuration of a directory: as it was at its first start, or for ever from now on."""
     header = store.header()
     config = resolve(config, header["config"] if header else None)
-    if header:
-        refuse_other(config, store.root, header)
-        if header["task"] != task.fingerprint:
-            then, now = header["versions"]["python"], platform.python_version()
-            other = f" (code counts as another under another Python: {then} then, {now} now)" if then[:4] != now[:4] else ""
-            raise ValueError(f"{store.root} began with another model, other data or another loss than those it is now given{other}")
+    refuse_another(config, task, store.root)
     if store.finished():
         return config  # nothing of a finished run is written again
     store.write_text("config.toml", to_toml(config))

@@ -126,8 +126,8 @@ def test_tables_of_one_run_and_of_several(tmp_path: Path) -> None:
     paths = [analysed(tmp_path / "a"), analysed(tmp_path / "b", shift=0.04, seed=1)]
     one = {table.title: table for table in analysis_tables(read_series(paths[:1]), list(ANALYSES))}
     assert set(one) == set(ANALYSES) - {"surface"}
-    assert one["hessian"].rows == [["1", "50.00", "20.00", "1.0000", "40", "3.0000", "-0.1000"]]
-    assert "40 training examples" in one["hessian"].note
+    assert one["hessian"].rows == [["1", "50.00", "40 training examples", "20.00", "1.0000", "40", "3.0000", "-0.1000"]]
+    assert one["connectivity"].note == "training losses are of 40 training examples, not augmented"
     labels = dict(zip(one["connectivity"].header, one["connectivity"].rows[0], strict=True))
     assert labels["test error %: barrier"] == "2.0000"
     assert labels["test error %: excess"] == "–"
@@ -150,9 +150,28 @@ def test_means_are_over_seeds_and_never_over_methods(tmp_path: Path) -> None:
     (differences,) = trace_differences(series)
     assert differences.title.endswith("minus that of imp")
     # seed by seed −100 and −102: one degree of freedom, t = 12.706, standard error 1
-    assert differences.rows == [["swamp", "1", "50.00", "−101.00 ± 1.41 (−113.71 … −88.29, n=2)"]]
+    assert differences.rows == [["swamp", "1", "50.00", "40 training examples", "−101.00 ± 1.41 (−113.71 … −88.29, n=2)"]]
     assert not list(trace_differences(read_series([ours[0], theirs[0]])))  # one pair has no interval
     assert not list(trace_differences(read_series(ours)))
+
+
+def test_curvature_on_other_examples_is_not_mixed_in(tmp_path: Path) -> None:
+    """Neither into means over seeds nor into differences, nor into bands."""
+    plt = pytest.importorskip("matplotlib.pyplot")
+    ours = [analysed(tmp_path / f"swamp-{seed}", seed=seed) for seed in (0, 1)]
+    theirs = [analysed(tmp_path / f"imp-{seed}", seed=seed, method="imp") for seed in (0, 1)]
+    annex = Annex(ours[1])
+    annex.write_result("hessian", {**annex.read_result("hessian"), "split": "test"})  # type: ignore[dict-item]
+    series = read_series([*ours, *theirs])
+    (table,) = analysis_tables(series, ["hessian"])
+    assert [(row[0], row[3], row[-1]) for row in table.rows] == [
+        ("swamp", "40 training examples", "1"),
+        ("swamp", "40 test examples", "1"),
+        ("imp", "40 training examples", "2"),
+    ]
+    assert not list(trace_differences(series))  # one pair is left
+    _, labels = spread_picture(plt, series, "hessian").axes[0].get_legend_handles_labels()
+    assert labels == ["swamp, 40 test examples (n=1)", "swamp, 40 training examples (n=1)", "imp, 40 training examples (n=2)"]
 
 
 def test_several_runs_are_drawn_with_their_spread(tmp_path: Path) -> None:

@@ -32,13 +32,16 @@ def hessian(plt: Any, found: Sequence[Several]) -> Any:
         ("trace of the Hessian", lambda row: float(row["trace"]["mean"])),
         ("largest eigenvalue", lambda row: float(row["top_eigenvalues"][0])),
     )
+    kinds = sorted({examples_of(result) for series in found for result in series.results})
+    if len(kinds) > 1:  # which are not to be averaged
+        parts = [(series, kind, [one for one in series.results if examples_of(one) == kind]) for series in found for kind in kinds]
+        found = [Several(f"{series.label}, {kind}", results) for series, kind, results in parts if results]
     for (label, value), axes in zip(measures, line, strict=True):
         for index, series in enumerate(found):
             _by_sparsity(axes, index, series, [{row["sparsity"]: value(row) for row in one["rows"]} for one in series.results])
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
-    of = sorted({examples_of(result) for series in found for result in series.results})
-    return _finished(figure, line, f"Curvature on {', '.join(of)}")
+    return _finished(figure, line, f"Curvature on {kinds[0]}" if len(kinds) == 1 else "Curvature")
 
 
 def connectivity(plt: Any, found: Sequence[Several]) -> Any:
