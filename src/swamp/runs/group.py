@@ -162,8 +162,8 @@ class SharedShelf:
             self.members.append(member)
         jobs = [job for job in member.jobs if member.shelf.solution(job.key) is None]  # a first attempt may have got so far
         for job in jobs:
-            under_way = self.shelves.get(job.key, []) if job.key in self.shelves and self.solution(job.key) is None else []
-            self.shelves[job.key] = list(dict.fromkeys([*under_way, member.shelf]))
+            under_way = job.key in self.shelves and self.solution(job.key) is None
+            self.shelves[job.key] = list(dict.fromkeys([*(self.shelves[job.key] if under_way else ()), member.shelf]))
         return jobs
 
     def solution(self, key: str) -> Solution | None:
