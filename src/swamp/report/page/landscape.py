@@ -63,7 +63,7 @@ def curvature(found: Analyses) -> Section | None:
                 *(curvature_cell(rows.get(column)) for column in columns),
             )
         )
-    head = [element("th", text, scope="col") for text in ("run", "of", *map(percent, columns))]
+    head = [element("th", text, scope="col") for text in ("run", "on", *map(percent, columns))]
     table = element("table", element("thead", element("tr", *head)), element("tbody", *body), class_="results")
     return section(
         "Curvature",
