@@ -140,6 +140,14 @@ class Apprenticeship:
         return solution
 
 
+def shelved(shelf: Shelf, jobs: Iterable[Job]) -> Iterator[Solution]:
+    """What came of jobs that have been trained."""
+    for job in jobs:
+        solution = shelf.solution(job.key)
+        assert solution is not None
+        yield solution
+
+
 @contextmanager
 def _machine_for(job: Job) -> Iterator[None]:
     with applied(job.numerics), compiling() if job.numerics.compile is True else nullcontext():

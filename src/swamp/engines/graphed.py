@@ -21,7 +21,7 @@ from torch import Tensor
 from swamp.core.job import Job, Numerics, Solution
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.engine import Apprenticeship, Report, Workshop, time_step, train_job
+from swamp.engines.engine import Apprenticeship, Report, Workshop, shelved, time_step, train_job
 from swamp.engines.particle import Particle
 from swamp.engines.places import Places
 from swamp.engines.recorded import Averager
@@ -66,10 +66,7 @@ class Graphed:
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         self.train_fed(jobs, report, lambda: ())
-        for job in jobs:
-            solution = self.workshop.shelf.solution(job.key)
-            assert solution is not None
-            yield solution
+        yield from shelved(self.workshop.shelf, jobs)
 
     def train_fed(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
         shelf, wanted = self.workshop.shelf, {job.key: job for job in jobs}

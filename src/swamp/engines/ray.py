@@ -22,7 +22,7 @@ from swamp.core.job import Job, Solution
 from swamp.core.machine import code_digest, num_cores
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines.engine import Progress, Report, Workshop, time_step
+from swamp.engines.engine import Progress, Report, Workshop, shelved, time_step
 from swamp.engines.local import build_local
 from swamp.engines.worker import portable
 from swamp.training.train import Checkpoint
@@ -85,10 +85,7 @@ class Ray:
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         self.train_fed(jobs, report, lambda: ())
-        for job in jobs:
-            solution = self.workshop.shelf.solution(job.key)
-            assert solution is not None
-            yield solution
+        yield from shelved(self.workshop.shelf, jobs)
 
     def train_fed(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
         shelf, coming = self.workshop.shelf, iter(jobs)

@@ -20,7 +20,7 @@ import torch
 from swamp.core.job import Job, Solution
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines.engine import AveragingEngine, Engine, FedEngine, Progress, Report, Shelf, Workshop
+from swamp.engines.engine import AveragingEngine, Engine, FedEngine, Progress, Report, Shelf, Workshop, shelved
 from swamp.runs.config import Config, engine_modules
 from swamp.runs.runner import Listener, build_engine, iterate
 from swamp.tasks.task import Task
@@ -102,10 +102,7 @@ class Member:
             self.jobs, self._report = tuple(missing.values()), report
             self._wait()
             self.jobs = ()
-        for job in jobs:
-            solution = self.shelf.solution(job.key)
-            assert solution is not None
-            yield solution
+        yield from shelved(self.shelf, jobs)
 
     def _averaged(self, engine: AveragingEngine, *given: Any) -> State:
         try:
