@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -137,14 +136,14 @@ def resume(
 def show(directory: Directory, /) -> None:
     """Show a run: its rows, how it was made, and whether it is finished."""
     from swamp.report.tables import run_table
-    from swamp.runs.results import read_config, read_results
+    from swamp.runs.results import read_config, read_results, resume_command
     from swamp.runs.store import Store, runs_in
     from swamp.terminal import print_table
 
     for path in runs_in(directory):
         config, store = read_config(path), Store(path)
         print_table(run_table(path))
-        rows, again = len(read_results(path)), f"swamp resume {shlex.quote(str(path))}"
+        rows, again = len(read_results(path)), resume_command(path)
         failed = f", it failed: {why}" if (why := store.journal.failure()) else ""
         state = "finished" if store.finished() else f"not finished ({rows} rows so far){failed}; go on with: {again}"
         header = store.header() or {}

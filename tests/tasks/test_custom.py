@@ -16,6 +16,7 @@ import swamp
 from swamp.core.noise import Noise
 from swamp.engines import graphed, particle, recorded, sequential
 from swamp.runs.config import build_config
+from swamp.runs.results import resume_command
 from swamp.runs.runner import can_be_sent, iterate
 from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
@@ -266,6 +267,7 @@ def test_a_stopped_run_goes_on_and_another_task_is_refused(tmp_path: Path) -> No
     rows = iterate(config, tmp_path / "run", task=task)
     next(rows)
     rows.close()
+    assert resume_command(tmp_path / "run") == f"swamp resume {tmp_path / 'run'} --task MODULE:FUNCTION"
     whole = prune(tmp_path / "whole", model, data, data)
     again = prune(tmp_path / "run", model, data, data)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
@@ -353,6 +355,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     status, out, err = call(capsys, "run", "custom", "--task", "my_task_module:make", *flags, "--out", "run", "--engine=processes")
     assert status == 0, err
     assert "swamp on custom" in out
+    assert resume_command(Path("run")) == "swamp resume run"  # it knows the function
     for arguments, message in [
         (["resume", "run", "--task", "my_task_module:other"], "began with another model"),
         (["resume", "run", "--task", "my_task_module:wrong"], "returned a int, not a task"),

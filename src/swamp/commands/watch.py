@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -101,5 +100,6 @@ def begin(watch: Watch, path: Path, screen: Live | Plain) -> None:
 
 def stillness(path: Path, seconds: float) -> str:
     from swamp.report.numbers import duration
+    from swamp.runs.results import resume_command
 
-    return f"{path}: nothing has moved for {duration(seconds)}; if its process has ended, go on with: swamp resume {shlex.quote(str(path))}"
+    return f"{path}: nothing has moved for {duration(seconds)}; if its process has ended, go on with: {resume_command(path)}"

@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from swamp.core.keys import key_of
 from swamp.runs.config import Config, complete
 from swamp.runs.store import Store
+from swamp.tasks import custom
 from swamp.tasks.datasets.official import VARIABLE
 
 
@@ -49,9 +50,9 @@ def read_results(out: Path) -> list[Result]:
     try:
         rows = msgspec.json.decode(path.read_bytes(), type=list[Result])
     except msgspec.MsgspecError as error:
-        raise ValueError(f"{path} is damaged ({error}); `swamp resume {shlex.quote(str(out))}` writes it anew") from None
+        raise ValueError(f"{path} is damaged ({error}); `{resume_command(out)}` writes it anew") from None
     if altered := [str(row.cycle) for row in rows if row.checksum != row.checked()]:
-        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; `swamp resume {shlex.quote(str(out))}` writes it anew")
+        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; `{resume_command(out)}` writes it anew")
     return rows
 
 
@@ -60,6 +61,13 @@ def read_config(out: Path) -> Config:
     if header is None:
         raise ValueError(f"{out} holds no run")
     return _at_home(complete(header["config"]))
+
+
+def resume_command(out: Path) -> str:
+    """What one types to go on with a run; of a run whose task a script gave, with the place where its maker has to be named."""
+    config = (Store(out).header() or {}).get("config", {})
+    nameless = config.get("task") == custom.name and not config["tasks"][custom.name].get("factory")
+    return f"swamp resume {shlex.quote(str(out))}" + (" --task MODULE:FUNCTION" if nameless else "")
 
 
 def _at_home(config: Config) -> Config:

@@ -7,7 +7,6 @@ that was killed goes on, and analyses share what they have in common: the end of
 from __future__ import annotations
 
 import math
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ from swamp.runs.annex import Annex
 from swamp.runs.bench import pace
 from swamp.runs.config import Config, engine_modules, resolve, with_settings
 from swamp.runs.context import JobMaker, RunContext
-from swamp.runs.results import Result, read_config, read_results
+from swamp.runs.results import Result, read_config, read_results, resume_command
 from swamp.runs.runner import build_engine, can_be_sent, open_task, open_workshop
 from swamp.runs.store import Store
 from swamp.tasks.task import Batch, Task
@@ -131,8 +130,7 @@ class Study:
     def mask(self, row: Result) -> Mask:
         found = self.annex.load_mask(row.mask)
         if found is None:
-            again = f"swamp resume {shlex.quote(str(self.directory))}"
-            raise ValueError(f"the mask of cycle {row.cycle} is not in {self.directory}; `{again}` makes it again")
+            raise ValueError(f"the mask of cycle {row.cycle} is not in {self.directory}; `{resume_command(self.directory)}` makes it again")
         return found
 
     def has(self, key: str) -> bool:

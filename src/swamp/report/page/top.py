@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from swamp.report.page.headline import headline
@@ -10,6 +9,7 @@ from swamp.report.page.markup import Html, element, join
 from swamp.report.page.section import count
 from swamp.report.reading import LeftOut, Reading
 from swamp.report.series import Series, by_recipe
+from swamp.runs.results import resume_command
 
 
 def header(all_series: Sequence[Series], readings: Sequence[Reading], made: str) -> Html:
@@ -60,4 +60,4 @@ def lack(reading: Reading) -> str:
     rows = f"{count(len(reading.results), 'row')} so far" if reading.results else "no row yet"
     what = f"; missing: {'cycles' if len(missing) > 1 else 'cycle'} {', '.join(map(str, missing))}" if missing else ""
     failed = f". It failed: {reading.failure}" if reading.failure else ""
-    return f"{rows}{what}{failed}. Go on with: swamp resume {shlex.quote(str(reading.directory))}"
+    return f"{rows}{what}{failed}. Go on with: {resume_command(reading.directory)}"
