@@ -19,21 +19,24 @@ RULES: list[Rule] = [
     DST(alpha=1e-4),
 ]
 SHORT = Schedule(epochs=1, learning_rate=0.02)
+# of 497 examples: SAM takes two steps instead of eight, where what rounding does grows fastest. By `sequential` alone, on a CPU, starts
+# that differ in their last bit end up to 0.52 of what training moves apart after eight steps (36 trainings), and up to 0.04 after two
+BATCH_SIZES = {SAM: 256}
 
 
 def agree(expected: list[State], found: list[State], start: State) -> None:
     """Rounding differs in the last bit, and where a ReLU or a threshold turns by it, a trajectory leaves by a few hundredths of what
-    training moves (with SAM once by 0.39, on an H200, where the two others stayed 2e-6 apart); another particle's is about as far away as
-    training moves. So one in three has to stay close, and all have to be closer than others by half."""
+    training moves; another particle's is about as far away as that. So one in three has to stay close (measured: 1e-6), and all have
+    to be closer than others."""
     apart = [distance(one, other, start) for one, other in zip(expected, found, strict=True)]
     others = [distance(one, found[index - 1], start) for index, one in enumerate(expected)]
     assert min(apart) < 1e-4
-    assert all(a < 0.5 * b for a, b in zip(apart, others, strict=True)), (apart, others)
+    assert all(a < 0.3 * b for a, b in zip(apart, others, strict=True)), (apart, others)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_compute_what_sequential_computes(device: torch.device, rule: Rule) -> None:
-    task = digits()
+    task = digits(BATCH_SIZES.get(type(rule), 64))
     jobs = make_jobs(task, rule=rule, schedule=SHORT)
     agree(*both(task, jobs, device, compile=False, kernels=False), started(task, jobs))
 

@@ -68,8 +68,8 @@ class LookingBlobs(PlacedBlobs):
         return loss * 2 if loss.item() > 1e6 else loss
 
 
-def digits() -> ImageTask:
-    return ImageTask(Config(flip=True))
+def digits(batch_size: int = 64) -> ImageTask:
+    return ImageTask(Config(flip=True, batch_size=batch_size))
 
 
 def make_jobs(task: Any, **changes: Any) -> list[Job]:
