@@ -110,9 +110,12 @@ def test_a_metric_of_ones_own_is_not_ranked(tmp_path: Path) -> None:
 
 
 def test_collapse_is_reported(tmp_path: Path) -> None:
-    path = made_up(tmp_path / "a", [{"metrics": {"accuracy": 0.1}, "empty_layers": ["conv1"], "num_survivors": 250}], method="snip")
-    assert collapses(read_series([path])) == ["empty layers of snip at 75.00 %: conv1"]
-    assert "empty layers of snip at 75.00 %: conv1" in comparison([path]).note
+    rows = [(500, ["conv1"]), (250, ["conv1"]), (125, ["conv2", "conv1"]), (900, [])]
+    row = {"metrics": {"accuracy": 0.1}}
+    path = made_up(tmp_path / "a", [{**row, "empty_layers": names, "num_survivors": left} for left, names in rows], method="snip")
+    found = ["empty layers of snip at 50.00, 75.00 %: conv1", "empty layers of snip at 87.50 %: conv1, conv2"]
+    assert collapses(read_series([path])) == found
+    assert all(sentence in comparison([path]).note for sentence in found)
 
 
 def test_recipes_are_not_ranked_against_each_other(tmp_path: Path) -> None:

@@ -133,9 +133,12 @@ def reached(rows: Sequence[Result], density: Fraction) -> str:
 
 
 def collapses(all_series: Sequence[Series]) -> list[str]:
-    """Which methods emptied which layers, and where."""
-    found: dict[tuple[str, float], set[str]] = {}
+    """Which methods emptied which layers, and where; a sentence for all sparsities at which they are the same."""
+    emptied: dict[tuple[str, float], set[str]] = {}
     for series in all_series:
         for row in (row for run in series.runs for row in run if row.empty_layers):
-            found.setdefault((series.label, row.sparsity), set()).update(row.empty_layers)
-    return [f"empty layers of {label} at {percent(sparsity)} %: {', '.join(sorted(names))}" for (label, sparsity), names in found.items()]
+            emptied.setdefault((series.label, row.sparsity), set()).update(row.empty_layers)
+    places: dict[tuple[str, str], list[str]] = {}
+    for (label, sparsity), names in sorted(emptied.items()):
+        places.setdefault((label, ", ".join(sorted(names))), []).append(percent(sparsity))
+    return [f"empty layers of {label} at {', '.join(where)} %: {names}" for (label, names), where in places.items()]
