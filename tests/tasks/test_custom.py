@@ -13,8 +13,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 import swamp
+from swamp.commands.watch import stillness
 from swamp.core.noise import Noise
 from swamp.engines import graphed, particle, recorded, sequential
+from swamp.report.page.top import lack
+from swamp.report.reading import read_runs
 from swamp.runs.config import build_config
 from swamp.runs.results import resume_command
 from swamp.runs.runner import can_be_sent, iterate
@@ -260,14 +263,20 @@ def test_a_linear_layer_tied_to_an_embedding_is_pruned_under_either_name(embeddi
         assert prunable_weights(Tied(), [selector]) == {weight: (6, 4)}
 
 
-def test_a_stopped_run_goes_on_and_another_task_is_refused(tmp_path: Path) -> None:
+def test_a_stopped_run_goes_on_and_another_task_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.test_cli import call
+
     model, data = mlp(), (X, LABELS)
     config = build_config("custom", SHORT)
     task = CustomTask(model, data, data)
     rows = iterate(config, tmp_path / "run", task=task)
     next(rows)
     rows.close()
-    assert resume_command(tmp_path / "run") == f"swamp resume {tmp_path / 'run'} --task MODULE:FUNCTION"
+    again = f"swamp resume {tmp_path / 'run'} --task MODULE:FUNCTION"
+    assert stillness(tmp_path / "run", 9).endswith(again)
+    ((reading,), _) = read_runs([tmp_path / "run"])
+    assert lack(reading).endswith(again)
+    assert f"go on with: {again}\n" in call(capsys, "show", tmp_path / "run")[1]
     whole = prune(tmp_path / "whole", model, data, data)
     again = prune(tmp_path / "run", model, data, data)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")

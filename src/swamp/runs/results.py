@@ -15,6 +15,8 @@ from swamp.runs.store import Store
 from swamp.tasks import custom
 from swamp.tasks.datasets.official import VARIABLE
 
+NAMELESS = "MODULE:FUNCTION"  # the maker of a task that a script gave
+
 
 class Result(Struct, frozen=True, kw_only=True):
     """A row as results.json has it."""
@@ -63,11 +65,16 @@ def read_config(out: Path) -> Config:
     return _at_home(complete(header["config"]))
 
 
+def task_maker(config: Config) -> str:
+    """The function that makes the task, as --task takes it; where a script gave the task itself, what its reader has to fill in."""
+    return config.tasks[custom.name]["factory"] or NAMELESS if config.task == custom.name else ""
+
+
 def resume_command(out: Path) -> str:
-    """What one types to go on with a run; of a run whose task a script gave, with the place where its maker has to be named."""
-    config = (Store(out).header() or {}).get("config", {})
-    nameless = config.get("task") == custom.name and not config["tasks"][custom.name].get("factory")
-    return f"swamp resume {shlex.quote(str(out))}" + (" --task MODULE:FUNCTION" if nameless else "")
+    """What one types to go on with a run."""
+    header = Store(out).header()
+    nameless = header is not None and task_maker(complete(header["config"])) == NAMELESS
+    return f"swamp resume {shlex.quote(str(out))}" + (f" --task {NAMELESS}" if nameless else "")
 
 
 def _at_home(config: Config) -> Config:

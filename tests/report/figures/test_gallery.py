@@ -149,6 +149,8 @@ def test_cost_is_that_of_all_trainings_so_far(plt: Any, runs: list[Path]) -> Non
 
 def test_no_two_of_many_look_alike() -> None:
     assert len({tuple(style(index).values()) for index in range(28)}) == 28
+    for looks in ("color", "marker"):  # of the nine methods of the paper's main table
+        assert len({style(index)[looks] for index in range(9)}) == 9
 
 
 @pytest.mark.parametrize("name", list(FIGURES))

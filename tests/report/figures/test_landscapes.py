@@ -10,7 +10,7 @@ import pytest
 
 from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
 from swamp.report.figures.canvas import pyplot
-from swamp.report.figures.landscapes import PICTURES, draw, draw_spread, spread_picture
+from swamp.report.figures.landscapes import PICTURES, draw, draw_spread, picture, spread_picture
 from swamp.report.figures.spreads import SPREADS
 from swamp.report.series import read_series
 from swamp.runs.analyses import ANALYSES
@@ -122,6 +122,16 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
     assert draw(Annex(tmp_path), "hessian") == []
 
 
+@pytest.mark.parametrize("name", ["hessian", "surface"])
+def test_arrays_that_are_missing_are_said_to_be(name: str, tmp_path: Path) -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    annex = Annex(analysed(tmp_path / "a"))
+    (annex.root / f"{name}.npz").unlink()
+    with pytest.raises(ValueError, match=rf"{name}\.npz is missing; swamp analyse .*a --{name} makes it again$"):
+        picture(plt, annex, name)
+    plt.close("all")
+
+
 def test_tables_of_one_run_and_of_several(tmp_path: Path) -> None:
     paths = [analysed(tmp_path / "a"), analysed(tmp_path / "b", shift=0.04, seed=1)]
     one = {table.title: table for table in analysis_tables(read_series(paths[:1]), list(ANALYSES))}
@@ -172,6 +182,18 @@ def test_curvature_on_other_examples_is_not_mixed_in(tmp_path: Path) -> None:
     assert not list(trace_differences(series))  # one pair is left
     _, labels = spread_picture(plt, series, "hessian").axes[0].get_legend_handles_labels()
     assert labels == ["swamp, 40 test examples (n=1)", "swamp, 40 training examples (n=1)", "imp, 40 training examples (n=2)"]
+
+
+def test_one_run_of_each_has_the_error_of_its_estimate(tmp_path: Path) -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    runs = [analysed(tmp_path / "a"), analysed(tmp_path / "b", shift=10.0, method="imp")]
+    figure = spread_picture(plt, read_series(runs), "hessian")
+    assert figure.get_suptitle().endswith("one run each, ± standard error of the estimate")
+    bars, _ = figure.axes[0].get_legend_handles_labels()
+    assert [segment[:, 1].tolist() for one in bars for segment in one.lines[2][0].get_segments()] == [[19, 21], [29, 31]]
+    both = spread_picture(plt, read_series([*runs, analysed(tmp_path / "c", seed=1)]), "hessian")
+    assert both.get_suptitle().endswith("mean ± standard deviation over seeds")
+    plt.close("all")
 
 
 def test_several_runs_are_drawn_with_their_spread(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_the_headline_says_who_is_best_beside_imp_and_dense(tmp_path: Path) -> N
     assert text.startswith(f"Accuracy at 96.87 % sparsity: {first} {100 * best[first]:.2f} %; ")
     assert f"imp {100 * best['imp']:.2f}" in text
     assert f"swamp {100 * best['swamp']:.2f}" in text
-    assert re.search(rf"dense \({first}\) [\d.]+\.$", text)
+    assert re.search(rf"dense \({first}\) [\d.]+; 2 more in the table\.$", text)
 
 
 def test_thirty_runs_of_the_papers_length_make_a_small_page(tmp_path: Path) -> None:

@@ -10,8 +10,19 @@ from typing import Any
 from swamp.report.numbers import PERCENTAGES, format_of
 from swamp.report.series import Series
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, with a marker each for print.
-STYLES = [("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"), ("#000000", "X")]
+# Okabe and Ito's colours and two of Tol's, which colour-blind readers can tell apart, with a marker each for print: as many as the paper's
+# main table has methods.
+STYLES = [
+    ("#0072B2", "o"),
+    ("#D55E00", "s"),
+    ("#009E73", "^"),
+    ("#CC79A7", "D"),
+    ("#E69F00", "v"),
+    ("#56B4E9", "P"),
+    ("#000000", "X"),
+    ("#882255", "*"),
+    ("#999933", "<"),
+]
 LINES = ["-", "--", ":", "-."]  # for the second, third, … round of the colours
 BLUE, ORANGE, GREEN = (colour for colour, _ in STYLES[:3])
 GREY = "#666666"

@@ -71,11 +71,20 @@ def spread_picture(plt: Any, all_series: Sequence[Series], name: str) -> Any:
         raise ValueError(f"one of the {name}.json of these runs is damaged ({error!r}); swamp analyse {directories} --{name}") from error
 
 
+class Missing(Arrays):
+    """Arrays that are not there, which most results do without."""
+
+    def __missing__(self, key: str) -> Any:
+        raise FileNotFoundError(key)
+
+
 def picture(plt: Any, annex: Annex, name: str) -> Any:
     """The figure of one result, or None where there is no such result."""
     path = annex.root / f"{name}.npz"
     try:
         result = annex.read_result(name)
-        return result and PICTURES[name](plt, result, dict(np.load(path, allow_pickle=False)) if path.exists() else {})
+        return result and PICTURES[name](plt, result, dict(np.load(path, allow_pickle=False)) if path.exists() else Missing())
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing; swamp analyse {annex.run} --{name} makes it again") from None
     except DAMAGED as error:
         raise ValueError(f"{annex.root / name}.json is damaged ({error!r}); swamp analyse {annex.run} --{name} makes it again") from error

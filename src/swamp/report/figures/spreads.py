@@ -28,20 +28,23 @@ class Several(NamedTuple):
 
 def hessian(plt: Any, found: Sequence[Several]) -> Any:
     figure, line = plt.subplots(1, 2, figsize=(9.6, 3.9), layout="constrained")
-    measures: Sequence[tuple[str, Callable[[Result], float]]] = (
-        ("trace of the Hessian", lambda row: float(row["trace"]["mean"])),
-        ("largest eigenvalue", lambda row: float(row["top_eigenvalues"][0])),
+    measures: Sequence[tuple[str, Callable[[Result], float], Callable[[Result], float]]] = (  # each with the error of its estimate
+        ("trace of the Hessian", lambda row: float(row["trace"]["mean"]), lambda row: float(row["trace"]["standard_error"])),
+        ("largest eigenvalue", lambda row: float(row["top_eigenvalues"][0]), lambda row: 0.0),
     )
     kinds = sorted({examples_of(result) for series in found for result in series.results})
     if len(kinds) > 1:  # which are not to be averaged
         parts = [(series, kind, [one for one in series.results if examples_of(one) == kind]) for series in found for kind in kinds]
         found = [Several(f"{series.label}, {kind}", results) for series, kind, results in parts if results]
-    for (label, value), axes in zip(measures, line, strict=True):
+    for (label, value, error), axes in zip(measures, line, strict=True):
         for index, series in enumerate(found):
-            _by_sparsity(axes, index, series, [{row["sparsity"]: value(row) for row in one["rows"]} for one in series.results])
+            runs = [{row["sparsity"]: value(row) for row in one["rows"]} for one in series.results]
+            errors = [error(row) for row in series.results[0]["rows"]] if _are_single(found) else None
+            _by_sparsity(axes, index, series, runs, errors)
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
-    return _finished(figure, line, f"Curvature on {kinds[0]}" if len(kinds) == 1 else "Curvature")
+    title = f"Curvature on {kinds[0]}" if len(kinds) == 1 else "Curvature"
+    return _finished(figure, line, title, found, "± standard error of the estimate")
 
 
 def connectivity(plt: Any, found: Sequence[Several]) -> Any:
@@ -52,7 +55,7 @@ def connectivity(plt: Any, found: Sequence[Several]) -> Any:
     for kind, line in zip(kinds, grid, strict=True):
         for name, axes in zip(names, line, strict=True):
             (_along if kind == "cycles" else _rises)(axes, found, name)
-    return _finished(figure, grid, "Linear connectivity")
+    return _finished(figure, grid, "Linear connectivity", found)
 
 
 def _of_kind(result: Result, kind: str) -> list[Result]:
@@ -111,7 +114,7 @@ def hull(plt: Any, found: Sequence[Several]) -> Any:
             _by_sparsity(axes, index, series, runs)
         axes.axhline(0, color=GREY, linestyle=":", linewidth=1)
         axes.set_ylabel(f"{label}: worst mixture − worst particle", fontsize=9)
-    return _finished(figure, grid, "The particles' convex hull")
+    return _finished(figure, grid, "The particles' convex hull", found)
 
 
 def stability(plt: Any, found: Sequence[Several]) -> Any:
@@ -129,18 +132,20 @@ def stability(plt: Any, found: Sequence[Several]) -> Any:
                 index += 1
         axes.set_xlabel("λ, from one training to the other")
         axes.set_ylabel(label)
-    return _finished(figure, grid, "Stability to SGD noise")
+    return _finished(figure, grid, "Stability to SGD noise", found)
 
 
-def _by_sparsity(axes: Any, index: int, series: Several, runs: Sequence[dict[float, float]]) -> None:
-    """Bars of one standard deviation, at the sparsities that any of the runs has."""
+def _by_sparsity(axes: Any, index: int, series: Several, runs: Sequence[dict[float, float]], errors: Sequence[float] | None = None) -> None:
+    """Bars of one standard deviation, at the sparsities that any of the runs has; or the errors given, of a single run."""
     places = sorted({round(sparsity, 3) for run in runs for sparsity in run})
     columns = [[value for run in runs for sparsity, value in run.items() if round(sparsity, 3) == place] for place in places]
     means = [float(np.mean(column)) for column in columns]
     deviations = [float(np.std(column, ddof=1)) if len(column) > 1 else 0.0 for column in columns]
     look = style(index)
     aside = 0.6 * index  # so that bars do not hide each other
-    axes.errorbar([100 * place + aside for place in places], means, yerr=deviations, capsize=3, markersize=5, label=series.name, **look)
+    axes.errorbar(
+        [100 * place + aside for place in places], means, yerr=errors or deviations, capsize=3, markersize=5, label=series.name, **look
+    )
     axes.set_xlabel("sparsity (%)")
 
 
@@ -154,14 +159,20 @@ def _band(axes: Any, x: Sequence[float], curves: Sequence[Sequence[float]], inde
         axes.fill_between(x, mean - deviation, mean + deviation, color=chosen["color"], alpha=0.18, linewidth=0)
 
 
-def _finished(figure: Any, grid: Any, title: str) -> Any:
+def _are_single(found: Sequence[Several]) -> bool:
+    return all(len(series.results) == 1 for series in found)
+
+
+def _finished(figure: Any, grid: Any, title: str, found: Sequence[Several], alone: str = "") -> Any:
+    """`alone`: what bars are where each series is of one run."""
     entries: dict[str, Any] = {}  # a series may have several lines, or be missing in some of the axes
     for axes in np.ravel(grid):
         tidy(axes)
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     figure.legend(entries.values(), entries.keys(), frameon=False, fontsize=9, ncols=3, loc="outside lower center")
-    figure.suptitle(f"{title}: mean ± standard deviation over seeds", fontsize=11)
+    bars = f"one run each{alone and f', {alone}'}" if _are_single(found) else "mean ± standard deviation over seeds"
+    figure.suptitle(f"{title}: {bars}", fontsize=11)
     return figure
 
 

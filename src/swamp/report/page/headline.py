@@ -33,7 +33,8 @@ def headline(all_series: Sequence[Series]) -> Html | None:
     if dense := dense_cell(all_series, table, ranked) if columns[at].sparsity else None:
         others.append(join(f"{dense[0]} ", number(dense[1].text)))
     rest = join("; ", Html(", ".join(others))) if others else ""
-    return join(f"{what[:1].upper()}{what[1:]} at {columns[at].label} % sparsity: ", first, rest, ".")
+    more = f"; {unnamed} more in the table" if (unnamed := len(ranked) - len(named)) else ""
+    return join(f"{what[:1].upper()}{what[1:]} at {columns[at].label} % sparsity: ", first, rest, more, ".")
 
 
 def number(text: str) -> Html:

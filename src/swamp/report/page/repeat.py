@@ -11,13 +11,13 @@ from typing import Any
 from swamp.runs.annex import Annex
 from swamp.runs.config import Config, build_config, numbers, parse_setting
 from swamp.runs.recipes import recipe_texts
+from swamp.runs.results import task_maker
 from swamp.runs.settings import text_of
 
 
 def command(config: Config, directory: Path) -> str:
     """`swamp run …` with the recipe and what differs from it. Where that would not give this very configuration, config.toml is given."""
-    # a task that a script made comes from the command line by a function that its reader has to name
-    task = ["--task", config.tasks["custom"]["factory"] or "MODULE:FUNCTION"] if config.task == "custom" else []
+    task = ["--task", maker] if (maker := task_maker(config)) else []
     settings = ["--seed", str(config.seed), "--precision", config.precision, *task, "--out", shlex.quote(f"{directory}-again")]
     changes = changes_from_recipe(config)
     if changes is None:
