@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from safetensors import safe_open
 
 from swamp.core.cost import masked_macs
 from swamp.methods import imp
+from swamp.runs.checks import refuse_foreign
 from swamp.runs.config import Config
 from swamp.runs.plan import make_plan
 from swamp.runs.results import Result, read_config, read_results
@@ -226,6 +228,22 @@ def test_foreign_directories_are_not_touched(quick: Make, tmp_path: Path) -> Non
     with pytest.raises(ValueError, match=r"is not empty and holds no run \(thesis.tex"):
         list(iterate(quick(), tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.tex"]
+
+
+def test_a_run_that_another_rank_begins_meanwhile_is_not_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is seen first: the directory before the other rank has written to it, or after."""
+
+    def begins(directory: Path) -> Iterator[Path]:
+        for name in ("run.json", "results.json"):
+            (directory / name).touch()
+        return (directory / name for name in os.listdir(directory))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", begins)
+        refuse_foreign(tmp_path)
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(ValueError, match=r"holds no run \(results.json"):
+        refuse_foreign(tmp_path)
 
 
 def test_a_plan_foresees_the_run(quick: Make, whole: Path) -> None:

@@ -86,8 +86,9 @@ def refuse_foreign(directory: Path) -> None:
     """Nothing is written into a directory that holds something else."""
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"--out {directory} is a file; a run needs a directory")
-    if directory.is_dir() and not (directory / "run.json").exists():
+    if directory.is_dir():
         ours = {".lock", "work", "config.toml"}  # what a run leaves that was killed before it began
         foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
-        if foreign:
+        # looked for last: another rank may be beginning the run right now, and run.json is the first thing that it writes
+        if foreign and not (directory / "run.json").exists():
             raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")
