@@ -97,6 +97,8 @@ class Pace:
         self.begin: float | None = None  # the first epoch's end: what comes before is mostly starting up
 
     def count(self, event: Event) -> None:
+        if event.unit != "epoch":
+            return
         if event.trained and self.begin is None:
             self.begin, self.trained = time.monotonic(), -event.trained
         if event.epoch > self.done.get(event.key, 0):  # several runs may tell of one training that they share
@@ -145,10 +147,12 @@ class Plain:
 
     def epoch(self, event: Event) -> None:
         self.pace.count(event)
-        if event.trained and time.monotonic() - self.last >= PLAIN_SECONDS:
+        if event.is_news and time.monotonic() - self.last >= PLAIN_SECONDS:
             self.last = time.monotonic()
-            place = f"{event.label}: epoch {event.epoch}/{event.epochs}, loss {event.loss:.4f}"
-            self.say(f"{place}; {100 * self.pace.share:.0f} % done, {duration(self.pace.seconds_left)} left")
+            place = f"{event.label}: {event.unit} {event.epoch}/{event.epochs}"
+            if event.unit == "epoch":
+                place += f", loss {event.loss:.4f}; {100 * self.pace.share:.0f} % done, {duration(self.pace.seconds_left)} left"
+            self.say(place)
 
     def row(self, result: Result, run: str = "") -> None:
         self.say(run + summary(result))
@@ -198,11 +202,13 @@ class Live:
         self.pace.count(event)
         left = duration(self.pace.seconds_left)
         self.bars.update(self.whole, completed=sum(self.pace.done.values()), note=f"{left} left")
-        if not event.trained:
+        if not event.is_news:
             return
         if event.key not in self.jobs:
             self.jobs[event.key] = self.bars.add_task(event.label, total=event.epochs, note="")
-        self.bars.update(self.jobs[event.key], completed=event.epoch, note=f"loss {event.loss:.4f}")
+        self.bars.update(
+            self.jobs[event.key], completed=event.epoch, note=f"loss {event.loss:.4f}" if event.unit == "epoch" else event.unit
+        )
         if event.epoch >= event.epochs:
             self.bars.remove_task(self.jobs.pop(event.key))
 

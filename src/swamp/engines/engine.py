@@ -43,7 +43,7 @@ class Shelf(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """An epoch has ended, or a stored training was found."""
+    """An epoch has ended, or a stored training was found; or something else was done that is counted and takes its time."""
 
     key: str
     label: str
@@ -52,6 +52,11 @@ class Progress:
     loss: float
     trained: int = 1  # epochs trained just now
     record: Mapping[str, Any] = field(default_factory=dict)  # what the history has of an epoch trained just now
+    unit: str = "epoch"  # what is counted; what is no epoch was not planned, and has no loss
+
+    @property
+    def is_news(self) -> bool:
+        return self.trained > 0 or self.unit != "epoch"
 
 
 Report = Callable[[Progress], None]

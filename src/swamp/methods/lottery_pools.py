@@ -65,8 +65,9 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         best = accuracy(ctx, current)
         for neighbour in neighbours(row.cycle, len(tickets), config.candidates):
             candidate = tickets[neighbour].solution
+            shares = ctx.counted(config.shares, f"cycle {row.cycle} with {neighbour}", "mixture")
             found, share = max(
-                ((accuracy(ctx, ctx.mix([(a, candidate), (1 - a, current)], keep, trial=True)), a) for a in config.shares),
+                ((accuracy(ctx, ctx.mix([(a, candidate), (1 - a, current)], keep, trial=True)), a) for a in shares),
                 key=lambda pair: pair[0],
             )
             if found > best:

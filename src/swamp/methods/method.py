@@ -19,6 +19,7 @@ from swamp.core.schedules import SWA
 from swamp.tasks.task import Task
 
 T = TypeVar("T", int, bool)
+Item = TypeVar("Item")
 
 # How much a run keeps on disk: the weights of all particles and averages, of the averages, or of the last row alone.
 Keep = Literal["all", "averages", "last"]
@@ -80,6 +81,8 @@ class Context(Protocol):
     # |w| to that density, BatchNorm refreshed; a trial is not stored
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]: ...
+
+    def counted(self, items: Sequence[Item], label: str, unit: str) -> Iterator[Item]: ...  # these items, each told of when it is done with
 
 
 @dataclass(frozen=True)

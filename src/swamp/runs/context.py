@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -22,7 +22,7 @@ from swamp.core.pruning import count, keep_highest, magnitude
 from swamp.core.rules import Rule, num_gradients
 from swamp.core.state import State
 from swamp.engines.engine import AveragingEngine, Engine, Progress, Report, Workshop
-from swamp.methods.method import Choice
+from swamp.methods.method import Choice, Item
 from swamp.runs.config import Config
 from swamp.runs.store import Store
 from swamp.tasks.task import dense_mask
@@ -259,6 +259,11 @@ class RunContext(JobMaker):
             value = make()
             self.store.write_value(key, value)
         return value
+
+    def counted(self, items: Sequence[Item], label: str, unit: str) -> Iterator[Item]:
+        for index, item in enumerate(items, 1):
+            yield item
+            self.report(Progress(f"{self.store.root}: {label}", label, index, len(items), math.nan, trained=0, unit=unit))
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
         def make() -> dict[str, float]:
