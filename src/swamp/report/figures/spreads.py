@@ -39,7 +39,8 @@ def hessian(plt: Any, found: Sequence[Several]) -> Any:
     for (label, value, error), axes in zip(measures, line, strict=True):
         for index, series in enumerate(found):
             runs = [{row["sparsity"]: value(row) for row in one["rows"]} for one in series.results]
-            errors = [error(row) for row in series.results[0]["rows"]] if _are_single(found) else None
+            rows = sorted(series.results[0]["rows"], key=lambda row: row["sparsity"])
+            errors = [error(row) for row in rows] if _are_single(found) else None
             _by_sparsity(axes, index, series, runs, errors)
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
