@@ -86,7 +86,7 @@ def test_who_has_what_it_waits_for_goes_on_while_the_others_train(
     quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
 ) -> None:
     """The short one is over before the long one's first cycle is; the card is full until then. One ticket serves both."""
-    longest = {"cycle__epochs": 20}
+    longest = {"cycle__epochs": 8}
     configs = {
         "short": quick(keep=keep, pruning__rewind="lr", **GRAPHED),
         "long": quick(keep=keep, pruning__rewind="lr", **longest, **GRAPHED),
@@ -108,7 +108,7 @@ def test_who_has_what_it_waits_for_goes_on_while_the_others_train(
     runs = [(config, tmp_path / "shared" / name) for name, config in configs.items()]
     assert run_together(runs, None, [Noting(name) for name in configs], open_task(runs[0][0])) == [None] * 3
     assert [event for event in events if event[0] != "seed"] == [("short", 0), ("short", 1), ("short", 2), *(("long", c) for c in range(3))]
-    assert len(sizes) == configs["long"].ticket.epochs + 3 * 20  # nobody waited
+    assert len(sizes) == configs["long"].ticket.epochs + 3 * 8  # nobody waited
     for name in configs:
         assert contents(tmp_path / "shared" / name) == contents(tmp_path / "alone" / name)
 
