@@ -89,6 +89,6 @@ def refuse_foreign(directory: Path) -> None:
     if directory.is_dir():
         ours = {".lock", "work", "config.toml"}  # what a run leaves that was killed before it began
         foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
-        # looked for last: another rank may be beginning the run right now, and run.json is the first thing that it writes
+        # looked for last: another rank may be beginning the run right now, and writes run.json before anything that is not named above
         if foreign and not (directory / "run.json").exists():
             raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")
