@@ -52,7 +52,6 @@ def test_what_a_pattern_cannot_do_is_said_before_anything_is_written(quick: Quic
     assert not out.exists()
 
 
-def test_plain_runs_have_the_hash_and_keys_they_had(quick: Quick) -> None:
-    assert "pruning.pattern" not in numbers(quick())
+def test_another_pattern_is_another_configuration(quick: Quick) -> None:
     assert numbers(quick(pruning__pattern="channel"))["pruning.pattern"] == "channel"
     assert config_hash(quick()) != config_hash(quick(pruning__pattern="channel"))

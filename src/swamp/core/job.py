@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
@@ -39,7 +39,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     precision: Literal["float32", "bf16"] = "float32"
     threads: int = 1
     deterministic: bool = False
-    compile: bool | UnsetType = UNSET  # unset where nothing is compiled, so that keys are what they were before this was a choice
+    compile: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,6 @@ class Job:
 
     @cached_property
     def key(self) -> str:
-        departures = {"rule": self.rule, "span": self.span}
         return key_of(
             "train",
             task=self.task,
@@ -86,7 +85,8 @@ class Job:
             swa=self.swa,
             optimizer=self.optimizer,
             numerics=self.numerics,
-            **{name: value for name, value in departures.items() if value is not None},
+            rule=self.rule,
+            span=self.span,
         )
 
     @property

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from swamp.core.schedules import half_cosine
 
@@ -43,7 +43,7 @@ class Gradual(Struct, frozen=True, kw_only=True, tag="gradual"):
     interval: Annotated[int, Meta(ge=1)]
     begin: Share
     end: Share
-    pattern: str | UnsetType = UNSET  # unset where there is none, so that keys are what they were before this was a choice
+    pattern: str = "unstructured"
 
     def acts(self, step: int, num_steps: int) -> bool:
         first, last = self._window(num_steps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from msgspec import UNSET, Meta
+from msgspec import Meta
 
 from swamp.core.mask import Mask
 from swamp.core.pruning import count
@@ -47,11 +47,9 @@ class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def run(ctx: Context, config: Config) -> Iterator[Row]:
     init, dense, cycles = ctx.init(), dense_mask(ctx.task), ctx.pruning.target_cycles
 
-    pattern = UNSET if ctx.pruning.pattern == "unstructured" else ctx.pruning.pattern
-
     def rule(cycle: int) -> Gradual:
         num_keep = count(dense.num_weights, ctx.pruning.density(cycle))
-        return Gradual(num_keep=num_keep, interval=config.interval, begin=config.begin, end=config.end, pattern=pattern)
+        return Gradual(num_keep=num_keep, interval=config.interval, begin=config.begin, end=config.end, pattern=ctx.pruning.pattern)
 
     jobs = [ctx.job(init, dense, ctx.noise.fold("target", cycle), rule=rule(cycle), length=config.length) for cycle in cycles]
     for cycle, solution in zip(cycles, ctx.train(jobs), strict=True):

@@ -48,7 +48,7 @@ class Series:
     def wanted(self, row: Result) -> Fraction:
         """The density that the row's cycle asks for. A method that is not exact has some other."""
         pruning = Pruning(prune_fraction=self.settings["pruning.prune_fraction"])
-        if "start" not in self.settings:
+        if not self.settings["start"]:
             return pruning.density(row.cycle)
         # cycles are counted from the mask that it started with, which may be that of another's cycle
         cycle = next(cycle for cycle in itertools.count() if count(row.num_prunable, pruning.density(cycle)) <= row.num_survivors)

@@ -80,6 +80,11 @@ def refuse_another(config: Config, task: Task, directory: Path) -> None:
         then, now = header["versions"]["python"], platform.python_version()
         other = f" (code counts as another under another Python: {then} then, {now} now)" if then[:4] != now[:4] else ""
         raise ValueError(f"{directory} began with another model, other data or another loss than those it is now given{other}")
+    if header.get("problem", "") != getattr(task, "problem", ""):
+        raise ValueError(
+            f"{directory} was measured by another metric than the one it is now given; choose another --out (with one --cache no training "
+            "is repeated)"
+        )
 
 
 def refuse_foreign(directory: Path) -> None:

@@ -97,8 +97,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def numerics(self) -> Numerics:
         assert self.precision != "auto"
-        compile_ = True if self.compile else msgspec.UNSET
-        return Numerics(precision=self.precision, threads=self.threads, deterministic=self.deterministic, compile=compile_)
+        return Numerics(precision=self.precision, threads=self.threads, deterministic=self.deterministic, compile=self.compile)
 
 
 @cache
@@ -217,11 +216,7 @@ def numbers(config: Config) -> Table:
     plain: Table = msgspec.to_builtins(config)
     plain["method"] = config.method_module.name
     kept = {key: value for key, value in plain.items() if key not in OPERATIONAL}
-    if not config.start:
-        del kept["start"]  # hashes are what they were before this was a choice
     ignored = {f"tasks.{config.task}.{name}" for name in getattr(module_of("task", config.task), "operational", ())}
-    if config.pruning.pattern == "unstructured":
-        ignored.add("pruning.pattern")  # as for start
     return {name: value for name, value in _flat(kept, "") if name not in ignored}
 
 

@@ -81,11 +81,6 @@ class JobMaker:
             self.task.fingerprint, init.key, dense_mask(self.task), noise, config.ticket, None, config.optimizer, self.workshop.numerics
         )
 
-    @property
-    def pattern_input(self) -> dict[str, str]:
-        """What the pattern adds to a mask's key: nothing where there is none, so that keys are what they were before this was a choice."""
-        return {} if self.pruning.pattern == "unstructured" else {"pattern": self.pruning.pattern}
-
     def num_keep(self, keep: Fraction) -> int:
         """How many weights a density means: of those that the first mask has."""
         return count(dense_mask(self.task).num_survivors, keep)
@@ -166,7 +161,7 @@ class RunContext(JobMaker):
         return self._solution(key, make)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep), **self.pattern_input}
+        inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep), "pattern": self.pruning.pattern}
 
         def make() -> Mask:
             return keep_highest(magnitude(solution.load(), mask), mask, self.num_keep(keep), self.pruning.pattern)
@@ -177,7 +172,7 @@ class RunContext(JobMaker):
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
         inputs = {"by": [by, settings], "solution": solution.key, "mask": mask.digest, "keep": str(keep), "noise": str(noise)}
-        inputs |= self.pattern_input
+        inputs |= {"pattern": self.pruning.pattern}
 
         def make() -> Mask:
             model = self.task.model().to(self.workshop.device)
@@ -221,7 +216,7 @@ class RunContext(JobMaker):
             keep=str(keep),
             noise=str(noise),
             numerics=self.workshop.numerics,
-            **self.pattern_input,
+            pattern=self.pruning.pattern,
         )
         self._starts[key] = self._starts[parts[0][1].key]
 
@@ -276,7 +271,13 @@ class RunContext(JobMaker):
                     raise ValueError(f"{name} on the {split} data is {value}: these data, or the network's outputs, are not all finite")
             return metrics
 
-        inputs = {"task": self.task.fingerprint, "solution": solution.key, "split": split, "numerics": self.workshop.numerics}
+        inputs = {
+            "task": self.task.fingerprint,
+            "metrics": self.task.measured,
+            "solution": solution.key,
+            "split": split,
+            "numerics": self.workshop.numerics,
+        }
         metrics: dict[str, float] = self.memo("evaluate", inputs, make)
         return metrics
 

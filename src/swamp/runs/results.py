@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from swamp.core.keys import key_of
+from swamp.core.keys import canonical
 from swamp.runs.config import Config, complete
 from swamp.runs.store import Store
 from swamp.tasks import custom
@@ -41,7 +42,9 @@ class Result(Struct, frozen=True, kw_only=True):
     checksum: str = ""  # of all the rest
 
     def checked(self) -> str:
-        return key_of("row", row={k: v for k, v in msgspec.to_builtins(self).items() if k != "checksum"})
+        """The checksum that the row should have."""
+        rest = {name: value for name, value in msgspec.to_builtins(self).items() if name != "checksum"}
+        return hashlib.sha256(canonical(rest)).hexdigest()[:40]
 
 
 def read_results(out: Path) -> list[Result]:

@@ -22,7 +22,7 @@ from swamp.core.state import State
 from swamp.tasks.examples import Examples, first_parameter
 from swamp.tasks.held_out import HeldOut, hold_out
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.metrics import classification_metrics
+from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics
 from swamp.tasks.task import Batch, Plan, Task, num_examples, prunable_weights, seeded_state
 
 name = "custom"
@@ -133,16 +133,27 @@ class CustomTask:
 
     @cached_property
     def fingerprint(self) -> str:
-        return key_of("custom task", problem=self.problem, init=self.init(Noise(0)).digest())
+        return key_of("custom task", training=self._training, init=self.init(Noise(0)).digest())
 
     @cached_property
     def problem(self) -> str:
-        """A key of all but the init: where it is another, so is the task, and numbers cannot be compared."""
+        """A key of what is learnt and measured, whatever the init: numbers of different problems cannot be compared."""
+        return key_of("custom problem", training=self._training, measured=self.measured)
+
+    @cached_property
+    def measured(self) -> Any:
+        if self.given_metric is not None:
+            return identity(self.given_metric)
+        return CLASSIFICATION_METRICS if self.classifies else ["loss"]
+
+    @cached_property
+    def _training(self) -> str:
+        """A key of all that decides a training but the init. The metric is no part of it, so that trainings outlive a change of metric."""
         return key_of(
-            "custom problem",
+            "custom training",
             model=architecture(self.model()),
             data=[examples.fingerprint() for examples in self.examples.values()],
-            functions=[identity(self.given_loss), identity(self.given_metric)],
+            loss=identity(self.given_loss),
             batch_size=self.batch_size,
             prunable=list(self.prunable),
         )

@@ -20,7 +20,7 @@ from swamp.core.state import State
 from swamp.tasks.datasets import DATASETS
 from swamp.tasks.datasets.image_set import FileSet, ImageSet, check_split
 from swamp.tasks.held_out import HeldOut
-from swamp.tasks.metrics import classification_metrics
+from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics
 from swamp.tasks.models import find_model
 from swamp.tasks.resident import Resident
 from swamp.tasks.source import Source, Views
@@ -61,6 +61,7 @@ class ImageTask:
 
     metric = "accuracy"
     maximise = True
+    measured = CLASSIFICATION_METRICS
 
     def __init__(self, config: Config) -> None:
         if config.dataset not in DATASETS:

@@ -73,6 +73,9 @@ def calibrated_nll(logits: Tensor, labels: Tensor) -> float:
     return total / NUM_HALVINGS
 
 
+CLASSIFICATION_METRICS = ("accuracy", "nll", "calibrated_nll", "ece")  # what `classification_metrics` measures
+
+
 def classification_metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
     logits, labels = logits.float().cpu(), labels.cpu()
     return {

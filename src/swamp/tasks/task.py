@@ -56,6 +56,9 @@ class Task(Protocol):
     @property
     def maximise(self) -> bool: ...  # whether more of it is better
 
+    @property
+    def measured(self) -> Any: ...  # what `evaluate` measures, for its key: the names of its metrics, and the code of a user's own
+
     def model(self) -> nn.Module: ...  # the architecture, with whatever weights
 
     def init(self, noise: Noise) -> State: ...

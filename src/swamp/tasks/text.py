@@ -24,7 +24,7 @@ from swamp.tasks.datasets.glue import TEXT_SETS
 from swamp.tasks.datasets.image_set import check_split
 from swamp.tasks.datasets.text_set import Pairs, TextSet
 from swamp.tasks.held_out import HeldOut
-from swamp.tasks.metrics import classification_metrics, f1
+from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics, f1
 from swamp.tasks.task import Plan, prunable_weights, seeded_state
 
 name = "text"
@@ -244,6 +244,10 @@ class TextTask:
     @property
     def metric(self) -> str:
         return self.data.metric
+
+    @property
+    def measured(self) -> list[str]:
+        return [*CLASSIFICATION_METRICS, *(["f1"] if self.metric == "f1" else [])]
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return F.cross_entropy(logits_of(model, batch), batch["labels"])

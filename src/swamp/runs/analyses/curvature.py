@@ -102,7 +102,5 @@ def _spectrum(study: Study, row: Result, start: int) -> Piece:
 
 
 def _of(study: Study, row: Result) -> dict[str, Any]:
-    """The Hessian that a piece belongs to. Training examples are not named, so that keys are what they were before this was a choice."""
-    split = study.settings.split
-    of = {} if split == "train" else {"split": split, "examples": study.num_curved}
-    return {"solution": row.solution, "mask": row.mask, **of}
+    """What identifies the Hessian that a piece belongs to: its network and its examples."""
+    return {"solution": row.solution, "mask": row.mask, "split": study.settings.split, "examples": study.num_curved}

@@ -25,7 +25,7 @@ class Gradual(Plain):
         mask = self.mask(learner)
         num_keep = self.rule.survivors(step, num_steps, mask.num_weights)
         scores = {name: learner.weights[name].abs() for name in mask.layers}
-        smaller = keep_highest(scores, mask, min(num_keep, mask.num_survivors), self.rule.pattern or "unstructured")
+        smaller = keep_highest(scores, mask, min(num_keep, mask.num_survivors), self.rule.pattern)
         for name, layer in smaller.layers.items():
             learner.factors[name].copy_(layer)
         learner.apply_mask()
