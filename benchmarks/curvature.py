@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 
-from swamp.analysis import probe_traces
-from swamp.analysis.point import subset
-from swamp.runs.study import Settings, Study
+from swamp.analyses.study import Settings, Study
+from swamp.landscape import probe_traces
+from swamp.landscape.point import subset
 from swamp.tasks.task import Batch
 
 

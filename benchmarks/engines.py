@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 import torch
 
-from swamp.report.tables import Table
+from swamp.drawing.tables import Table
 from swamp.runs.bench import Timing, bench, measure_machine
 from swamp.runs.config import build_config, resolve
 from swamp.runs.runner import open_task

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from swamp.cli import split_arguments
+from swamp.drawing.formats import markdown
 from swamp.methods import methods, presets
-from swamp.report.comparison import comparisons
-from swamp.report.formats import markdown
+from swamp.results.comparison import comparisons
 from swamp.runs.config import build_config
 from swamp.runs.runner import iterate
 from swamp.terminal import Plain

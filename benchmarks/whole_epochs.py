@@ -23,8 +23,8 @@ from swamp.core.noise import Noise
 from swamp.engines.engine import Progress
 from swamp.runs.config import build_config, resolve
 from swamp.runs.context import JobMaker
-from swamp.runs.runner import build_engine, open_task, open_workshop
-from swamp.runs.store import Store
+from swamp.runs.runner import build_engine, make_engine_context, open_task
+from swamp.store.directory import Store
 from swamp.tasks.datasets import DATASETS
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state
@@ -45,9 +45,9 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         for seconds, what in ((1e9, "without checkpoints"), (0.0, "with checkpoints")):
-            workshop = open_workshop(structs.replace(config, checkpoint_seconds=seconds), task, store)
+            engine_context = make_engine_context(structs.replace(config, checkpoint_seconds=seconds), task, store)
             start = store.save_solution("start", task.init(Noise(0)), ())
-            maker, engine = JobMaker(config, workshop), build_engine(config, workshop)
+            maker, engine = JobMaker(config, engine_context), build_engine(config, engine_context)
             jobs = [maker.job(start, dense_mask(task), noise, swa=True) for noise in Noise(0).fold(what).split("particle", count)]
             bare = engine.step_seconds(jobs) * task.steps_per_epoch
             ends: list[float] = []
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
             )
             engine.close()
             print(f"held after close: {torch.cuda.memory_allocated() / 2**20:.0f} MiB", flush=True)
-        state, device = solutions[0].load(), workshop.device
+        state, device = solutions[0].load(), engine_context.device
         with applied(config.numerics):
             for part in ("first", "again"):
                 begin = time.perf_counter()

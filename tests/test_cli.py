@@ -263,7 +263,7 @@ def test_comparisons_do_not_mix_what_differs(finished: Path, capsys: pytest.Capt
 
 
 def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from swamp.runs.store import Store
+    from swamp.store.directory import Store
 
     with Store(tmp_path / "run").locked():
         status, _, err = call(capsys, "run", *FLAGS, "--out", tmp_path / "run")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from swamp.cli import main
-from swamp.runs.results import read_results
+from swamp.store.records import read_results
 from tests.conftest import contents
 from tests.tasks.made_up_text import write_checkpoint, write_glue
 

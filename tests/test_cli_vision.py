@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from swamp.cli import main
-from swamp.runs.results import read_config
+from swamp.runs.stored import read_config
 from tests.tasks.datasets.made_up import Bytes, idx, publish, write
 
 QUICK = ["--method", "imp", "--engine", "sequential", "--pruning.cycles", "1"]

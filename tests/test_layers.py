@@ -10,14 +10,18 @@ import swamp
 ROOMS = [
     "version",
     "core",
+    "drawing",
     "scores",
     "tasks",
     "training",
     "engines",
     "methods",
-    "analysis",
+    "landscape",
     "export",
+    "store",
     "runs",
+    "results",
+    "analyses",
     "trackers",
     "report",
     "recipes",
@@ -56,8 +60,8 @@ def test_rooms_import_only_from_rooms_above() -> None:
     assert checked > 30
 
 
-def test_analysis_never_imports_methods() -> None:
-    for path in (SOURCE / "analysis").rglob("*.py"):
+def test_landscape_never_imports_methods() -> None:
+    for path in (SOURCE / "landscape").rglob("*.py"):
         assert "methods" not in imports(path)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from swamp.version import __version__
 
 if TYPE_CHECKING:
-    from swamp import analysis, scores
+    from swamp import landscape, scores
     from swamp.api import Loaded, Pruned, Run, load, prune, rows, run
     from swamp.core.job import Job, Optimizer, Solution
     from swamp.core.mask import Mask
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from swamp.export.compiled import compile_sparse
     from swamp.export.sparse import load_sparse
     from swamp.runs.config import Config, build_config
-    from swamp.runs.results import Result
+    from swamp.store.records import RowRecord
     from swamp.tasks.custom import CustomTask
 
 _PLACES = {
@@ -40,7 +40,7 @@ _PLACES = {
     "swamp.export.compiled": ("compile_sparse",),
     "swamp.export.sparse": ("load_sparse",),
     "swamp.runs.config": ("Config", "build_config"),
-    "swamp.runs.runner": ("Result",),
+    "swamp.store.records": ("RowRecord",),
     "swamp.tasks.custom": ("CustomTask",),
 }
 
@@ -55,15 +55,15 @@ __all__ = [
     "Optimizer",
     "Pruned",
     "Pruning",
-    "Result",
+    "RowRecord",
     "Run",
     "Schedule",
     "Solution",
     "State",
     "__version__",
-    "analysis",
     "build_config",
     "compile_sparse",
+    "landscape",
     "load",
     "load_sparse",
     "prune",
@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
     for place, names in _PLACES.items():
         if name in names:
             return getattr(importlib.import_module(place), name)
-    if name in ("analysis", "scores"):
+    if name in ("landscape", "scores"):
         return importlib.import_module(f"swamp.{name}")
     raise AttributeError(f"module 'swamp' has no attribute {name!r}")
 

@@ -14,8 +14,9 @@ from swamp.methods.method import selects
 from swamp.runs.config import HELD_OUT, Config, build_config
 from swamp.runs.networks import find_row, load_network
 from swamp.runs.recipes import DEFAULT_RECIPE
-from swamp.runs.results import Result, read_config, read_results
 from swamp.runs.runner import Listener, Silent, from_start, iterate, open_task
+from swamp.runs.stored import read_config
+from swamp.store.records import RowRecord, read_results
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import Task
 from swamp.trackers import parse_trackers
@@ -27,7 +28,7 @@ class Pruned(NamedTuple):
 
     model: nn.Module  # of the same class, in evaluation mode, its weights really zero off the mask
     mask: Mask
-    rows: list[Result]  # the networks at all sparsities, dense first
+    rows: list[RowRecord]  # the networks at all sparsities, dense first
     directory: Path
 
 
@@ -36,7 +37,7 @@ class Loaded(NamedTuple):
 
     model: nn.Module  # in evaluation mode, its weights really zero off the mask
     mask: Mask
-    row: Result
+    row: RowRecord
 
 
 class Run:
@@ -53,7 +54,7 @@ class Run:
         self.directory = Path(directory)
         self.config = read_config(self.directory)
 
-    def __iter__(self) -> Iterator[Result]:
+    def __iter__(self) -> Iterator[RowRecord]:
         return iter(read_results(self.directory))
 
     def load(self, cycle: int | None = None, particle: int | None = None) -> Loaded:
@@ -72,7 +73,7 @@ def rows(
     listener: Listener | None = None,
     trackers: Sequence[str] = (),
     **settings: Any,
-) -> Iterator[Result]:
+) -> Iterator[RowRecord]:
     """Run a recipe; the rows one by one, as soon as each is finished and on disk.
 
     Settings are tables or dotted names: `cycle={"epochs": 20}` or `**{"cycle.epochs": 20}`. A directory that holds the same run

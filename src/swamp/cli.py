@@ -19,7 +19,7 @@ from swamp.commands.compare import compare
 from swamp.commands.execution import execute, show_plan
 from swamp.commands.export import export
 from swamp.commands.figure import figure
-from swamp.commands.following import FOLLOWING, Following
+from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 from swamp.commands.report import report
 from swamp.commands.reproduce import reproduce
 from swamp.commands.sweep import sweep
@@ -53,7 +53,7 @@ def run(
     data: Path | None = None,
     scale: float | None = None,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
-    following: Following = FOLLOWING,
+    progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
     """Run a recipe, or go on with a run that was stopped.
 
@@ -75,7 +75,7 @@ def run(
     out
         Directory of the run. Default: runs/RECIPE-METHOD-seedK.
     seeds
-        Several runs, such as 0,1,2, each in DIR/seed-K. Several methods (--method imp,swamp) make DIR/METHOD or DIR/METHOD-seed-K.
+        SeriesResults runs, such as 0,1,2, each in DIR/seed-K. SeriesResults methods (--method imp,swamp) make DIR/METHOD or DIR/METHOD-seed-K.
         They run one after the other, and on a CUDA device side by side.
     cache
         Directory in which runs share tickets, masks and everything else that they have in common.
@@ -88,13 +88,13 @@ def run(
     """
     recipe, settings = recipe_and_settings(arguments)
     settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
-    following.check()
+    progress.check()
     jobs, group = asked_runs(recipe, settings, parse_seeds(seeds) if seeds is not None else [], out)
     if dry_run:
         for one, directory in jobs:
             show_plan(one, directory)
         return
-    execute(jobs, cache, group, following=following)
+    execute(jobs, cache, group, progress=progress)
 
 
 @app.command(usage="Usage: swamp resume DIR [--setting VALUE …] [OPTIONS]")
@@ -104,7 +104,7 @@ def resume(
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")],
     cache: Path | None = None,
     task: str | None = None,
-    following: Following = FOLLOWING,
+    progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
     """Go on with a run that was stopped; the same as the command that began it.
 
@@ -120,24 +120,25 @@ def resume(
         module:function that makes the task of a run that a Python script began.
     """
     from swamp.runs.config import with_settings
-    from swamp.runs.results import read_config
-    from swamp.runs.store import runs_in
+    from swamp.runs.stored import read_config
+    from swamp.store.directory import runs_in
 
     alone, settings = split_arguments(arguments)
     if alone:
         raise ValueError(f"one directory at a time, not {', '.join(alone)} too; settings are written --name value")
     if task is not None:
         settings["task"] = task
-    following.check()
-    execute([(with_settings(read_config(path), settings), path) for path in runs_in(directory)], cache, directory, following=following)
+    progress.check()
+    execute([(with_settings(read_config(path), settings), path) for path in runs_in(directory)], cache, directory, progress=progress)
 
 
 @app.command
 def show(directory: Directory, /) -> None:
     """Show a run: its rows, how it was made, and whether it is finished."""
     from swamp.report.tables import run_table
-    from swamp.runs.results import read_config, read_results, resume_command
-    from swamp.runs.store import Store, runs_in
+    from swamp.runs.stored import read_config
+    from swamp.store.directory import Store, runs_in
+    from swamp.store.records import read_results, resume_command
     from swamp.terminal import print_table
 
     for path in runs_in(directory):
@@ -179,11 +180,11 @@ def ensemble(
     """
     import msgspec
 
+    from swamp.analyses.ensemble import ensemble as average
+    from swamp.analyses.ensemble import keep_ensemble
     from swamp.report.tables import ensemble_table
-    from swamp.runs.ensemble import ensemble as average
-    from swamp.runs.ensemble import keep_ensemble
-    from swamp.runs.files import explain_os_error
-    from swamp.runs.store import runs_in
+    from swamp.store.directory import runs_in
+    from swamp.store.files import explain_os_error
     from swamp.tasks import custom
     from swamp.terminal import print_table
 
@@ -208,10 +209,10 @@ def methods(name: str | None = None, /) -> None:
     name
         A method or preset.
     """
+    from swamp.drawing.tables import Table
     from swamp.methods import find_method
     from swamp.methods import methods as all_methods
     from swamp.report.pages import method_page
-    from swamp.report.tables import Table
     from swamp.terminal import print_table
 
     if name:
@@ -233,7 +234,7 @@ def recipes(name: str | None = None, /) -> None:
     name
         A built-in recipe or a TOML file.
     """
-    from swamp.report.tables import Table
+    from swamp.drawing.tables import Table
     from swamp.runs.config import build_config, to_toml
     from swamp.runs.recipes import header_of, merge_all, read_layers, recipe_texts
     from swamp.terminal import print_table
@@ -352,7 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         if isinstance(error, BrokenPipeError) and nobody_reads():
             raise SystemExit(141) from None  # such as head, which has seen enough; what SIGPIPE would have given
-        from swamp.runs.files import explain_os_error
+        from swamp.store.files import explain_os_error
 
         fail(explain_os_error(error), 1)
     except RuntimeError as error:

@@ -16,12 +16,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from swamp.drawing.formats import legend, visible
+from swamp.drawing.numbers import duration, format_of, shown
+from swamp.drawing.tables import Table
 from swamp.engines.engine import Progress as Event
-from swamp.report.formats import legend, visible
-from swamp.report.numbers import duration, format_of, shown
-from swamp.report.series import main_metrics
-from swamp.report.tables import Table, prunable_table
-from swamp.runs.results import Result
+from swamp.report.tables import prunable_table
+from swamp.results.series import main_metrics
+from swamp.store.records import RowRecord
 from swamp.tasks.task import Task
 
 PLAIN_SECONDS = 10.0  # between two lines of a log
@@ -120,7 +121,7 @@ class Pace:
         return left * (time.monotonic() - self.begin) / self.trained if self.begin and self.trained > 0 else math.inf
 
 
-def summary(result: Result) -> str:
+def summary(result: RowRecord) -> str:
     """A row in a line."""
     values = [member[result.metric] for member in result.members]
     particles = f" (particles {shown(result.metric, min(values))} … {shown(result.metric, max(values))})" if values else ""
@@ -154,7 +155,7 @@ class Plain:
                 place += f", loss {event.loss:.4f}; {100 * self.pace.share:.0f} % done, {duration(self.pace.seconds_left)} left"
             self.say(place)
 
-    def row(self, result: Result, run: str = "") -> None:
+    def row(self, result: RowRecord, run: str = "") -> None:
         self.say(run + summary(result))
 
     def say(self, text: str) -> None:
@@ -166,7 +167,7 @@ class Quiet(Plain):
 
     def epoch(self, event: Event) -> None: ...
 
-    def row(self, result: Result, run: str = "") -> None: ...
+    def row(self, result: RowRecord, run: str = "") -> None: ...
 
 
 class Live:
@@ -212,7 +213,7 @@ class Live:
         if event.epoch >= event.epochs:
             self.bars.remove_task(self.jobs.pop(event.key))
 
-    def row(self, result: Result, run: str = "") -> None:
+    def row(self, result: RowRecord, run: str = "") -> None:
         self.console.print(escape(run + summary(result)), highlight=False)
 
     def say(self, text: str) -> None:
@@ -231,7 +232,7 @@ class Named:
     def epoch(self, event: Event) -> None:
         self.whole.epoch(replace(event, label=self.name + event.label))
 
-    def row(self, result: Result) -> None:
+    def row(self, result: RowRecord) -> None:
         self.whole.row(result, self.name)
 
     def say(self, text: str) -> None:

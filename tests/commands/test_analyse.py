@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from swamp.analyses import planned
+from swamp.analyses.study import Study
 from swamp.commands.analyse import parse_cycles
-from swamp.runs.analyses import planned
 from swamp.runs.config import Config, build_config
 from swamp.runs.runner import iterate
-from swamp.runs.study import Study
 from swamp.tasks.custom import CustomTask
 from tests.conftest import contents
 from tests.test_cli import call

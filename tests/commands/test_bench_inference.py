@@ -11,8 +11,9 @@ from safetensors.torch import save_file
 
 from swamp.export import inference
 from swamp.export.inference import measure, open_contender
-from swamp.runs.results import read_config, read_results
 from swamp.runs.runner import open_task
+from swamp.runs.stored import read_config
+from swamp.store.records import read_results
 from swamp.tasks.models import find_model
 from tests.commands.test_export import call, finished
 from tests.export.test_compiled import needs_compiler, own_cache

@@ -13,8 +13,9 @@ from safetensors.torch import load_file
 import swamp
 from swamp.cli import main
 from swamp.core.state import State
-from swamp.runs.results import read_config, read_results
 from swamp.runs.runner import open_task
+from swamp.runs.stored import read_config
+from swamp.store.records import read_results
 from tests.conftest import QUICK
 
 FLAGS = [f"--{name}={value}" for name, value in QUICK.items()]

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from swamp import terminal
+from swamp.analyses.study import Settings
 from swamp.cli import main
 from swamp.commands import analyse as analyses
 from swamp.engines.engine import Progress
-from swamp.runs import ensemble as ensembles
-from swamp.runs.annex import Annex
-from swamp.runs.study import Settings
+from swamp.analyses import ensemble as ensembles
+from swamp.store.analysis_store import AnalysisStore
 from tests.test_cli import call
 
 SHORT = ["--pruning.cycles=1", "--ticket.epochs=1", "--cycle.epochs=2", "--tasks.image.batch_size=250", "--engine=sequential"]
@@ -375,7 +375,9 @@ def test_a_grid_may_ask_for_ensembles_of_its_seeds(
     assert call(capsys, *arguments)[1] == out
     assert call(capsys, *arguments, "--show")[1] == out
     rows[1]["solutions"][1] = "another"
-    Annex(runs[0]).write_result("ensemble-2", {"recipe": "digits", "method": "imp", "metric": "accuracy", "runs": ["a", "b"], "rows": rows})
+    AnalysisStore(runs[0]).write_result(
+        "ensemble-2", {"recipe": "digits", "method": "imp", "metric": "accuracy", "runs": ["a", "b"], "rows": rows}
+    )
     assert "IMP-2" not in call(capsys, *arguments, "--show")[1]
 
 
@@ -387,7 +389,7 @@ def test_traces_stand_beside_the_papers(swept: Path, capsys: pytest.CaptureFixtu
         for seed, trace in enumerate(traces):
             estimate = {"mean": trace, "standard_error": 1.0, "num_probes": 10}
             rows = [{"cycle": 1, "sparsity": 0.5, "trace": estimate, "top_eigenvalues": [9.0], "least_eigenvalue": -1.0}]
-            Annex(tmp_path / "out" / f"{name}-seed-{seed}").write_result("hessian", {"rows": rows})
+            AnalysisStore(tmp_path / "out" / f"{name}-seed-{seed}").write_result("hessian", {"rows": rows})
     status, out, _ = call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--show")
     assert status == 0
     _, main_table, differences, _ = out.strip().split("\n\n")
@@ -404,7 +406,7 @@ def test_a_grid_says_whose_examples_its_hessians_are_of(
     swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Settings] = []
-    monkeypatch.setattr(analyses, "analyse_runs", lambda chosen, names, place, settings, following: asked.append(settings) or {})
+    monkeypatch.setattr(analyses, "analyse_runs", lambda chosen, names, place, settings, progress: asked.append(settings) or {})
     (tmp_path / "grid.toml").write_text('analysis = "hessian"\nsplit = "test"\n' + GRID)
     assert call(capsys, "sweep", tmp_path / "grid.toml", "--out", swept / "out", "--part", "0/6")[0] == 0
     assert [settings.split for settings in asked] == ["test"]

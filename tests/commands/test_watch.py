@@ -12,7 +12,7 @@ import pytest
 
 from swamp.commands import watch as module
 from swamp.runs.runner import iterate
-from swamp.runs.store import Store
+from swamp.store.directory import Store
 from swamp.training.train import Diverged
 from tests.report.synthetic import make_run
 from tests.runs.test_watching import Heard

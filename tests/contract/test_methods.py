@@ -16,9 +16,9 @@ from swamp.engines.engine import Progress
 from swamp.methods import methods, presets
 from swamp.runs.config import Config, resolve
 from swamp.runs.plan import make_plan
-from swamp.runs.results import Result
-from swamp.runs.runner import iterate, open_task, open_workshop
-from swamp.runs.store import Store
+from swamp.runs.runner import iterate, make_engine_context, open_task
+from swamp.store.directory import Store
+from swamp.store.records import RowRecord
 from tests.conftest import contents
 
 Make = Callable[..., Config]
@@ -41,13 +41,13 @@ class Watcher:
     def epoch(self, progress: Progress) -> None:
         self.trained += progress.trained
 
-    def row(self, result: Result) -> None: ...
+    def row(self, result: RowRecord) -> None: ...
 
     def say(self, text: str) -> None: ...
 
 
 @pytest.fixture(scope="module", params=CASES)
-def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path, list[Result]]:
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path, list[RowRecord]]:
     """A small run of each method."""
     from tests.conftest import QUICK, build_config
 
@@ -69,7 +69,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return config, directory, list(iterate(config, directory))
 
 
-Finished = tuple[Config, Path, list[Result]]
+Finished = tuple[Config, Path, list[RowRecord]]
 
 
 def test_rows_are_sparse_where_their_masks_say(finished: Finished) -> None:
@@ -97,7 +97,7 @@ def test_a_plan_foresees_the_rows_and_at_least_the_trainings(finished: Finished)
     config, directory, rows = finished
     config = resolve(config)
     task = open_task(config)
-    plan = make_plan(config, open_workshop(config, task, Store(directory)))
+    plan = make_plan(config, make_engine_context(config, task, Store(directory)))
     assert [row.cycle for row, _ in plan.rows] == [row.cycle for row in rows]
     trained = len((directory / "metrics.jsonl").read_text().splitlines())
     assert plan.num_epochs >= trained

@@ -1,4 +1,4 @@
-"""The graphed engine's bookkeeping runs without CUDA too: a lane that calls steps instead of capturing them takes the stream's place."""
+"""The graphed engine's bookkeeping runs without CUDA too: a graph_stream that calls steps instead of capturing them takes the stream's place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.engines.trainings import CallingLane
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
     if request.param == "cpu":
-        monkeypatch.setattr(particle, "Lane", CallingLane)
-        monkeypatch.setattr(recorded, "Lane", CallingLane)
+        monkeypatch.setattr(particle, "GraphStream", CallingLane)
+        monkeypatch.setattr(recorded, "GraphStream", CallingLane)
         monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
     return torch.device(request.param)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from swamp.core.rules import SAM
 from swamp.engines import graphed, particle, places
-from swamp.engines.lane import host_draws
+from swamp.engines.graph_stream import host_draws
 from tests.engines.trainings import (
     NUM_PARTICLES,
     LookingBlobs,
@@ -130,8 +130,8 @@ def test_one_shape_that_cannot_be_captured_leaves_the_others_their_graphs(
     monkeypatch.setattr(places, "Particle", picky)
     task = PlacedBlobs()
     sharp, plain = make_jobs(task, rule=SAM(rho=0.05)), make_jobs(task)
-    workshop = make_workshop(task, device)
-    found = trained(graphed.build(workshop, graphed.Config(compile=False)), [*sharp, *plain])
+    context = make_workshop(task, device)
+    found = trained(graphed.build(context, graphed.Config(compile=False)), [*sharp, *plain])
     assert len(made) == 3
     (message,) = messages(caplog)
     assert "cannot be captured as a CUDA graph (it looks at its own numbers); jobs run one by one" in message

@@ -17,7 +17,7 @@ import torch
 from swamp.core.job import Optimizer
 from swamp.engines.distributed import Config, check
 from swamp.runs.config import Config as RunConfig
-from swamp.runs.runner import claims_of, iterate, open_task
+from swamp.runs.runner import iterate, open_task, settings_that_must_match
 from tests.conftest import QUICK, contents
 from tests.test_cli import call
 from tests.test_kill import children
@@ -86,14 +86,14 @@ def test_what_cannot_be_is_refused_at_once(
 def test_ranks_must_agree_on_how_they_work_together_too(quick: Make, tmp_path: Path) -> None:
     config = quick(engine="distributed")
     task = open_task(config)
-    claims = claims_of(config, tmp_path / "run", task)
+    must_match = settings_that_must_match(config, tmp_path / "run", task)
     changes: list[dict[str, Any]] = [{"engines__distributed__data": 2}, {"cycle__epochs": 3}, {"seed": 5}]
     for change in changes:
-        other = claims_of(quick(engine="distributed", **change), tmp_path / "run", task)
-        (name,) = [name for name in claims if claims[name] != other[name]]
+        other = settings_that_must_match(quick(engine="distributed", **change), tmp_path / "run", task)
+        (name,) = [name for name in must_match if must_match[name] != other[name]]
         assert name == "setting " + next(iter(change)).replace("__", ".")
-    assert claims_of(config, tmp_path / "another", task) != claims
-    assert claims_of(quick(engine="distributed", notes="mine", checkpoint_seconds=1.0), tmp_path / "run", task) == claims
+    assert settings_that_must_match(config, tmp_path / "another", task) != must_match
+    assert settings_that_must_match(quick(engine="distributed", notes="mine", checkpoint_seconds=1.0), tmp_path / "run", task) == must_match
 
 
 def test_torchrun_with_another_engine_is_told_so(

@@ -17,10 +17,10 @@ from swamp.core.rules import SAM
 from swamp.core.schedules import SWA, Schedule
 from swamp.engines import graphed, recorded, sequential
 from swamp.engines.engine import Progress
-from swamp.engines.lane import Lane
+from swamp.engines.graph_stream import GraphStream
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
-from tests.engines.shelf import MemoryShelf
+from tests.engines.memory_store import MemoryStore
 from tests.engines.trainings import (
     NUM_PARTICLES,
     CallingLane,
@@ -99,16 +99,16 @@ def test_a_stopped_training_goes_on_bit_for_bit(device: torch.device) -> None:
     task, numerics = digits(), Numerics(deterministic=True)
     jobs = make_jobs(task, numerics=numerics, swa=SWA(start=0.4, learning_rate=0.01))
     whole = trained(graphed.build(make_workshop(task, device), graphed.Config()), jobs)
-    workshop = make_workshop(task, device, checkpoint_seconds=0.0)
+    context = make_workshop(task, device, checkpoint_seconds=0.0)
 
     def stop(progress: Progress) -> None:
         if progress.epoch == 2 and progress.label.endswith("1"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(graphed.build(workshop, graphed.Config()).train(jobs, stop))
+        list(graphed.build(context, graphed.Config()).train(jobs, stop))
     epochs: list[int] = []
-    engine = graphed.build(workshop, graphed.Config())
+    engine = graphed.build(context, graphed.Config())
     again = [solution.load() for solution in engine.train(jobs, lambda progress: epochs.append(progress.epoch))]
     assert sorted(epochs) == [2, 2, 3, 3, 3]  # the particle whose second epoch was saved has only its third to do
     assert [state.digest() for state in again] == [state.digest() for state in whole]
@@ -122,7 +122,7 @@ def test_deterministic_gives_equal_bits(device: torch.device) -> None:
 
 
 def test_a_new_cycle_is_loaded_into_the_graphs_of_the_last(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind: Any = CallingLane if device.type == "cpu" else Lane
+    kind: Any = CallingLane if device.type == "cpu" else GraphStream
     count, capture = [0], kind.capture
 
     def counted(self: Any, step: Callable[[], None], before: Callable[[], object]) -> Callable[[], None]:
@@ -148,7 +148,7 @@ def check_average(engine: graphed.Graphed, task: Any) -> None:
     parameters = {name: (tensor + second.parameters[name]) / 2 for name, tensor in first.parameters.items()}
     found = engine.averaged(parameters, first.buffers, Noise(7))
     with applied(Numerics()):
-        expected = averaged_state(task, parameters, first.buffers, Noise(7), Numerics(), engine.workshop.device)
+        expected = averaged_state(task, parameters, first.buffers, Noise(7), Numerics(), engine.context.device)
     assert all(torch.equal(found.parameters[name], tensor) for name, tensor in expected.parameters.items())
     for name, tensor in expected.buffers.items():
         assert (found.buffers[name] - tensor).double().norm() <= 1e-5 * tensor.double().norm()
@@ -214,7 +214,7 @@ def test_jobs_that_come_when_others_end_are_trained_beside_those_at_work(
         return rest.pop() if rest else []
 
     before = torch.backends.cudnn.benchmark
-    engine.train_fed([long, *short], lambda _: None, more)
+    engine.train_streaming([long, *short], lambda _: None, more)
     assert seen == [1, 1, 0]  # the short ones end first, then the long one, then those of another kind together with the other long one
     jobs = [long, *short, *(job for fed in coming for job in fed)]
     found = [solution.load() for solution in engine.train(jobs, pytest.fail)]
@@ -227,17 +227,17 @@ def test_what_is_wanted_again_is_trained_beside_those_at_work(device: torch.devi
     long, short, _ = make_jobs(task)
     short = replace(short, schedule=Schedule(epochs=1))
     engine, seen = bare(task, device), list[int]()
-    shelf: Any = engine.workshop.shelf
+    store: Any = engine.context.store
 
     def more() -> list[Job]:
         seen.append(len(engine.busy))
         if len(seen) == 1:
-            del shelf.solutions[short.key]
+            del store.solutions[short.key]
         return [short, long]
 
-    engine.train_fed([long, short], lambda _: None, more)
+    engine.train_streaming([long, short], lambda _: None, more)
     assert seen == [1, 1, 0]
-    assert len(shelf.solutions) == 2
+    assert len(store.solutions) == 2
 
 
 def test_what_fails_in_a_pause_keeps_the_checkpoints_of_those_at_work(device: torch.device) -> None:
@@ -249,8 +249,8 @@ def test_what_fails_in_a_pause_keeps_the_checkpoints_of_those_at_work(device: to
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        engine.train_fed([long, replace(short, schedule=Schedule(epochs=1))], lambda _: None, more)
-    checkpoint = engine.workshop.shelf.read_checkpoint(long.key)
+        engine.train_streaming([long, replace(short, schedule=Schedule(epochs=1))], lambda _: None, more)
+    checkpoint = engine.context.store.read_checkpoint(long.key)
     assert checkpoint is not None
     assert checkpoint.epoch == 1
     epochs = []
@@ -260,31 +260,31 @@ def test_what_fails_in_a_pause_keeps_the_checkpoints_of_those_at_work(device: to
 
 def test_checkpoints_outlive_a_card_that_fails(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     task = PlacedBlobs()
-    workshop = make_workshop(task, device, checkpoint_seconds=0.0)
-    lane: Any = CallingLane if device.type == "cpu" else Lane
+    context = make_workshop(task, device, checkpoint_seconds=0.0)
+    graph_stream: Any = CallingLane if device.type == "cpu" else GraphStream
     jobs, seen = make_jobs(task), []
 
     def report(progress: Progress) -> None:
         seen.append(progress.key)
         if len(seen) == 2:  # after the first one's checkpoint was taken
-            monkeypatch.setattr(lane, "wait", broken)
+            monkeypatch.setattr(graph_stream, "wait", broken)
 
     def broken(self: Any) -> None:
         raise RuntimeError("CUDA error: unspecified launch failure")
 
     with pytest.raises(RuntimeError, match="launch failure"):
-        list(graphed.build(workshop, graphed.Config(compile=False)).train(jobs, report))
-    assert workshop.shelf.read_checkpoint(jobs[0].key) is not None
+        list(graphed.build(context, graphed.Config(compile=False)).train(jobs, report))
+    assert context.store.read_checkpoint(jobs[0].key) is not None
 
 
 def test_checkpoints_are_written_while_the_card_works(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    steps, write = graphed.Graphed._steps, MemoryShelf.write_checkpoint
+    steps, write = graphed.Graphed._steps, MemoryStore.write_checkpoint
     monkeypatch.setattr(graphed.Graphed, "_steps", lambda *arguments: [events.append("steps"), steps(*arguments)])
-    monkeypatch.setattr(MemoryShelf, "write_checkpoint", lambda *arguments: [events.append("save"), write(*arguments)])
+    monkeypatch.setattr(MemoryStore, "write_checkpoint", lambda *arguments: [events.append("save"), write(*arguments)])
     task = PlacedBlobs()
-    workshop = make_workshop(task, device, checkpoint_seconds=0.0)
-    trained(graphed.build(workshop, graphed.Config(compile=False)), make_jobs(task)[:2])
+    context = make_workshop(task, device, checkpoint_seconds=0.0)
+    trained(graphed.build(context, graphed.Config(compile=False)), make_jobs(task)[:2])
     assert events == ["steps", *["steps", "save", "save"] * 2]
 
 

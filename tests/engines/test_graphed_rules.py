@@ -47,12 +47,12 @@ def test_rules_with_compiled_steps_and_bf16(device: torch.device, rule: Rule) ->
     task = digits()
     numerics = Numerics(precision="bf16") if device.type == "cuda" else Numerics()
     jobs = make_jobs(task, rule=rule, schedule=SHORT, numerics=numerics)
-    workshop = make_workshop(task, device, numerics)
-    engine = graphed.build(workshop, graphed.Config(compile=device.type == "cuda"))
+    context = make_workshop(task, device, numerics)
+    engine = graphed.build(context, graphed.Config(compile=device.type == "cuda"))
     solutions = list(engine.train(jobs, lambda _: None))
     for solution in solutions:
         state = solution.load()
-        mask = workshop.shelf.masks[solution.mask] if solution.mask else jobs[0].mask  # type: ignore[attr-defined]
+        mask = context.store.masks[solution.mask] if solution.mask else jobs[0].mask  # type: ignore[attr-defined]
         for name, layer in mask.layers.items():
             assert not state.parameters[name][~layer].any()
             assert state.parameters[name].isfinite().all()
@@ -68,14 +68,14 @@ def test_a_continuation_takes_the_momentum_along(device: torch.device) -> None:
     task = digits()
     schedule = Schedule(epochs=4, learning_rate=0.02)
     first = make_jobs(task, rule=RigL(interval=5, fraction=0.4, until=0.75), schedule=schedule, span=(0, 1))[:1]
-    workshop = make_workshop(task, device)
-    (solution,) = sequential.build(workshop, sequential.Config()).train(first, lambda _: None)
-    middle, mask = solution.load(), workshop.shelf.masks[solution.mask]  # type: ignore[attr-defined]
+    context = make_workshop(task, device)
+    (solution,) = sequential.build(context, sequential.Config()).train(first, lambda _: None)
+    middle, mask = solution.load(), context.store.masks[solution.mask]  # type: ignore[attr-defined]
     rest = make_jobs(task, start=solution.key, mask=mask, swa=SWA(start=0.25), schedule=schedule, span=(1, 2))
     results = []
     for build, config in ((sequential.build, sequential.Config()), (graphed.build, graphed.Config(compile=False))):
         continued = make_workshop(task, device)
-        continued.shelf.states[solution.key] = middle  # type: ignore[attr-defined]
+        continued.store.states[solution.key] = middle  # type: ignore[attr-defined]
         engine = build(continued, config)  # type: ignore[operator]
         results.append(trained(engine, rest))
         engine.close()

@@ -11,7 +11,7 @@ import pytest
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from swamp.engines import mesh
-from swamp.engines.heartbeats import Place, Watch
+from swamp.engines.heartbeats import Rank, Watch
 from swamp.engines.mesh import Hello, Lost, Mesh, connected, objection, waited_for
 
 
@@ -28,23 +28,23 @@ def store(monkeypatch: pytest.MonkeyPatch) -> TCPStore:
 
     monkeypatch.setattr(mesh.dist, "init_process_group", stop)
     monkeypatch.setattr(mesh, "Watch", lambda *arguments: None)
-    monkeypatch.setattr(mesh, "SETTLING", 0.2)
+    monkeypatch.setattr(mesh, "VISIBILITY_TIMEOUT", 0.2)
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-def meet(store: TCPStore, claims: list[dict[str, str]], sees: Callable[[int, str], bool], absent: int | None = None) -> dict[int, str]:
+def meet(store: TCPStore, must_match: list[dict[str, str]], sees: Callable[[int, str], bool], absent: int | None = None) -> dict[int, str]:
     """What each rank that is there says in the end."""
     signs: set[str] = set()
     said: dict[int, str] = {}
 
     def be(rank: int) -> None:
-        place = Place(rank, len(claims), rank, "127.0.0.1", store.port, hosted=True)
+        rank = Rank(rank, len(must_match), rank, "127.0.0.1", store.port, hosted=True)
         try:
-            Mesh(place, claims[rank], 3.0, signs.add, lambda sign: sign in signs and sees(rank, sign), signs.discard)
+            Mesh(rank, must_match[rank], 3.0, signs.add, lambda sign: sign in signs and sees(rank, sign), signs.discard)
         except (ValueError, Lost, Together) as error:
             said[rank] = str(error)
 
-    ranks = [threading.Thread(target=be, args=[rank]) for rank in range(len(claims)) if rank != absent]
+    ranks = [threading.Thread(target=be, args=[rank]) for rank in range(len(must_match)) if rank != absent]
     for rank in ranks:
         rank.start()
     for rank in ranks:
@@ -120,7 +120,7 @@ def ending(ledger: Any, monkeypatch: pytest.MonkeyPatch, seconds: float = 10.0) 
         self.stop()
 
     monkeypatch.setattr(Watch, "_end", end)
-    watch = Watch(ledger, Place(0, 3, 0, "10.0.0.1", 29500, True), ["a", "b", "c"], 0.5)
+    watch = Watch(ledger, Rank(0, 3, 0, "10.0.0.1", 29500, True), ["a", "b", "c"], 0.5)
     waited_for(lambda: reasons, seconds)
     watch.stop()
     return reasons[0] if reasons else ""

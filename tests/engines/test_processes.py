@@ -17,13 +17,13 @@ from swamp.core.job import Job
 from swamp.core.machine import num_cores
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.engines.engine import Progress, Workshop
+from swamp.engines.engine import EngineContext, Progress
 from swamp.engines.processes import Config as ProcessesConfig
 from swamp.engines.processes import Processes, Worker, WorkerDied
 from swamp.engines.worker import portable
 from swamp.runs.config import Config, resolve
 from swamp.runs.context import JobMaker
-from swamp.runs.store import Store
+from swamp.store.directory import Store
 from swamp.tasks.image import Config as ImageConfig
 from swamp.tasks.image import ImageTask
 
@@ -61,11 +61,11 @@ def engine_of(quick: Make, tmp_path: Path, retries: int = 3) -> Iterator[tuple[P
     config = resolve(quick(engine="processes", cycle__epochs=1))
     store = Store(tmp_path / "run")
     task = Deadly(config.selected("task"), tmp_path)
-    workshop = Workshop(task, store, config.numerics, torch.device("cpu"), 0.0)
+    context = EngineContext(task, store, config.numerics, torch.device("cpu"), 0.0)
     start = store.save_solution("start", task.init(Noise(0)), ())
-    maker = JobMaker(config, workshop)
+    maker = JobMaker(config, context)
     jobs = [maker.job(start, Mask.ones(task.prunable), Noise(0).fold("cycle", 0, "particle", n)) for n in range(3)]
-    engine = Processes(workshop, ProcessesConfig(workers=2, retries=retries))
+    engine = Processes(context, ProcessesConfig(workers=2, retries=retries))
     try:
         yield engine, jobs, store
     finally:
@@ -160,9 +160,9 @@ def test_modules_of_the_users_folder_do_not_reach_workers(quick: Make, tmp_path:
 
 def test_only_on_the_cpu(quick: Make, tmp_path: Path) -> None:
     with engine_of(quick, tmp_path) as (engine, _, _):
-        workshop = Workshop(engine.workshop.task, engine.workshop.shelf, engine.workshop.numerics, torch.device("cuda"), 0.0)
+        context = EngineContext(engine.context.task, engine.context.store, engine.context.numerics, torch.device("cuda"), 0.0)
         with pytest.raises(ValueError, match="trains on the CPU, not on cuda"):
-            Processes(workshop, ProcessesConfig())
+            Processes(context, ProcessesConfig())
     assert num_cores() >= 1
 
 

@@ -18,14 +18,14 @@ from swamp.core.noise import Noise
 from swamp.core.schedules import Schedule
 from swamp.engines import ray as engine
 from swamp.engines import sequential
-from swamp.engines.engine import Progress, Workshop
+from swamp.engines.engine import EngineContext, Progress
 from swamp.runs.config import Config
 from swamp.runs.group import run_together
 from swamp.runs.runner import Silent, iterate, open_task
 from swamp.tasks.task import Batch
 from swamp.training.train import Diverged
 from tests.conftest import contents
-from tests.engines.shelf import MemoryShelf
+from tests.engines.memory_store import MemoryStore
 from tests.training.blobs import Blobs
 from tests.training.test_train import make_job
 
@@ -61,16 +61,16 @@ class Fatal(Blobs):
         return super().loss(model, batch)
 
 
-def trained(task: Blobs, config: engine.Config | None = None, **changes: Any) -> tuple[MemoryShelf, list[Progress]]:
+def trained(task: Blobs, config: engine.Config | None = None, **changes: Any) -> tuple[MemoryStore, list[Progress]]:
     """A job of four epochs of three steps, on Ray where a configuration of it is given."""
-    shelf, heard = MemoryShelf(), []
-    shelf.states["start"] = task.init(Noise(0))
-    workshop = Workshop(task, shelf, Numerics(), CPU, 0.0)
-    built = engine.build(workshop, config) if config else sequential.build(workshop, sequential.Config())
+    store, heard = MemoryStore(), []
+    store.states["start"] = task.init(Noise(0))
+    context = EngineContext(task, store, Numerics(), CPU, 0.0)
+    built = engine.build(context, config) if config else sequential.build(context, sequential.Config())
     for _ in built.train([make_job(task, **changes)], heard.append):
         pass
     built.close()
-    return shelf, heard
+    return store, heard
 
 
 def test_runs_side_by_side_give_the_bytes_of_one_process(quick: Make, tmp_path: Path) -> None:
@@ -87,16 +87,16 @@ def test_runs_side_by_side_give_the_bytes_of_one_process(quick: Make, tmp_path: 
 def test_jobs_that_come_when_others_end_are_trained_once() -> None:
     task, heard = Blobs(), list[Progress]()
     first, second = (make_job(task, noise=Noise(seed)) for seed in (1, 2))
-    shelf = MemoryShelf()
-    shelf.states["start"] = task.init(Noise(0))
+    store = MemoryStore()
+    store.states["start"] = task.init(Noise(0))
     asked = []
 
     def more() -> list[Job]:
-        asked.append(len(shelf.solutions))
+        asked.append(len(store.solutions))
         return [first, second]
 
-    built = engine.build(Workshop(task, shelf, Numerics(), CPU, 0.0), engine.Config())
-    built.train_fed([first], heard.append, more)
+    built = engine.build(EngineContext(task, store, Numerics(), CPU, 0.0), engine.Config())
+    built.train_streaming([first], heard.append, more)
     assert asked == [1, 2]
     assert [progress.key for progress in heard].count(second.key) == second.num_epochs
     assert len(heard) == first.num_epochs + second.num_epochs
@@ -140,10 +140,10 @@ def test_a_job_that_fits_nowhere_is_refused() -> None:
 
 def test_a_checkpoint_of_an_earlier_process_is_gone_on_from() -> None:
     task, job = Blobs(), make_job(Blobs())
-    shelf = MemoryShelf()
-    shelf.states["start"] = task.init(Noise(0))
-    workshop = Workshop(task, shelf, Numerics(), CPU, 0.0)
-    first = sequential.build(workshop, sequential.Config())
+    store = MemoryStore()
+    store.states["start"] = task.init(Noise(0))
+    context = EngineContext(task, store, Numerics(), CPU, 0.0)
+    first = sequential.build(context, sequential.Config())
 
     def stop(progress: Progress) -> None:
         if progress.epoch == 3:
@@ -152,6 +152,6 @@ def test_a_checkpoint_of_an_earlier_process_is_gone_on_from() -> None:
     with pytest.raises(KeyboardInterrupt):
         list(first.train([job], stop))
     heard: list[Progress] = []
-    list(engine.build(replace(workshop), engine.Config()).train([job], heard.append))
+    list(engine.build(replace(context), engine.Config()).train([job], heard.append))
     assert [progress.epoch for progress in heard] == [3, 4]  # the second epoch's checkpoint was the last
-    assert torch.equal(trained(task)[0].states[job.key].parameters["first.weight"], shelf.states[job.key].parameters["first.weight"])
+    assert torch.equal(trained(task)[0].states[job.key].parameters["first.weight"], store.states[job.key].parameters["first.weight"])

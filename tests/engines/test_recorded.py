@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from swamp.analysis import point
-from swamp.analysis.hessian import Hessian, lanczos, probe_traces
-from swamp.analysis.point import Gauge, Setting, combined, measured, subset
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.engines import recorded
 from swamp.engines.recorded import Averager, RecordedPass, recorded_pass
+from swamp.landscape import point
+from swamp.landscape.hessian import Hessian, lanczos, probe_traces
+from swamp.landscape.point import Gauge, Setting, combined, measured, subset
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state
@@ -33,7 +33,7 @@ def digits(**settings: Any) -> ImageTask:
 def test_played_at_any_weights_it_leaves_the_statistics_of_the_plain_pass(
     task: Any, precision: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorded, "Lane", CallingLane)
+    monkeypatch.setattr(recorded, "GraphStream", CallingLane)
     numerics = Numerics(precision=precision)
     model = task.model()
     one = RecordedPass(task, model, Noise(5), numerics, CPU)
@@ -53,7 +53,7 @@ def test_played_at_any_weights_it_leaves_the_statistics_of_the_plain_pass(
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_an_averager_gives_the_states_of_one_average_after_the_other(where: str, precision: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if where == "cpu":
-        monkeypatch.setattr(recorded, "Lane", CallingLane)
+        monkeypatch.setattr(recorded, "GraphStream", CallingLane)
     task, numerics, device = digits(), Numerics(precision=precision), torch.device(where)
     start = task.init(Noise(0))
     with applied(numerics):
@@ -89,7 +89,7 @@ def test_what_cannot_be_captured_is_said_and_done_batch_by_batch(monkeypatch: py
         def capture(self, *_: Any, **__: Any) -> Any:
             raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    monkeypatch.setattr(recorded, "Lane", Refusing)
+    monkeypatch.setattr(recorded, "GraphStream", Refusing)
     model = Blobs().model()
     momentum = model.bn.momentum
     assert recorded_pass(Blobs(), model, Noise(0), Numerics(), CPU) is None

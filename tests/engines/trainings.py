@@ -19,18 +19,18 @@ from swamp.core.rules import SAM
 from swamp.core.schedules import Schedule
 from swamp.core.state import State
 from swamp.engines import graphed, sequential
-from swamp.engines.engine import Progress, Workshop
+from swamp.engines.engine import EngineContext, Progress
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import Plan
 from swamp.training.numerics import seed_model_draws
-from tests.engines.shelf import MemoryShelf
+from tests.engines.memory_store import MemoryStore
 from tests.training.blobs import Blobs
 
 NUM_PARTICLES = 3
 
 
 class CallingLane:
-    """A lane without a card: a captured step is the step."""
+    """A graph_stream without a card: a captured step is the step."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.draws = device, True
@@ -80,10 +80,10 @@ def make_jobs(task: Any, **changes: Any) -> list[Job]:
     return [replace(job, noise=noise) for noise in Noise(0).fold("cycle", 1).split("particle", NUM_PARTICLES)]
 
 
-def make_workshop(task: Any, device: torch.device, numerics: Numerics | None = None, checkpoint_seconds: float = 1e9) -> Workshop:
-    shelf = MemoryShelf()
-    shelf.states["start"] = task.init(Noise(0).fold("init"))
-    return Workshop(task, shelf, numerics or Numerics(), device, checkpoint_seconds)
+def make_workshop(task: Any, device: torch.device, numerics: Numerics | None = None, checkpoint_seconds: float = 1e9) -> EngineContext:
+    store = MemoryStore()
+    store.states["start"] = task.init(Noise(0).fold("init"))
+    return EngineContext(task, store, numerics or Numerics(), device, checkpoint_seconds)
 
 
 def bare(task: Any, device: torch.device, **settings: Any) -> graphed.Graphed:
@@ -105,8 +105,8 @@ def trained(engine: Any, jobs: list[Job]) -> list[State]:
 
 def both(task: Any, jobs: list[Job], device: torch.device, **settings: Any) -> tuple[list[State], list[State]]:
     """What sequential and graphed make of the jobs."""
-    workshop = make_workshop(task, device)
-    expected = trained(sequential.build(workshop, sequential.Config()), jobs)
+    context = make_workshop(task, device)
+    expected = trained(sequential.build(context, sequential.Config()), jobs)
     engine = graphed.build(make_workshop(task, device), graphed.Config(**settings))
     found = trained(engine, jobs)
     assert all(kind.particles for kind in engine.places.kinds.values())

@@ -24,9 +24,9 @@ from swamp.methods.dst import next_alpha
 from swamp.methods.imp import cycles as imp_rows
 from swamp.runs.config import Config, resolve
 from swamp.runs.context import RunContext
-from swamp.runs.runner import iterate, open_task, open_workshop
-from swamp.runs.store import Store
+from swamp.runs.runner import iterate, make_engine_context, open_task
 from swamp.scores import erk_counts
+from swamp.store.directory import Store
 from swamp.tasks.image import ImageTask
 from swamp.tasks.sampling import balanced_sample, random_sample
 from swamp.tasks.task import num_examples
@@ -42,8 +42,8 @@ def context(config: Config, directory: Path, task: ImageTask | None = None) -> R
     """A context to call methods in, without a runner."""
     config, store = resolve(config), Store(directory)
     task = task or open_task(config)  # type: ignore[assignment]
-    workshop = open_workshop(config, task, store)  # type: ignore[arg-type]
-    return RunContext(config, workshop, store, Sequential(workshop, SequentialConfig()), lambda _: None)
+    engine_context = make_engine_context(config, task, store)  # type: ignore[arg-type]
+    return RunContext(config, engine_context, store, Sequential(engine_context, SequentialConfig()), lambda _: None)
 
 
 def test_sam_at_rho_zero_is_imp(quick: Make, tmp_path: Path) -> None:

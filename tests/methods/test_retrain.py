@@ -10,8 +10,8 @@ import pytest
 
 from swamp.runs.config import Config, resolve
 from swamp.runs.plan import Plan, make_plan
-from swamp.runs.runner import iterate, open_task, open_workshop
-from swamp.runs.store import Store
+from swamp.runs.runner import iterate, make_engine_context, open_task
+from swamp.store.directory import Store
 
 Make = Callable[..., Config]
 
@@ -23,7 +23,7 @@ def retrain(quick: Make, masks: str, training: str, **changes: Any) -> Config:
 
 def plan_of(config: Config, directory: Path) -> Plan:
     config = resolve(config)
-    return make_plan(config, open_workshop(config, open_task(config), Store(directory)))
+    return make_plan(config, make_engine_context(config, open_task(config), Store(directory)))
 
 
 def test_the_four_cells_share_masks_trainings_and_one_ticket(quick: Make, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from swamp.core.pruning import count, keep_highest, magnitude
 from swamp.core.state import State
 from swamp.runs.config import Config
 from swamp.runs.context import JobMaker
-from swamp.runs.results import read_config
-from swamp.runs.runner import iterate, open_task, open_workshop
-from swamp.runs.store import Store
+from swamp.runs.runner import iterate, make_engine_context, open_task
+from swamp.runs.stored import read_config
+from swamp.store.directory import Store
 from swamp.training.averaging import averaged_state
 from tests.conftest import contents
 
@@ -39,16 +39,16 @@ def test_swamp_with_one_particle_and_no_swa_is_imp(quick: Make, tmp_path: Path) 
 def test_the_average_is_the_particles_mean_and_the_mask_is_pruned_from_it(quick: Make, tmp_path: Path) -> None:
     rows = list(iterate(quick(methods__swamp__particles=3), tmp_path / "run"))
     store = Store(tmp_path / "run")
-    for row, following in pairwise(rows):
+    for row, progress in pairwise(rows):
         average = store.load_state(row.solution)
         particles = [store.load_state(key) for key in row.particles]
         assert len({particle.digest() for particle in particles}) == 3
         for name, tensor in average.parameters.items():
             assert torch.equal(tensor, (particles[0].parameters[name] + particles[1].parameters[name] + particles[2].parameters[name]) / 3)
-        mask, pruned = store.load_mask(row.mask), store.load_mask(following.mask)
+        mask, pruned = store.load_mask(row.mask), store.load_mask(progress.mask)
         assert mask is not None
         assert pruned is not None
-        density = quick().pruning.density(following.cycle)
+        density = quick().pruning.density(progress.cycle)
         assert keep_highest(magnitude(average, mask), mask, count(mask.num_weights, density)).digest == pruned.digest
 
 
@@ -110,10 +110,10 @@ def test_learning_rate_rewinding_starts_from_the_average_itself(quick: Make, tmp
     assert mask is not None
     task = open_task(read_config(tmp_path / "run"))
     # the first job of cycle 1, trained here from the average by hand, is the stored particle
-    workshop = open_workshop(read_config(tmp_path / "run"), task, store)
+    engine_context = make_engine_context(read_config(tmp_path / "run"), task, store)
     handle = store.solution(rows[0].solution)
     assert handle is not None
-    job = JobMaker(read_config(tmp_path / "run"), workshop).job(handle, mask, Noise(0).fold("cycle", 1, "particle", 0), swa=True)
+    job = JobMaker(read_config(tmp_path / "run"), engine_context).job(handle, mask, Noise(0).fold("cycle", 1, "particle", 0), swa=True)
     assert job.key == rows[1].particles[0]
     assert not any(
         torch.equal(average.parameters["stem.weight"], store.load_state(key).parameters["stem.weight"]) for key in rows[0].particles

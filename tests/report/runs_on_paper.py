@@ -11,8 +11,8 @@ import msgspec
 from msgspec import structs
 
 from swamp.runs.config import build_config, resolve
-from swamp.runs.results import Result
-from swamp.runs.store import Store
+from swamp.store.directory import Store
+from swamp.store.records import RowRecord
 
 NUM_WEIGHTS = 1000
 
@@ -43,7 +43,7 @@ def made_up(out: Path, rows: Sequence[dict[str, Any]], *, finished: bool = True,
             "particles": [],
             **given,
         }
-        row = Result(**fields)
+        row = RowRecord(**fields)
         results.append(structs.replace(row, checksum=row.checked()))
     (out / "results.json").write_text(json.dumps(msgspec.to_builtins(results)))
     if finished:

@@ -14,9 +14,9 @@ from msgspec import structs
 from swamp.core.pruning import count
 from swamp.methods.method import selects
 from swamp.runs.config import build_config, config_hash, to_toml
-from swamp.runs.results import Result
 from swamp.runs.runner import versions
-from swamp.runs.store import Store
+from swamp.store.directory import Store
+from swamp.store.records import RowRecord
 
 LAYERS = ["stem.weight", "blocks.0.conv1.weight", "head.conv.weight"]
 NUM_WEIGHTS = 10_000
@@ -60,7 +60,7 @@ def make_run(
             error = 0.02 + 0.001 * skill + 0.002 * abs(cycle - 2) + 0.0003 * seed + shift
             return {"accuracy": 1 - error, "nll": 3 * error, "calibrated_nll": 2.9 * error, "ece": error / 3}
 
-        row = Result(
+        row = RowRecord(
             cycle=cycle,
             sparsity=1 - survivors / NUM_WEIGHTS,
             sparsity_of_all=0.98 * (1 - survivors / NUM_WEIGHTS),
@@ -96,11 +96,11 @@ def make_run(
 
 def add_analyses(directory: Path) -> None:
     """What `swamp analyse` leaves."""
-    annex = directory / "analysis"
-    annex.mkdir()
+    analysis_store = directory / "analysis"
+    analysis_store.mkdir()
 
     def write(name: str, value: Any) -> None:
-        (annex / f"{name}.json").write_text(json.dumps({"analysis": name, "run": {"seed": 0}, **value}))
+        (analysis_store / f"{name}.json").write_text(json.dumps({"analysis": name, "run": {"seed": 0}, **value}))
 
     lambdas = [index / 20 for index in range(21)]
     hill = [0.05 + 0.04 * x * (1 - x) for x in lambdas]
@@ -123,7 +123,7 @@ def add_analyses(directory: Path) -> None:
     write("hessian", {"examples": 1000, "rows": [{**rows[1], "trace": trace, "top_eigenvalues": [32.5, 9.0]}]})
     axis = np.linspace(-4, 14, 21)
     grid = 0.05 + ((axis[:, None] - 4) ** 2 + (axis[None, :] - 5) ** 2) / 400
-    np.savez(annex / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": grid})
+    np.savez(analysis_store / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": grid})
     places = {"particles": [[0, 0], [10, 0], [5, 8]], "mean": [5, 8 / 3], "average": [5, 3.5]}
     write("surface", {"grid": 21, "rows": [{**rows[3], **places, "measures": ["test loss"]}]})
 

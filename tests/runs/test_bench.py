@@ -12,8 +12,8 @@ from swamp.engines import graphed, particle, sequential
 from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, pace, variants
 from swamp.runs.config import Config, build_config, engine_modules, resolve, resolve_device
 from swamp.runs.plan import estimate, make_plan
-from swamp.runs.runner import open_task, open_workshop
-from swamp.runs.store import Store
+from swamp.runs.runner import make_engine_context, open_task
+from swamp.store.directory import Store
 from tests.engines.test_graphed import CallingLane
 from tests.training.blobs import Blobs
 
@@ -59,10 +59,10 @@ def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) 
 
 def test_an_estimate_adds_up_what_trains_side_by_side(quick: Callable[..., Config]) -> None:
     config = resolve(quick(methods__swamp__particles={"0": 3, "1": 5}, device="cpu"))
-    workshop = open_workshop(config, open_task(config), Store(Path("unused")))
-    plan = make_plan(config, workshop)
+    engine_context = make_engine_context(config, open_task(config), Store(Path("unused")))
+    plan = make_plan(config, engine_context)
     assert [len(group) for group in plan.groups(4)] == [1, 3, 4, 1, 4, 1]
-    cost = estimate(config, workshop.task, plan, 4, lambda count: {1: 1.0, 3: 10.0, 4: 100.0}[count])
+    cost = estimate(config, engine_context.task, plan, 4, lambda count: {1: 1.0, 3: 10.0, 4: 100.0}[count])
     # one epoch of the ticket, two of every other training, four steps each
     assert cost.seconds == 4 * (1.0 + 2 * (10.0 + 100.0 + 1.0 + 100.0 + 1.0))
 
@@ -71,15 +71,15 @@ def test_an_estimate_counts_both_gradients_of_sam(quick: Callable[..., Config]) 
     seconds = {}
     for method in ("imp", "imp-sam"):
         config = resolve(quick(method=method, device="cpu"))
-        workshop = open_workshop(config, open_task(config), Store(Path("unused")))
-        seconds[method] = estimate(config, workshop.task, make_plan(config, workshop), 4, lambda count: 1.0).seconds
+        engine_context = make_engine_context(config, open_task(config), Store(Path("unused")))
+        seconds[method] = estimate(config, engine_context.task, make_plan(config, engine_context), 4, lambda count: 1.0).seconds
     ticket = 4  # steps, without SAM in both
     assert seconds["imp-sam"] - ticket == 2 * (seconds["imp"] - ticket)
 
 
 @pytest.mark.parametrize("engine", ["sequential", "processes", "graphed"])
 def test_timing_steps_leaves_no_trace(quick: Callable[..., Config], engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(particle, "Lane", CallingLane)
+    monkeypatch.setattr(particle, "GraphStream", CallingLane)
     monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
     config = resolve(quick(engine=engine, device="cpu", **({"engines__graphed__compile": False} if engine == "graphed" else {})))
     task = open_task(config)

@@ -9,7 +9,7 @@ import torch
 
 from swamp.methods import find_method, methods, presets
 from swamp.methods.method import at_cycle
-from swamp.runs.config import all_settings, build_config, complete, config_hash, numbers, parse_setting, resolve, to_toml
+from swamp.runs.config import all_settings, build_config, complete, config_hash, deciding_settings, parse_setting, resolve, to_toml
 from swamp.runs.recipes import merge, merge_all, nested, read_layers, recipe_texts
 
 
@@ -89,7 +89,7 @@ def test_every_recipe_is_complete_documented_and_runnable_as_printed(recipe: str
     config = build_config(recipe)
     path = tmp_path / f"{recipe}.toml"
     path.write_text(to_toml(config, merge_all(read_layers(recipe))))
-    assert numbers(build_config(str(path))) == numbers(config)
+    assert deciding_settings(build_config(str(path))) == deciding_settings(config)
     if recipe == "digits":  # what it says of methods that it does not select is printed too
         assert build_config(str(path), {"method": "rigl"}).selected("method").interval == 10
 
@@ -196,7 +196,7 @@ def test_a_preset_stands_below_whoever_names_it(tmp_path: Path) -> None:
     # what a run writes down gives the same run again
     config = resolve(build_config("digits", {"method": "swamp-plus", "methods.swamp.particles": 2}))
     path.write_text(to_toml(config))
-    assert numbers(resolve(build_config(str(path)))) == numbers(config)
+    assert deciding_settings(resolve(build_config(str(path)))) == deciding_settings(config)
     tiny = build_config("digits", {"method": "swamp-plus", "pruning.prune_fraction": 0.0001})
     assert tiny.selected("method").particles == {"0": 1, "6": 4}  # never reached
 

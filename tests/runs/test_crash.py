@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from swamp.runs import files
 from swamp.runs.config import Config
 from swamp.runs.runner import iterate
+from swamp.store import files
 from tests.conftest import contents
 
 Make = Callable[..., Config]

@@ -14,12 +14,12 @@ import torch
 from swamp import cli
 from swamp.core.job import Job
 from swamp.engines import graphed, particle, recorded, sequential
-from swamp.engines.engine import Progress, Workshop
+from swamp.engines.engine import EngineContext, Progress
 from swamp.runs import group
 from swamp.runs.config import Config
 from swamp.runs.group import Member, can_share, run_together
-from swamp.runs.results import Result, read_results
 from swamp.runs.runner import Silent, iterate, open_task, open_tasks
+from swamp.store.records import RowRecord, read_results
 from swamp.training.train import Diverged
 from tests.conftest import contents
 from tests.engines.trainings import CallingLane
@@ -31,8 +31,8 @@ GRAPHED = {"engine": "graphed", "engines__graphed__compile": False, "device": "c
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The graphed engine with steps that are called instead of captured."""
-    monkeypatch.setattr(particle, "Lane", CallingLane)
-    monkeypatch.setattr(recorded, "Lane", CallingLane)
+    monkeypatch.setattr(particle, "GraphStream", CallingLane)
+    monkeypatch.setattr(recorded, "GraphStream", CallingLane)
     monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
 
 
@@ -69,9 +69,9 @@ def test_methods_side_by_side_train_their_ticket_once(quick: Make, tmp_path: Pat
     keys: list[str] = []
     train_job = sequential.train_job
 
-    def noted(workshop: Workshop, job: Job, report: Any) -> Any:
+    def noted(engine_context: EngineContext, job: Job, report: Any) -> Any:
         keys.append(job.key)
-        return train_job(workshop, job, report)
+        return train_job(engine_context, job, report)
 
     monkeypatch.setattr(sequential, "train_job", noted)
     assert run_all([(config, tmp_path / "shared" / method) for method, config in configs.items()]) == [None, None]
@@ -102,7 +102,7 @@ def test_who_has_what_it_waits_for_goes_on_while_the_others_train(
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def row(self, result: Result) -> None:
+        def row(self, result: RowRecord) -> None:
             events.append((self.name, result.cycle))
 
     runs = [(config, tmp_path / "shared" / name) for name, config in configs.items()]
@@ -189,7 +189,7 @@ def test_errors_hold_on_to_nothing_that_was_trained() -> None:
         jobs, ended = (), False
 
     members: Any = [Waiting(), Waiting()]
-    errors = group._train(Failing(), group.SharedShelf(), members, lambda _: None)  # type: ignore[arg-type]
+    errors = group._train(Failing(), group.SharedSolutionStore(), members, lambda _: None)  # type: ignore[arg-type]
     assert list(errors) == members
     assert {type(error) for error in errors.values()} == {Diverged}
     assert left == [None] * 3
@@ -253,7 +253,7 @@ def test_a_member_works_only_while_it_is_waited_for() -> None:
         member._wait()
         trace.append("works again")
 
-    member = Member(work, sequential.build(cast(Workshop, None), sequential.Config()))
+    member = Member(work, sequential.build(cast(EngineContext, None), sequential.Config()))
     assert not trace
     member.go_on()
     assert (trace, member.ended) == (["works"], False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from swamp.core.mask import Mask
-from swamp.runs.config import Config, config_hash, numbers
+from swamp.runs.config import Config, config_hash, deciding_settings
 from swamp.runs.networks import load_network
 from swamp.runs.runner import iterate
 
@@ -53,5 +53,5 @@ def test_what_a_pattern_cannot_do_is_said_before_anything_is_written(quick: Quic
 
 
 def test_another_pattern_is_another_configuration(quick: Quick) -> None:
-    assert numbers(quick(pruning__pattern="channel"))["pruning.pattern"] == "channel"
+    assert deciding_settings(quick(pruning__pattern="channel"))["pruning.pattern"] == "channel"
     assert config_hash(quick()) != config_hash(quick(pruning__pattern="channel"))

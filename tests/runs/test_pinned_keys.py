@@ -13,8 +13,8 @@ import pytest
 from swamp.runs.config import build_config, resolve
 from swamp.runs.context import JobMaker
 from swamp.runs.plan import make_plan
-from swamp.runs.runner import open_task, open_workshop
-from swamp.runs.store import Store
+from swamp.runs.runner import make_engine_context, open_task
+from swamp.store.directory import Store
 
 PINNED: dict[str, str] = {
     "dense": "d921e5738d569847",
@@ -51,8 +51,8 @@ def training_keys(name: str) -> str:
     """A digest of the keys of the init and of all trainings that a run on the digits plans."""
     settings = SETTINGS.get(name, {"method": name})
     config = resolve(build_config("digits", {"device": "cpu", "precision": "float32", **settings}))
-    workshop = open_workshop(config, open_task(config), Store(Path("nowhere")))
-    keys = [JobMaker(config, workshop).init_key, *(job.key for job in make_plan(config, workshop).jobs)]
+    engine_context = make_engine_context(config, open_task(config), Store(Path("nowhere")))
+    keys = [JobMaker(config, engine_context).init_key, *(job.key for job in make_plan(config, engine_context).jobs)]
     return hashlib.sha256("".join(keys).encode()).hexdigest()[:16]
 
 

@@ -12,12 +12,13 @@ from safetensors import safe_open
 
 from swamp.core.cost import masked_macs
 from swamp.methods import imp
-from swamp.runs.checks import refuse_foreign
+from swamp.runs.checks import require_empty_or_run
 from swamp.runs.config import Config
 from swamp.runs.plan import make_plan
-from swamp.runs.results import Result, read_config, read_results
-from swamp.runs.runner import iterate, open_task, open_workshop
-from swamp.runs.store import Dropped, Store
+from swamp.runs.runner import iterate, make_engine_context, open_task
+from swamp.runs.stored import read_config
+from swamp.store.directory import Dropped, Store
+from swamp.store.records import RowRecord, read_results
 from swamp.tasks.image import ImageTask
 from tests.conftest import contents
 from tests.contract.test_methods import Watcher
@@ -74,19 +75,19 @@ def test_array_files_hold_one_metadata_key_and_nothing_of_their_making(whole: Pa
 
 def test_results_are_what_the_objects_say(whole: Path) -> None:
     rows, config, store = read_results(whole), read_config(whole), Store(whole)
-    workshop = open_workshop(config, open_task(config), store)
+    engine_context = make_engine_context(config, open_task(config), store)
     total = 0.0
     for row in rows:
         mask = store.load_mask(row.mask)
         assert mask is not None
         assert row.sparsity == 1 - row.num_survivors / row.num_prunable
-        assert row.macs == masked_macs(workshop.task.macs, mask)
+        assert row.macs == masked_macs(engine_context.task.macs, mask)
         total += 2 * row.macs
         assert row.cost == pytest.approx(total)
         for key, metrics in [(row.solution, row.metrics), *zip(row.particles, row.members, strict=True)]:
-            model = workshop.task.model()
+            model = engine_context.task.model()
             store.load_state(key).into(model)
-            assert workshop.task.evaluate(model, "test") == metrics
+            assert engine_context.task.evaluate(model, "test") == metrics
     # ticket: 1 dense epoch; cycles: 2 epochs of 2 particles
     assert rows[-1].training_macs == pytest.approx(3 * 497 * (867_104 + 2 * total))
 
@@ -197,8 +198,8 @@ def test_weights_are_dropped_only_when_the_next_mask_is_durable(quick: Make, tmp
         rows = read_results(self.root)
         owner = next(row for row in rows if key in (*row.particles, row.solution))
         if owner.cycle < 2:
-            following = [self.load_mask(path.stem) for path in self.objects.glob("*.safetensors") if path.stat().st_size < 50_000]
-            assert any(mask and mask.num_survivors < owner.num_survivors for mask in following)
+            progress = [self.load_mask(path.stem) for path in self.objects.glob("*.safetensors") if path.stat().st_size < 50_000]
+            assert any(mask and mask.num_survivors < owner.num_survivors for mask in progress)
         real(self, key)
 
     monkeypatch.setattr(Store, "drop", drop)
@@ -240,15 +241,15 @@ def test_a_run_that_another_rank_begins_meanwhile_is_not_foreign(tmp_path: Path,
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "iterdir", begins)
-        refuse_foreign(tmp_path)
+        require_empty_or_run(tmp_path)
     (tmp_path / "run.json").unlink()
     with pytest.raises(ValueError, match=r"holds no run \(results.json"):
-        refuse_foreign(tmp_path)
+        require_empty_or_run(tmp_path)
 
 
 def test_a_plan_foresees_the_run(quick: Make, whole: Path) -> None:
     config, rows = read_config(whole), read_results(whole)
-    plan = make_plan(config, open_workshop(config, open_task(config), Store(whole)))
+    plan = make_plan(config, make_engine_context(config, open_task(config), Store(whole)))
     assert [row.mask.num_survivors for row, _ in plan.rows] == [row.num_survivors for row in rows]
     assert [len(jobs) for _, jobs in plan.rows] == [2, 2, 2]
     assert plan.num_epochs == 1 + 3 * 2 * 2
@@ -258,7 +259,7 @@ def test_a_plan_foresees_the_run(quick: Make, whole: Path) -> None:
 
 
 def test_results_survive_a_round_trip(whole: Path) -> None:
-    assert all(isinstance(row, Result) for row in read_results(whole))
+    assert all(isinstance(row, RowRecord) for row in read_results(whole))
     assert read_results(whole.parent) == []
     (whole.parent / "results.json").write_text("[{}]")
     with pytest.raises(ValueError, match="is damaged"):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from swamp.runs.config import build_config, config_hash, numbers
+from swamp.runs.config import build_config, config_hash, deciding_settings
 
 
 def epochs(recipe: str, scale: object, **settings: object) -> tuple[int, int]:
@@ -31,7 +31,7 @@ def test_a_scaled_run_says_so_and_nothing_else_changes() -> None:
     whole, tenth = build_config("cifar10-wrn28-2"), build_config("cifar10-wrn28-2", {"scale": 0.1})
     assert tenth.recipe == "cifar10-wrn28-2-scale0.1"
     assert build_config("cifar10-wrn28-2", {"scale": 1}) == whole
-    differing = {name for name, value in numbers(whole).items() if numbers(tenth)[name] != value}
+    differing = {name for name, value in deciding_settings(whole).items() if deciding_settings(tenth)[name] != value}
     assert differing == {"ticket.epochs", "cycle.epochs"}
 
 
@@ -46,7 +46,7 @@ def test_the_data_folder_is_the_tasks_and_decides_no_numbers(tmp_path: Path, mon
     here, there = build_config("cifar10-vgg13", {"data": "sets"}), build_config("cifar10-vgg13", {"tasks.image.workers": 3})
     assert here.selected("task").data == str(tmp_path / "sets")
     assert config_hash(here) == config_hash(there)
-    assert "tasks.image.batch_size" in numbers(here)
+    assert "tasks.image.batch_size" in deciding_settings(here)
     assert config_hash(here) != config_hash(build_config("cifar10-vgg13", {"tasks.image.batch_size": 64}))
 
 

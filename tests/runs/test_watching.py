@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from swamp.engines.engine import Progress
-from swamp.runs.results import Result, read_results
 from swamp.runs.runner import Silent, iterate
 from swamp.runs.watching import Watch
+from swamp.store.records import RowRecord, read_results
 from tests.conftest import contents
 
 
@@ -30,7 +30,7 @@ class Heard(Silent):
         if self.stop_after is not None and sum(event.trained for event in self.events) == self.stop_after:
             raise KeyboardInterrupt
 
-    def row(self, result: Result) -> None:
+    def row(self, result: RowRecord) -> None:
         self.rows.append(result.cycle)
 
 

@@ -17,10 +17,10 @@ from swamp.commands.watch import stillness
 from swamp.core.noise import Noise
 from swamp.engines import graphed, particle, recorded, sequential
 from swamp.report.page.top import lack
-from swamp.report.reading import read_runs
+from swamp.results.reading import read_runs
 from swamp.runs.config import build_config
-from swamp.runs.results import resume_command
 from swamp.runs.runner import can_be_sent, iterate
+from swamp.store.records import resume_command
 from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import prunable_weights
@@ -144,8 +144,8 @@ def test_tensors_lie_on_the_device_and_data_sets_do_not(monkeypatch: pytest.Monk
 def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a loss that is a module goes where the model is."""
     if where == "cpu":
-        monkeypatch.setattr(particle, "Lane", CallingLane)
-        monkeypatch.setattr(recorded, "Lane", CallingLane)
+        monkeypatch.setattr(particle, "GraphStream", CallingLane)
+        monkeypatch.setattr(recorded, "GraphStream", CallingLane)
         monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
     loss, data = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0])), (X, LABELS)
     model = mlp()

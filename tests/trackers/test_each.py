@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from swamp.runs.results import read_results
 from swamp.runs.runner import Silent, iterate
+from swamp.store.records import read_results
 from swamp.trackers import trackers
 from swamp.trackers.tracker import Point, TrackedRun
 from swamp.trackers.tracking import tracked

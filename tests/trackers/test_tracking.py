@@ -13,8 +13,8 @@ import pytest
 
 from swamp.engines.engine import Progress
 from swamp.runs.config import Config
-from swamp.runs.results import Result, read_results
 from swamp.runs.runner import Silent, iterate
+from swamp.store.records import RowRecord, read_results
 from swamp.trackers import parse_trackers, trackers
 from swamp.trackers.lines import Lines
 from swamp.trackers.tracker import Point, TrackedRun
@@ -85,7 +85,7 @@ def follow(config: Config, out: Path, names: list[str], hearing: Hearing | None 
 
 
 @pytest.fixture(scope="module")
-def untracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], list[Result], list[dict[str, Any]]]:
+def untracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], list[RowRecord], list[dict[str, Any]]]:
     """What the small run leaves without any tracker."""
     from swamp.runs.config import build_config
     from tests.conftest import QUICK
@@ -95,7 +95,7 @@ def untracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes
     return contents(out), read_results(out), [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
-def marks(epochs: list[dict[str, Any]], rows: list[Result]) -> set[str]:
+def marks(epochs: list[dict[str, Any]], rows: list[RowRecord]) -> set[str]:
     trained = {f"epoch {record['epoch']} {record['training']}" for record in epochs}
     owners = [("test", *(f"test, particle {index}" for index in range(len(row.members)))) for row in rows]
     return trained | {f"cycle {row.cycle} {owner}" for row, names in zip(rows, owners, strict=True) for owner in names}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from swamp.commands.arguments import recipe_and_settings
-from swamp.commands.following import FOLLOWING, Following
-from swamp.commands.grids import OPTIONS, Flag, GridOptions, Settings, carry_out
+from swamp.commands.grids import OPTIONS, Flag, GridOptions, Settings, run_grid
+from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 
 def ablate(
@@ -15,7 +15,7 @@ def ablate(
     *arguments: Settings,
     options: GridOptions = OPTIONS,
     toml: Flag = False,
-    following: Following = FOLLOWING,
+    progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
     """Run one of the paper's ablations on a recipe and print its table; without a name, list them.
 
@@ -31,7 +31,7 @@ def ablate(
     toml
         Print the grid, to begin one of your own with.
     """
-    from swamp.report.tables import Table
+    from swamp.drawing.tables import Table
     from swamp.runs.grid import built_in_grid, grid_texts
     from swamp.terminal import print_table
 
@@ -44,4 +44,4 @@ def ablate(
         print(grid_texts("ablations")[name], end="")
         return
     recipe, settings = recipe_and_settings(arguments)
-    carry_out(grid, options.named(name, Path(recipe).stem), recipe, settings, options, following)
+    run_grid(grid, options.named(name, Path(recipe).stem), recipe, settings, options, progress)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from swamp.commands.following import FOLLOWING, Following
+from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 if TYPE_CHECKING:
-    from swamp.report.tables import Table
-    from swamp.runs.study import Settings
+    from swamp.analyses.study import Settings
+    from swamp.drawing.tables import Table
     from swamp.tasks.task import Task
 
 Flag = Annotated[bool, Parameter(negative=())]
@@ -82,10 +82,10 @@ def analyse(
     task
         module:function that makes the task of a run that a Python script began.
     """
-    from swamp.runs.analyses import ANALYSES
+    from swamp.analyses import ANALYSES
+    from swamp.analyses.study import Settings
     from swamp.runs.settings import convert
-    from swamp.runs.store import runs_in
-    from swamp.runs.study import Settings
+    from swamp.store.directory import runs_in
     from swamp.tasks import custom
 
     asked = {
@@ -121,26 +121,26 @@ def analyse_runs(
     settings: Settings | None = None,
     device: str | None = None,
     made: Task | None = None,
-    following: Following = FOLLOWING,
+    progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> dict[Path, str]:
     """These analyses of runs, each at the cycles chosen for it; then tables of all, and at a place their pictures. The runs that lack
     what it takes, and what that is: of several that is said on the way."""
+    from swamp.analyses import analyse as run_grid
+    from swamp.analyses import between_runs, planned
+    from swamp.analyses.study import Settings, Study, rows_of
     from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
     from swamp.report.figures.landscapes import draw, draw_spread
-    from swamp.report.series import read_series
-    from swamp.runs.analyses import analyse as carry_out
-    from swamp.runs.analyses import between_runs, planned
-    from swamp.runs.annex import Annex
-    from swamp.runs.study import Settings, Study, rows_of
+    from swamp.results.series import read_series
+    from swamp.store.analysis_store import AnalysisStore
     from swamp.terminal import Analysing, print_table
 
     def show(tables: Iterable[Table]) -> None:
-        for table in tables if not following.quiet else ():
-            print_table(table, following.plain)
+        for table in tables if not progress.quiet else ():
+            print_table(table, progress.plain)
             print()
 
     def tell(pictures: Iterable[Path]) -> None:
-        for picture in pictures if not following.quiet else ():
+        for picture in pictures if not progress.quiet else ():
             print(picture)
 
     settings, paths = settings or Settings(), list(chosen)
@@ -149,7 +149,7 @@ def analyse_runs(
     all_series = read_series(paths)
     lacking: dict[Path, str] = {}
     for path, cycles in chosen.items():
-        with Analysing(following.plain, following.quiet) as watcher:
+        with Analysing(progress.plain, progress.quiet) as watcher:
             study = Study(path, cycles, settings, device, made, watcher)
             try:
                 works, notes = planned(study, names)
@@ -160,17 +160,17 @@ def analyse_runs(
                 continue
             for note in notes:
                 watcher.say(note)
-            carry_out(study, works)
+            run_grid(study, works)
         for work in works:
-            tell(draw(study.annex, work.name))
-        study.annex.clear_work()
+            tell(draw(study.analysis_store, work.name))
+        study.analysis_store.clear_work()
     if len(lacking) == len(paths):
         return lacking
     show(analysis_tables(all_series, names))
     if len(paths) == 1:
         return lacking
     show(trace_differences(all_series) if "hessian" in names else ())
-    together = Annex(place)
+    together = AnalysisStore(place)
     with together.locked():
         if "masks" in names:
             found = between_runs(paths, [cycle for cycles in chosen.values() for cycle in cycles or ()] or None)

@@ -32,11 +32,11 @@ def compare(
     plot
         Draw test error against sparsity into this file (.png, .svg or .pdf).
     """
-    from swamp.report.comparison import comparisons, records
-    from swamp.report.differences import differences
+    from swamp.drawing.formats import as_csv, as_json, latex, markdown
     from swamp.report.figures.curves import error_against_sparsity
-    from swamp.report.formats import as_csv, as_json, latex, markdown
-    from swamp.report.reading import readable
+    from swamp.results.comparison import comparisons, records
+    from swamp.results.differences import differences
+    from swamp.results.reading import readable
     from swamp.terminal import plain_text, print_table
 
     if not directories:

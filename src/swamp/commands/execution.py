@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swamp.commands.following import FOLLOWING, Following
+from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 if TYPE_CHECKING:
     from swamp.runs.config import Config
@@ -26,19 +26,19 @@ def execute(
     cache: Path | None,
     whole: Path,
     show: Callable[[Path], None] | None = None,
-    following: Following = FOLLOWING,
+    progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
     """Run each, and show each that was finished; `whole` is the directory that stands for all of them. One that fails leaves the others
     alone; its error is raised when they are done."""
-    from swamp.runs.checks import check, refuse_another, refuse_foreign
+    from swamp.runs.checks import check, require_empty_or_run, require_same_run
     from swamp.runs.runner import begin, open_tasks
 
     helper = helping(config for config, _ in jobs)
     tasks = open_tasks([config for config, _ in jobs])
     for (config, directory), task in zip(jobs, tasks, strict=True):  # of all, before the first is begun
         check(config, task)
-        refuse_foreign(directory)
-        refuse_another(config, task, directory)
+        require_empty_or_run(directory)
+        require_same_run(config, task, directory)
     if helper:
         for task, batch in by_task(jobs, tasks):
             for job in batch:
@@ -50,8 +50,8 @@ def execute(
         # what ranks compare is what they were asked for
         jobs = jobs if any(config.engine == "distributed" for config, _ in jobs) else begun
     try:
-        with following.screen() as screen:
-            failures = (run_alone if len(jobs) == 1 else run_several)(jobs, cache, tasks, screen, following.trackers)
+        with progress.screen() as screen:
+            failures = (run_alone if len(jobs) == 1 else run_several)(jobs, cache, tasks, screen, progress.trackers)
     except KeyboardInterrupt:
         shared = f" --cache {shlex.quote(str(cache))}" if cache else ""
         again = "torchrun … -m swamp" if any(config.engine == "distributed" for config, _ in jobs) else "swamp"
@@ -59,7 +59,7 @@ def execute(
         raise SystemExit(130) from None
     for (_, directory), failure in zip(jobs, failures, strict=True):
         if not failure:
-            show(directory) if show else print_run(directory, following)
+            show(directory) if show else print_run(directory, progress)
     for failure in failures:
         if failure:
             raise failure
@@ -68,11 +68,11 @@ def execute(
 def helping(configs: Iterable[Config]) -> bool:
     """Whether this process is one of several that torchrun started, and not the one that speaks for them."""
     from swamp.engines.distributed import helps
-    from swamp.engines.heartbeats import Place
+    from swamp.engines.heartbeats import Rank
 
-    place = Place.here()
-    if place is not None and place.size > 1 and any(config.engine != "distributed" for config in configs):
-        raise ValueError(f"torchrun started {place.size} processes, and only --engine distributed knows how to share a run among them")
+    rank = Rank.here()
+    if rank is not None and rank.size > 1 and any(config.engine != "distributed" for config in configs):
+        raise ValueError(f"torchrun started {rank.size} processes, and only --engine distributed knows how to share a run among them")
     return helps()
 
 
@@ -138,7 +138,7 @@ def new_work(jobs: Sequence[Job], tasks: Sequence[Task]) -> list[Plan]:
     from dataclasses import replace
 
     from swamp.runs.plan import Plan
-    from swamp.runs.store import Store
+    from swamp.store.directory import Store
 
     seen: set[str] = set()
     plans = []
@@ -158,20 +158,20 @@ def whole_plan(job: Job, task: Task) -> Plan:
     """Of one run by itself, finished or not."""
     from swamp.runs.config import resolve
     from swamp.runs.plan import make_plan
-    from swamp.runs.runner import open_workshop
-    from swamp.runs.store import Store
+    from swamp.runs.runner import make_engine_context
+    from swamp.store.directory import Store
 
     config = resolve(job[0])
-    return make_plan(config, open_workshop(config, task, Store(job[1])))
+    return make_plan(config, make_engine_context(config, task, Store(job[1])))
 
 
-def print_run(directory: Path, following: Following) -> None:
+def print_run(directory: Path, progress: ProgressOptions) -> None:
     from swamp.report.tables import run_table
     from swamp.terminal import print_table
 
-    if following.quiet:
+    if progress.quiet:
         return
-    print_table(run_table(directory), plain=following.plain)
+    print_table(run_table(directory), plain=progress.plain)
     print(f"run: {directory}")
 
 
@@ -179,18 +179,18 @@ def show_plan(config: Config, directory: Path) -> None:
     """What a run would do."""
     from swamp.report.tables import plan_tables
     from swamp.runs.bench import pace
-    from swamp.runs.checks import check, refuse_another, refuse_foreign
+    from swamp.runs.checks import check, require_empty_or_run, require_same_run
     from swamp.runs.config import resolve
     from swamp.runs.plan import estimate
     from swamp.runs.runner import open_task
-    from swamp.runs.store import Store
+    from swamp.store.directory import Store
     from swamp.terminal import print_table
 
-    refuse_foreign(directory)
+    require_empty_or_run(directory)
     config = resolve(config)
     task = open_task(config)
     check(config, task)
-    refuse_another(config, task, directory)
+    require_same_run(config, task, directory)
     plan = whole_plan((config, directory), task)
     with pace(config, task) as (num_parallel, step_seconds):
         cost = estimate(config, task, plan, num_parallel, step_seconds)

@@ -47,11 +47,11 @@ def export(
     from swamp.export.files import dense_bytes, refuse_existing
     from swamp.export.files import export as make
     from swamp.report.card import model_card
-    from swamp.runs.files import write_durably
     from swamp.runs.networks import about, find_row, load_network
-    from swamp.runs.results import read_config
     from swamp.runs.runner import open_task
-    from swamp.runs.store import Store
+    from swamp.runs.stored import read_config
+    from swamp.store.directory import Store
+    from swamp.store.files import write_durably
     from swamp.tasks import custom
     from swamp.training.numerics import applied
 

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from swamp.commands.arguments import parse_part, parse_seeds
 from swamp.commands.execution import execute, new_work, whole_plan
-from swamp.commands.following import Following
+from swamp.commands.progress_options import ProgressOptions
 
 if TYPE_CHECKING:
     from swamp.methods.method import Keep
@@ -51,12 +51,14 @@ class GridOptions:
 OPTIONS = GridOptions()  # as it is by default
 
 
-def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, Any], options: GridOptions, following: Following) -> None:
+def run_grid(
+    grid: Grid, name: str, recipe: str | None, settings: Mapping[str, Any], options: GridOptions, progress: ProgressOptions
+) -> None:
     """Run what is missing of a grid and print its tables; or only the one or the other."""
     from swamp.engines.distributed import helps
     from swamp.runs.grid import expand
 
-    following.check()
+    progress.check()
     given = {key: value for key, value in (("data", options.data), ("scale", options.scale)) if value is not None}
     seeds = parse_seeds(options.seeds) if options.seeds is not None else None
     out, cache, runs = options.out, options.cache, Path("runs")
@@ -67,27 +69,27 @@ def carry_out(grid: Grid, name: str, recipe: str | None, settings: Mapping[str, 
     if not options.show:
         check_keep(sweep)
     if options.dry_run:
-        show_plan(replace(sweep, runs=chosen), following.plain)
+        show_plan(replace(sweep, runs=chosen), progress.plain)
         return
     try:
         if chosen and not options.show:
-            execute([run[1:] for run in chosen], cache or (out or runs) / "cache", whole, lambda _: None, following)
+            execute([run[1:] for run in chosen], cache or (out or runs) / "cache", whole, lambda _: None, progress)
             if grid.analysis and not helps():
-                look_at(replace(sweep, runs=chosen), following)
+                analyse_grid(replace(sweep, runs=chosen), progress)
             if not helps():
                 make_ensembles(sweep)
     finally:
         # also where a run failed or was stopped: what is finished stands
         begun = any((run.directory / "results.json").exists() for run in sweep.runs)
-        if options.show or (begun and not following.quiet and not helps()):
-            print_tables(sweep, following.plain, analyses=options.show)
+        if options.show or (begun and not progress.quiet and not helps()):
+            print_tables(sweep, progress.plain, analyses=options.show)
 
 
 def check_keep(sweep: Sweep) -> None:
     """Whether runs will keep the weights for what the grid shows of them; refused before they are trained."""
-    from swamp.runs.analyses import NEEDS
+    from swamp.analyses import NEEDS
     from swamp.runs.checks import KEEPS
-    from swamp.runs.store import Store
+    from swamp.store.directory import Store
 
     grid = sweep.grid
     wanted: dict[str, Keep] = {"ensembles": "averages"} if grid.ensembles else {}
@@ -105,12 +107,12 @@ def check_keep(sweep: Sweep) -> None:
                 )
 
 
-def look_at(sweep: Sweep, following: Following) -> None:
+def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
     """The analysis that the grid asks for, of runs that are finished; what is stored of it is not done again. A run that lacks what it
     needs is no error: it says so, and the table says how many have it."""
+    from swamp.analyses.study import Settings as StudySettings
     from swamp.commands.analyse import analyse_runs
-    from swamp.runs.results import read_results
-    from swamp.runs.study import Settings as StudySettings
+    from swamp.store.records import read_results
 
     def shown(run: GridRun) -> list[int]:
         """The cycles of the table; a method that prunes once has not all of them."""
@@ -119,15 +121,15 @@ def look_at(sweep: Sweep, following: Following) -> None:
     chosen = {run.directory: cycles for run in sweep.runs if (cycles := shown(run))}
     if chosen:
         settings = StudySettings(split=sweep.grid.split)
-        lacking = analyse_runs(chosen, [sweep.grid.analysis], next(iter(chosen)), settings, following=following)
+        lacking = analyse_runs(chosen, [sweep.grid.analysis], next(iter(chosen)), settings, progress=progress)
         for path, why in lacking.items() if len(chosen) == 1 else ():
             print(f"{path}: {why}", file=sys.stderr)
 
 
 def make_ensembles(sweep: Sweep) -> None:
     """Those that the grid asks for, of runs that are finished; each is kept beside the first of its runs."""
-    from swamp.runs.ensemble import ensemble, is_kept, keep_ensemble
-    from swamp.runs.store import Store
+    from swamp.analyses.ensemble import ensemble, is_kept, keep_ensemble
+    from swamp.store.directory import Store
 
     for paths in (paths for labels in sweep.cells for paths in sweep.ensembles(labels)):
         if all(Store(path).finished() for path in paths) and not is_kept(paths[0], paths):
@@ -138,8 +140,8 @@ def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     """Of the grid, and of the analyses of its runs where nobody has just shown those."""
     from swamp.report.analyses import analysis_tables
     from swamp.report.grid_tables import grid_tables
-    from swamp.report.series import read_series
-    from swamp.runs.store import Store
+    from swamp.results.series import read_series
+    from swamp.store.directory import Store
     from swamp.terminal import print_table
 
     begun = [run.directory for run in sweep.runs if analyses and Store(run.directory).header()]
@@ -152,7 +154,7 @@ def show_plan(sweep: Sweep, plain: bool) -> None:
     """The runs, their epochs, and how long those take here that no other run before them trains."""
     from swamp.report.grid_tables import plan_table
     from swamp.runs.bench import pace
-    from swamp.runs.checks import check, refuse_another, refuse_foreign
+    from swamp.runs.checks import check, require_empty_or_run, require_same_run
     from swamp.runs.config import resolve
     from swamp.runs.plan import estimate
     from swamp.runs.runner import open_tasks
@@ -161,9 +163,9 @@ def show_plan(sweep: Sweep, plain: bool) -> None:
     jobs = [(resolve(run.config), run.directory) for run in sweep.runs]
     tasks = open_tasks([config for config, _ in jobs])
     for (config, directory), task in zip(jobs, tasks, strict=True):
-        refuse_foreign(directory)
+        require_empty_or_run(directory)
         check(config, task)
-        refuse_another(config, task, directory)
+        require_same_run(config, task, directory)
     new = new_work(jobs, tasks)
     seconds = []
     with ExitStack() as stack:

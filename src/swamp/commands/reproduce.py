@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from swamp.commands.arguments import named_recipe
-from swamp.commands.following import FOLLOWING, Following
-from swamp.commands.grids import OPTIONS, GridOptions, Settings, carry_out
+from swamp.commands.grids import OPTIONS, GridOptions, Settings, run_grid
+from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 
-def reproduce(target: str | None = None, /, *arguments: Settings, options: GridOptions = OPTIONS, following: Following = FOLLOWING) -> None:
+def reproduce(
+    target: str | None = None, /, *arguments: Settings, options: GridOptions = OPTIONS, progress: ProgressOptions = PROGRESS_OPTIONS
+) -> None:
     """Run what a table of the paper needs and print it with the paper's numbers below ours; without a target, list them.
 
     A target is a built-in grid (see `swamp sweep`): it is resumed by the same command, what is finished is shown while the rest is missing,
@@ -20,7 +22,7 @@ def reproduce(target: str | None = None, /, *arguments: Settings, options: GridO
     arguments
         Settings of all runs as --name value, as for `swamp run`.
     """
-    from swamp.report.tables import Table
+    from swamp.drawing.tables import Table
     from swamp.runs.grid import built_in_grid, grid_texts
     from swamp.terminal import print_table
 
@@ -32,4 +34,4 @@ def reproduce(target: str | None = None, /, *arguments: Settings, options: GridO
     recipe, settings = named_recipe(arguments)
     if recipe is not None:
         raise ValueError(f"{target} says which recipes it runs; {recipe!r} is not needed (other recipes: swamp ablate, swamp sweep)")
-    carry_out(grid, options.named("reproduce", grid.runs or target), None, settings, options, following)
+    run_grid(grid, options.named("reproduce", grid.runs or target), None, settings, options, progress)

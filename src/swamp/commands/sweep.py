@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from swamp.commands.arguments import named_recipe
-from swamp.commands.following import FOLLOWING, Following
-from swamp.commands.grids import OPTIONS, GridOptions, Settings, carry_out
+from swamp.commands.grids import OPTIONS, GridOptions, Settings, run_grid
+from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 
-def sweep(grid: Path, /, *arguments: Settings, options: GridOptions = OPTIONS, following: Following = FOLLOWING) -> None:
+def sweep(grid: Path, /, *arguments: Settings, options: GridOptions = OPTIONS, progress: ProgressOptions = PROGRESS_OPTIONS) -> None:
     """Run a grid of settings, variants and seeds, and print one table; or go on with one that was stopped.
 
     GRID is a TOML file with `axes`, whose points are combined in every way, and `seeds`; docs/ablations.md describes it. Runs share
@@ -27,4 +27,4 @@ def sweep(grid: Path, /, *arguments: Settings, options: GridOptions = OPTIONS, f
 
     found = read_grid(grid)
     recipe, settings = named_recipe(arguments)
-    carry_out(found, options.named(grid.stem), recipe, settings, options, following)
+    run_grid(found, options.named(grid.stem), recipe, settings, options, progress)

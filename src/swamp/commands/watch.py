@@ -36,8 +36,8 @@ def watch(
     import time
 
     from swamp.report.tables import run_table
-    from swamp.runs.store import runs_in
     from swamp.runs.watching import Watch
+    from swamp.store.directory import runs_in
     from swamp.terminal import Apart, listener, print_table
 
     watches: dict[Path, Watch] = {}
@@ -87,7 +87,7 @@ def watch(
 
 def begin(watch: Watch, path: Path, screen: Live | Plain) -> None:
     """The first look, and where things stand."""
-    from swamp.runs.results import read_config
+    from swamp.runs.stored import read_config
 
     watch.look()
     trained, seconds = watch.pace()
@@ -99,7 +99,7 @@ def begin(watch: Watch, path: Path, screen: Live | Plain) -> None:
 
 
 def stillness(path: Path, seconds: float) -> str:
-    from swamp.report.numbers import duration
-    from swamp.runs.results import resume_command
+    from swamp.drawing.numbers import duration
+    from swamp.store.records import resume_command
 
     return f"{path}: nothing has moved for {duration(seconds)}; if its process has ended, go on with: {resume_command(path)}"

@@ -24,10 +24,10 @@ from msgspec import Meta, Struct
 from swamp.core.job import Job, Optimizer, Solution
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines.engine import Engine, Progress, Report, Shelf, Workshop, time_step, train_along, train_job
-from swamp.engines.heartbeats import Place
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, SolutionStore, time_step, train_as_follower, train_job
+from swamp.engines.heartbeats import Rank
 from swamp.engines.local import build_local
-from swamp.engines.mesh import SETTLING, Lost, Mesh, connected, waited_for
+from swamp.engines.mesh import VISIBILITY_TIMEOUT, Lost, Mesh, connected, waited_for
 from swamp.engines.worker import portable
 from swamp.training.data_parallel import SharingLearner
 from swamp.training.train import Checkpoint
@@ -58,15 +58,15 @@ class Abandoned(Exception):
 
 def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.device) -> None:
     """What can be wrong with what was asked for."""
-    place = Place.here()
-    if place is None:
+    rank = Rank.here()
+    if rank is None:
         raise ValueError(NEEDS_TORCHRUN)
     if device.type == "cuda" and str(device) != "cuda":
         raise ValueError(f"device = '{device}' would put every rank on one GPU; with device = 'cuda' each takes one of its own")
-    if device.type == "cuda" and config.data > 1 and place.local_rank >= torch.cuda.device_count():
+    if device.type == "cuda" and config.data > 1 and rank.local_index >= torch.cuda.device_count():
         raise ValueError(f"ranks that share a particle need a GPU each, and there are {torch.cuda.device_count()} here")
-    if place.size % config.data:
-        raise ValueError(f"engines.distributed.data = {config.data} does not divide the {place.size} ranks")
+    if rank.size % config.data:
+        raise ValueError(f"engines.distributed.data = {config.data} does not divide the {rank.size} ranks")
     if config.data > 1 and compiled:
         raise ValueError("compile = true is for particles that one rank trains alone, not for engines.distributed.data > 1")
     if config.data > 1 and config.batch_norm == "local" and optimizer.accumulate % config.data:
@@ -78,20 +78,20 @@ def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.de
 
 def helps() -> bool:
     """Whether this process is one that waits for rank 0's jobs."""
-    place = Place.here()
-    return place is not None and not place.leads
+    rank = Rank.here()
+    return rank is not None and not rank.leads
 
 
 class Distributed:
     """On rank 0 an engine like any other. The other ranks `help`."""
 
-    def __init__(self, workshop: Workshop, config: Config) -> None:
-        place = Place.here() or Place(0, config.data, 0, "", 0, False)  # for a dry run: `check` refuses to train there
-        if str(workshop.device) == "cuda":
-            workshop = replace(workshop, device=torch.device("cuda", place.local_rank % torch.cuda.device_count()))
-            torch.cuda.set_device(workshop.device)
-        self.workshop, self.config, self.place = workshop, config, place
-        self.num_parallel = place.size // config.data
+    def __init__(self, context: EngineContext, config: Config) -> None:
+        rank = Rank.here() or Rank(0, config.data, 0, "", 0, False)  # for a dry run: `check` refuses to train there
+        if str(context.device) == "cuda":
+            context = replace(context, device=torch.device("cuda", rank.local_index % torch.cuda.device_count()))
+            torch.cuda.set_device(context.device)
+        self.context, self.config, self.rank = context, config, rank
+        self.num_parallel = rank.size // config.data
         self.mesh: Mesh | None = None
         self.group: dist.ProcessGroup | None = None
         self.local: Engine | None = None
@@ -99,29 +99,29 @@ class Distributed:
     def join(self) -> Mesh:
         """Meet the other ranks."""
         if self.mesh is None:
-            if Place.here() is None:
+            if Rank.here() is None:
                 raise ValueError(NEEDS_TORCHRUN)
-            shelf = self.workshop.shelf
+            store = self.context.store
             with connected():
                 self.mesh = Mesh(
-                    self.place,
-                    self.workshop.claims,
+                    self.rank,
+                    self.context.must_match,
                     self.config.timeout,
-                    leave=lambda sign: shelf.write_checkpoint(sign, Checkpoint({}, 0, 0, [])),
-                    see=lambda sign: shelf.read_checkpoint(sign) is not None,
-                    clear=shelf.remove_checkpoint,
+                    leave=lambda sign: store.write_checkpoint(sign, Checkpoint({}, 0, 0, [])),
+                    see=lambda sign: store.read_checkpoint(sign) is not None,
+                    clear=store.remove_checkpoint,
                 )
                 self.group = self._groups()
         return self.mesh
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
-        shelf = self.workshop.shelf
-        missing = list({job.key: job for job in jobs if shelf.solution(job.key) is None}.values())
+        store = self.context.store
+        missing = list({job.key: job for job in jobs if store.solution(job.key) is None}.values())
         if missing:
             with connected():
                 self._lead(missing, report)
         for job in jobs:
-            solution = waited_for(partial(shelf.solution, job.key), SETTLING)
+            solution = waited_for(partial(store.solution, job.key), VISIBILITY_TIMEOUT)
             if solution is None:
                 raise Lost(f"the weights of {job.label} were written, but cannot be seen from rank 0")
             yield solution
@@ -160,7 +160,7 @@ class Distributed:
         self.mesh = self.group = self.local = None
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
-        return time_step(self.workshop, jobs[0]) / self.config.data
+        return time_step(self.context, jobs[0]) / self.config.data
 
     def _lead(self, jobs: Sequence[Job], report: Report) -> None:
         mesh, missing = self.join(), {job.key for job in jobs}
@@ -183,7 +183,7 @@ class Distributed:
         begin = time.monotonic()
         num_bytes = mesh.announce(jobs)
         seconds = round(time.monotonic() - begin, 3)
-        self.workshop.shelf.log_timing({"what": "jobs announced", "jobs": len(jobs), "bytes": num_bytes, "seconds": seconds})
+        self.context.store.log_timing({"what": "jobs announced", "jobs": len(jobs), "bytes": num_bytes, "seconds": seconds})
         for job in self._taken(mesh, jobs):
             self._train(job, report_both)
             missing.discard(job.key)
@@ -191,7 +191,7 @@ class Distributed:
 
     def _taken(self, mesh: Mesh, jobs: Sequence[Job]) -> Iterator[Job]:
         """Jobs that fall to this rank's group."""
-        group = self.place.rank // self.config.data
+        group = self.rank.index // self.config.data
         for turn in count():
             name = f"turn/{mesh.num_said}/{group}/{turn}"
             if self._leads_group:
@@ -203,63 +203,63 @@ class Distributed:
 
     @property
     def _leads_group(self) -> bool:
-        return self.place.rank % self.config.data == 0
+        return self.rank.index % self.config.data == 0
 
     def _train(self, job: Job, report: Report) -> None:
         if self.config.data == 1:
-            self.local = self.local or build_local(self.workshop)
+            self.local = self.local or build_local(self.context)
             for _ in self.local.train([job], report):
                 pass
             return
         assert self.group is not None
-        learner = SharingLearner(self.workshop.task, job, self.workshop.device, self.group, self.config.batch_norm == "synced")
-        workshop = replace(self.workshop, shelf=GroupShelf(self.workshop.shelf, self.group))
+        learner = SharingLearner(self.context.task, job, self.context.device, self.group, self.config.batch_norm == "synced")
+        context = replace(self.context, store=GroupSolutionStore(self.context.store, self.group))
         if self._leads_group:
-            train_job(workshop, job, report, learner)
+            train_job(context, job, report, learner)
         else:
-            train_along(workshop, job, learner)
+            train_as_follower(context, job, learner)
 
     def _groups(self) -> dist.ProcessGroup | None:
         """The group of this rank; every rank has to make all of them."""
         if self.config.data == 1:
             return None
-        backend = "nccl" if self.workshop.device.type == "cuda" else "gloo"
+        backend = "nccl" if self.context.device.type == "cuda" else "gloo"
         mine: Any = None
-        for first in range(0, self.place.size, self.config.data):
+        for first in range(0, self.rank.size, self.config.data):
             ranks = list(range(first, first + self.config.data))
             group = dist.new_group(ranks, timedelta(seconds=self.config.timeout), backend)
-            mine = group if self.place.rank in ranks else mine
+            mine = group if self.rank.index in ranks else mine
         return mine
 
 
-class GroupShelf:
-    """The shelf of ranks that train a job together: all go on from the checkpoint that their leader finds."""
+class GroupSolutionStore:
+    """The store of ranks that train a job together: all go on from the checkpoint that their leader finds."""
 
-    def __init__(self, shelf: Shelf, group: dist.ProcessGroup) -> None:
-        self.shelf, self.group = shelf, group
+    def __init__(self, store: SolutionStore, group: dist.ProcessGroup) -> None:
+        self.store, self.group = store, group
 
     def solution(self, key: str) -> Solution | None:
-        return self.shelf.solution(key)
+        return self.store.solution(key)
 
     def load_state(self, key: str) -> State:
-        return self.shelf.load_state(key)
+        return self.store.load_state(key)
 
     def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
-        return self.shelf.save_solution(key, state, history, mask)
+        return self.store.save_solution(key, state, history, mask)
 
     def read_checkpoint(self, key: str) -> Checkpoint | None:
-        box = [self.shelf.read_checkpoint(key) if dist.get_rank(self.group) == 0 else None]
+        box = [self.store.read_checkpoint(key) if dist.get_rank(self.group) == 0 else None]
         dist.broadcast_object_list(box, group_src=0, group=self.group)
         return box[0]
 
     def write_checkpoint(self, key: str, checkpoint: Checkpoint) -> None:
-        self.shelf.write_checkpoint(key, checkpoint)
+        self.store.write_checkpoint(key, checkpoint)
 
     def remove_checkpoint(self, key: str) -> None:
-        self.shelf.remove_checkpoint(key)
+        self.store.remove_checkpoint(key)
 
     def log_timing(self, record: dict[str, Any]) -> None:
-        self.shelf.log_timing(record)
+        self.store.log_timing(record)
 
 
 build = Distributed

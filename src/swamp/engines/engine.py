@@ -23,7 +23,7 @@ from swamp.training.step import compiling
 from swamp.training.train import Checkpoint, Training
 
 
-class Shelf(Protocol):
+class SolutionStore(Protocol):
     """Where engines put what they make. `runs.store.Store` is one; it must be picklable."""
 
     def solution(self, key: str) -> Solution | None: ...
@@ -63,19 +63,19 @@ Report = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Workshop:
+class EngineContext:
     """What an engine works with."""
 
     task: Task
-    shelf: Shelf
+    store: SolutionStore
     numerics: Numerics
     device: torch.device
     checkpoint_seconds: float
-    claims: Mapping[str, str] = field(default_factory=dict)  # what must be the same on every machine that takes part
+    must_match: Mapping[str, str] = field(default_factory=dict)  # what must be the same on every machine that takes part
 
 
 class Engine(Protocol):
-    """Trains jobs; yields solutions in job order. What the shelf holds already is not trained again."""
+    """Trains jobs; yields solutions in job order. What the store holds already is not trained again."""
 
     @property
     def num_parallel(self) -> int:
@@ -95,10 +95,10 @@ class AveragingEngine(Engine, Protocol):
 
 
 @runtime_checkable
-class FedEngine(Engine, Protocol):
+class StreamingEngine(Engine, Protocol):
     """An engine to which jobs can be given while it trains others."""
 
-    def train_fed(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
+    def train_streaming(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
         """Train these, and those that come: `more` is asked whenever a training has ended, between epochs. It may repeat itself."""
         ...
 
@@ -111,13 +111,13 @@ class TimedEngine(Engine, Protocol):
         ...
 
 
-class Apprenticeship:
-    """A training and the shelf: it goes on from its checkpoint, saves itself now and then, and its result is shelved."""
+class CheckpointedTraining:
+    """A training and the store: it goes on from its checkpoint, saves itself now and then, and its result is load_solutions."""
 
-    def __init__(self, workshop: Workshop, job: Job, learner: Learner | None = None) -> None:
-        self.workshop, self.job, self.begin = workshop, job, time.monotonic()
-        self.training = Training(workshop.task, job, workshop.shelf.load_state(job.start), workshop.device, learner)
-        checkpoint = workshop.shelf.read_checkpoint(job.key)
+    def __init__(self, context: EngineContext, job: Job, learner: Learner | None = None) -> None:
+        self.context, self.job, self.begin = context, job, time.monotonic()
+        self.training = Training(context.task, job, context.store.load_state(job.start), context.device, learner)
+        checkpoint = context.store.read_checkpoint(job.key)
         if checkpoint is not None:
             self.training.restore(checkpoint)
         self.first_epoch, self.last_save = self.training.epoch, self.begin
@@ -126,29 +126,29 @@ class Apprenticeship:
     def after_epoch(self, record: dict[str, Any], report: Report) -> None:
         job, training = self.job, self.training
         report(Progress(job.key, job.label, training.epoch - job.first_epoch, job.num_epochs, record["loss"], record=record))
-        if not training.done and time.monotonic() - self.last_save >= self.workshop.checkpoint_seconds:
+        if not training.done and time.monotonic() - self.last_save >= self.context.checkpoint_seconds:
             self.unsaved, self.last_save = training.checkpoint(), time.monotonic()
 
     def save(self) -> None:
         """Write the checkpoint that the epoch's end took, if it took one. That is a step of its own: an engine whose device works meanwhile
         need not keep it waiting for the disk."""
         if self.unsaved is not None:
-            self.workshop.shelf.write_checkpoint(self.job.key, self.unsaved)
+            self.context.store.write_checkpoint(self.job.key, self.unsaved)
             self.unsaved = None
 
     def finish(self, averaged: Averaged | None = None) -> Solution:
-        shelf, job, epochs = self.workshop.shelf, self.job, self.training.epoch - self.first_epoch
-        solution = shelf.save_solution(job.key, self.training.finish(averaged), self.training.history, self.training.mask)
-        shelf.remove_checkpoint(job.key)
+        store, job, epochs = self.context.store, self.job, self.training.epoch - self.first_epoch
+        solution = store.save_solution(job.key, self.training.finish(averaged), self.training.history, self.training.mask)
+        store.remove_checkpoint(job.key)
         seconds = round(time.monotonic() - self.begin, 3)
-        shelf.log_timing({"what": job.label, "key": job.key, "epochs": epochs, "seconds": seconds, "device": str(self.workshop.device)})
+        store.log_timing({"what": job.label, "key": job.key, "epochs": epochs, "seconds": seconds, "device": str(self.context.device)})
         return solution
 
 
-def shelved(shelf: Shelf, jobs: Iterable[Job]) -> Iterator[Solution]:
+def load_solutions(store: SolutionStore, jobs: Iterable[Job]) -> Iterator[Solution]:
     """What came of jobs that have been trained."""
     for job in jobs:
-        solution = shelf.solution(job.key)
+        solution = store.solution(job.key)
         assert solution is not None
         yield solution
 
@@ -159,29 +159,29 @@ def _machine_for(job: Job) -> Iterator[None]:
         yield
 
 
-def train_job(workshop: Workshop, job: Job, report: Report, learner: Learner | None = None) -> Solution:
+def train_job(context: EngineContext, job: Job, report: Report, learner: Learner | None = None) -> Solution:
     """Train one job here and now, from its checkpoint if there is one, and shelve the result."""
     with _machine_for(job):
-        work = Apprenticeship(workshop, job, learner)
+        work = CheckpointedTraining(context, job, learner)
         while not work.training.done:
             work.after_epoch(work.training.run_epoch(), report)
             work.save()
         return work.finish()
 
 
-def train_along(workshop: Workshop, job: Job, learner: Learner) -> None:
+def train_as_follower(context: EngineContext, job: Job, learner: Learner) -> None:
     """Take part in a training that another process reports, saves and finishes."""
     with _machine_for(job):
-        training = Apprenticeship(workshop, job, learner).training
+        training = CheckpointedTraining(context, job, learner).training
         while not training.done:
             training.run_epoch()
 
 
-def time_step(workshop: Workshop, job: Job, learner: Learner | None = None, num_steps: int = 5) -> float:
+def time_step(context: EngineContext, job: Job, learner: Learner | None = None, num_steps: int = 5) -> float:
     """The median of a few steps of the job here and now, which lead nowhere."""
-    task = workshop.task
+    task = context.task
     with _machine_for(job):
-        training = Training(task, job, workshop.shelf.load_state(job.start), workshop.device, learner)
+        training = Training(task, job, context.store.load_state(job.start), context.device, learner)
         training.model.train()
         plan = training.plan(0)
         times = []

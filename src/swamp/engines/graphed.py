@@ -1,4 +1,4 @@
-"""Several jobs at once on one CUDA device, each step a single graph launch.
+"""SeriesResults jobs at once on one CUDA device, each step a single graph launch.
 
 The networks of the paper do not fill a modern GPU: a step is hundreds of small kernels. Here a whole step (batch, augmentation, loss,
 gradient, mask, update) is compiled and captured as one CUDA graph, and particles run side by side on streams of their own.
@@ -21,9 +21,9 @@ from torch import Tensor
 from swamp.core.job import Job, Numerics, Solution
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.engine import Apprenticeship, Report, Workshop, shelved, time_step, train_job
+from swamp.engines.engine import CheckpointedTraining, EngineContext, Report, load_solutions, time_step, train_job
 from swamp.engines.particle import Particle
-from swamp.engines.places import Places
+from swamp.engines.particle_pool import ParticlePool
 from swamp.engines.recorded import Averager
 from swamp.tasks.task import Plan
 from swamp.training.averaging import averaged_state
@@ -49,77 +49,79 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Graphed:
-    def __init__(self, workshop: Workshop, config: Config) -> None:
-        if workshop.device.type not in DEVICE_TYPES:
-            raise ValueError(f"engine 'graphed' trains on CUDA devices, not on {workshop.device}; use engine 'auto' there")
-        self.workshop = workshop
-        self.places = Places(workshop, config.particles or AUTOMATIC_PARTICLES, compiled=config.compile, kernels=config.kernels)
-        self.busy: dict[Particle, Apprenticeship] = {}
+    def __init__(self, context: EngineContext, config: Config) -> None:
+        if context.device.type not in DEVICE_TYPES:
+            raise ValueError(f"engine 'graphed' trains on CUDA devices, not on {context.device}; use engine 'auto' there")
+        self.context = context
+        self.pool = ParticlePool(context, config.particles or AUTOMATIC_PARTICLES, compiled=config.compile, kernels=config.kernels)
+        self.busy: dict[Particle, CheckpointedTraining] = {}
         self.averagers: dict[Numerics, Averager] = {}
-        self.coming: list[Particle] = []  # the place at which a job is about to begin
-        if not workshop.task.resident:
+        self.coming: list[Particle] = []  # the particle at which a job is about to begin
+        if not context.task.resident:
             log.warning("engine 'graphed': the data of this task do not lie on the GPU, so its steps are compiled but not captured")
 
     @property
     def num_parallel(self) -> int:
-        return self.places.most
+        return self.pool.most
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
-        self.train_fed(jobs, report, lambda: ())
-        yield from shelved(self.workshop.shelf, jobs)
+        self.train_streaming(jobs, report, lambda: ())
+        yield from load_solutions(self.context.store, jobs)
 
-    def train_fed(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
-        shelf, wanted = self.workshop.shelf, {job.key: job for job in jobs}
-        while left := [job for job in wanted.values() if shelf.solution(job.key) is None]:
+    def train_streaming(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
+        store, wanted = self.context.store, {job.key: job for job in jobs}
+        while left := [job for job in wanted.values() if store.solution(job.key) is None]:
             # how numbers are computed is set for the whole process; all else may differ between neighbours
             waiting = deque(job for job in left if job.numerics == left[0].numerics)
             for _ in self._train_some(waiting, report):
-                fresh = {job.key: job for job in more() if shelf.solution(job.key) is None}
+                fresh = {job.key: job for job in more() if store.solution(job.key) is None}
                 wanted |= fresh
                 under_way = {job.key for job in (*waiting, *(work.job for work in self.busy.values()))}
                 waiting.extend(job for key, job in fresh.items() if key not in under_way and job.numerics == left[0].numerics)
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
         """By real steps, compiled and captured as they will be; what was compiled is there when the run begins."""
-        first, task = jobs[0], self.workshop.task
+        first, task = jobs[0], self.context.task
         with self._set_up_for(first.numerics):
-            places: list[Particle] = []
+            particles: list[Particle] = []
             for job in jobs:
-                if (place := self.places.free(job, places)) is not None:
-                    places.append(place)
-            if not places:
-                return len(jobs) * time_step(self.workshop, first, self.places.lonely_learner(first), NUM_TIMED_STEPS)
-            start = self.workshop.shelf.load_state(first.start)
-            trainings = [Training(task, job, start, self.workshop.device, place.learner) for job, place in zip(jobs, places, strict=False)]
+                if (particle := self.pool.free(job, particles)) is not None:
+                    particles.append(particle)
+            if not particles:
+                return len(jobs) * time_step(self.context, first, self.pool.uncaptured_learner(first), NUM_TIMED_STEPS)
+            start = self.context.store.load_state(first.start)
+            trainings = [
+                Training(task, job, start, self.context.device, particle.learner) for job, particle in zip(jobs, particles, strict=False)
+            ]
             num_steps = min(NUM_TIMED_STEPS, task.steps_per_epoch)
             for _ in range(2):  # the first warms up
-                for place, training in zip(places, trainings, strict=True):
-                    place.prepare(training.plan(0), training.epoch_rates)
-                    place.lane.wait()
+                for particle, training in zip(particles, trainings, strict=True):
+                    particle.prepare(training.plan(0), training.epoch_rates)
+                    particle.graph_stream.wait()
                 begin = time.perf_counter()
-                self._steps(list(zip(places, trainings, strict=True)), num_steps)
-                for place in places:
-                    place.lane.wait()
+                self._steps(list(zip(particles, trainings, strict=True)), num_steps)
+                for particle in particles:
+                    particle.graph_stream.wait()
                 seconds = (time.perf_counter() - begin) / num_steps
-            return seconds * -(-len(jobs) // len(places))
+            return seconds * -(-len(jobs) // len(particles))
 
     def averaged(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
-        workshop = self.workshop
-        with self._set_up_for(workshop.numerics):
-            if workshop.task.resident:
+        context = self.context
+        with self._set_up_for(context.numerics):
+            if context.task.resident:
                 try:
-                    return self._average(workshop.numerics, parameters, buffers, noise)
+                    return self._average(context.numerics, parameters, buffers, noise)
                 except torch.OutOfMemoryError:
                     self.averagers.clear()
-                    self.places.drop_idle(self.busy)  # which have the memory
-            return averaged_state(workshop.task, parameters, buffers, noise, workshop.numerics, workshop.device)
+                    self.pool.drop_idle(self.busy)  # which have the memory
+            return averaged_state(context.task, parameters, buffers, noise, context.numerics, context.device)
 
     def close(self) -> None:
         """Free the card."""
         self.busy.clear()
         self.averagers.clear()
         self.coming.clear()
-        self.places.clear()
+        self.pool.clear()
 
     def _train_some(self, waiting: deque[Job], report: Report) -> Iterator[None]:
         """Train those whose steps can be captured together; if there are none, the first alone. It pauses whenever a training has ended,
@@ -128,7 +130,7 @@ class Graphed:
         try:
             if not (yield from self._train_together(waiting, report)):
                 with self._set_up_for(first.numerics):
-                    train_job(self.workshop, first, report, self.places.lonely_learner(first))
+                    train_job(self.context, first, report, self.pool.uncaptured_learner(first))
                 yield
             return
         except torch.OutOfMemoryError as error:  # what comes with time, such as the means of SWA, was too much
@@ -138,18 +140,18 @@ class Graphed:
         self.averagers.clear()
         self.coming.clear()
         with self._set_up_for(first.numerics):
-            if not self.places.shrink(busy):
+            if not self.pool.shrink(busy):
                 raise failure
 
     def _train_together(self, waiting: deque[Job], report: Report) -> Generator[None, None, bool]:
-        """Whether there was a place for any."""
+        """Whether there was a particle for any."""
         self.busy, self.coming = {}, []
         try:
             return (yield from self._play(waiting, report))
         finally:
             try:
-                for place in self.busy:  # where one of them fails, its neighbours' steps are still on the way
-                    place.lane.wait()
+                for particle in self.busy:  # where one of them fails, its neighbours' steps are still on the way
+                    particle.graph_stream.wait()
             finally:  # checkpoints lie on the host: a card that fails does not keep them from being written
                 for work in self.busy.values():
                     work.save()
@@ -167,21 +169,21 @@ class Graphed:
                 yield
 
     def _fill(self, waiting: deque[Job], plans: dict[Particle, Plan]) -> bool:
-        """Give jobs that wait the places that are free; whether there were any. No place is made before a job takes it: one that is idle
+        """Give jobs that wait the particles that are free; whether there were any. No particle is made before a job takes it: one that is idle
         would be freed when memory runs out on the way, made again for the next attempt, and so for ever."""
         found = False
         for job in list(waiting):
-            if (place := self.places.free(job, self.busy)) is None:
-                if len(self.busy) < self.places.most:  # its steps cannot be captured, not beside the others at least
+            if (particle := self.pool.free(job, self.busy)) is None:
+                if len(self.busy) < self.pool.most:  # its steps cannot be captured, not beside the others at least
                     waiting.remove(job)
                 continue
             waiting.remove(job)
-            self.coming, found = [place], True
-            work = Apprenticeship(self.workshop, job, place.learner)
+            self.coming, found = [particle], True
+            work = CheckpointedTraining(self.context, job, particle.learner)
             if work.training.done:  # of no epochs
                 work.finish()
             else:
-                self.busy[place], plans[place] = work, work.training.plan(work.training.epoch)
+                self.busy[particle], plans[particle] = work, work.training.plan(work.training.epoch)
             self.coming = []
         return found
 
@@ -189,35 +191,35 @@ class Graphed:
         """Whether it was the last of any training. What the host has to do for an epoch (draws, checkpoints) it does while the card works
         on the one before or after."""
         num_busy = len(self.busy)
-        for place, work in self.busy.items():
-            place.prepare(plans[place], work.training.epoch_rates)
-        self._steps([(place, work.training) for place, work in self.busy.items()], self.workshop.task.steps_per_epoch)
-        for place, work in self.busy.items():
+        for particle, work in self.busy.items():
+            particle.prepare(plans[particle], work.training.epoch_rates)
+        self._steps([(particle, work.training) for particle, work in self.busy.items()], self.context.task.steps_per_epoch)
+        for particle, work in self.busy.items():
             work.save()
             if work.training.epoch + 1 < work.job.end_epoch:
-                plans[place] = work.training.plan(work.training.epoch + 1)
-        for place, work in list(self.busy.items()):
-            place.lane.wait()
-            work.after_epoch(work.training.end_epoch(place.losses), report)
+                plans[particle] = work.training.plan(work.training.epoch + 1)
+        for particle, work in list(self.busy.items()):
+            particle.graph_stream.wait()
+            work.after_epoch(work.training.end_epoch(particle.losses), report)
             if work.training.done:
                 work.finish(partial(self._average, work.job.numerics))
-                del self.busy[place], plans[place]  # nothing may hold on to a place that has to be freed
+                del self.busy[particle], plans[particle]  # nothing may hold on to a particle that has to be freed
         return len(self.busy) < num_busy
 
     def _average(self, numerics: Numerics, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
         """With the statistics that belong to them, by a pass that is captured for the first average there is."""
         if numerics not in self.averagers:
-            self.averagers[numerics] = Averager(self.workshop.task, noise, numerics, self.workshop.device)
+            self.averagers[numerics] = Averager(self.context.task, noise, numerics, self.context.device)
         return self.averagers[numerics](parameters, buffers, noise)
 
     def _steps(self, pairs: Sequence[tuple[Particle, Training]], num_steps: int) -> None:
         for step in range(num_steps):
-            for place, training in pairs:
-                place.play(training, step)
+            for particle, training in pairs:
+                particle.play(training, step)
 
     @contextmanager
     def _set_up_for(self, numerics: Numerics) -> Iterator[None]:
-        device = self.workshop.device
+        device = self.context.device
         # kernels that are no part of torch go to the current device, wherever their tensors lie
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext(), applied(numerics), _tuned(numerics):
             yield

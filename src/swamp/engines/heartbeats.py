@@ -13,18 +13,18 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
-class Place:
+class Rank:
     """Where torchrun has put this process."""
 
-    rank: int
+    index: int
     size: int
-    local_rank: int
+    local_index: int
     address: str
     port: int
     hosted: bool  # torchrun itself hosts the store; else rank 0 does
 
     @classmethod
-    def here(cls) -> Place | None:
+    def here(cls) -> Rank | None:
         """None in a process that torchrun did not start."""
         env = os.environ
         if any(name not in env for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
@@ -35,14 +35,14 @@ class Place:
 
     @property
     def leads(self) -> bool:
-        return self.rank == 0
+        return self.index == 0
 
 
 class Watch:
     """Heartbeats. When a rank, or the store itself, is not heard of for `timeout` seconds, this process ends at once and says so."""
 
-    def __init__(self, store: Store, place: Place, hosts: Sequence[str], timeout: float) -> None:
-        self.store, self.place, self.hosts, self.timeout = store, place, hosts, timeout
+    def __init__(self, store: Store, rank: Rank, hosts: Sequence[str], timeout: float) -> None:
+        self.store, self.rank, self.hosts, self.timeout = store, rank, hosts, timeout
         self.period = min(timeout / 5, 5.0)
         self.answered = time.monotonic()  # when the store last did
         self.stopped = threading.Event()
@@ -53,15 +53,15 @@ class Watch:
         self.stopped.set()
 
     def _beat(self) -> None:
-        names = [f"beat/{rank}" for rank in range(self.place.size)]
+        names = [f"beat/{rank}" for rank in range(self.rank.size)]
         last: list[bytes] = [b""] * len(names)
         heard = [time.monotonic()] * len(names)
         while not self.stopped.wait(self.period):
             try:
-                self.store.add(names[self.place.rank], 1)
+                self.store.add(names[self.rank.index], 1)
                 beats = self.store.multi_get(names)
             except RuntimeError as error:
-                self._end(f"the rendezvous at {self.place.address}:{self.place.port} is gone ({first_line(error)})")
+                self._end(f"the rendezvous at {self.rank.address}:{self.rank.port} is gone ({first_line(error)})")
                 return
             now = self.answered = time.monotonic()
             heard = [now if beat != before else then for beat, before, then in zip(beats, last, heard, strict=True)]
@@ -75,11 +75,11 @@ class Watch:
         """A store on a host that is switched off does not even refuse: nobody but a second thread would notice."""
         while not self.stopped.wait(self.period):
             if time.monotonic() - self.answered > self.timeout + 2 * self.period:
-                self._end(f"the rendezvous at {self.place.address}:{self.place.port} has not answered for {self.timeout:g} s")
+                self._end(f"the rendezvous at {self.rank.address}:{self.rank.port} has not answered for {self.timeout:g} s")
 
     def _end(self, reason: str) -> None:
         if not self.stopped.is_set():
-            print(f"swamp: rank {self.place.rank} ends: {reason}; start the run again to go on", file=sys.stderr, flush=True)
+            print(f"swamp: rank {self.rank.index} ends: {reason}; start the run again to go on", file=sys.stderr, flush=True)
             os._exit(1)
 
 

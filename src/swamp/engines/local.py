@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from swamp.engines import graphed, sequential
-from swamp.engines.engine import Engine, Workshop
+from swamp.engines.engine import Engine, EngineContext
 
 
-def build_local(workshop: Workshop) -> Engine:
-    if workshop.device.type == "cuda":
-        return graphed.build(workshop, graphed.Config(particles=1))
-    return sequential.build(workshop, sequential.Config())
+def build_local(context: EngineContext) -> Engine:
+    if context.device.type == "cuda":
+        return graphed.build(context, graphed.Config(particles=1))
+    return sequential.build(context, sequential.Config())

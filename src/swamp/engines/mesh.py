@@ -20,11 +20,11 @@ from typing import Any, TypeVar, cast
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from swamp.engines.heartbeats import Place, Watch, called, first_line
+from swamp.engines.heartbeats import Rank, Watch, called, first_line
 
 T = TypeVar("T")
-GLANCE = 0.1  # seconds between looks at the store
-SETTLING = 90.0  # within which a network file system shows on one host what was written on another
+POLL_SECONDS = 0.1  # seconds between looks at the store
+VISIBILITY_TIMEOUT = 90.0  # within which a network file system shows on one host what was written on another
 
 
 class Lost(RuntimeError):
@@ -36,50 +36,50 @@ class Hello:
     """What a rank says of itself when it joins."""
 
     host: str
-    claims: Mapping[str, str]  # that must be the same on every rank
+    must_match: Mapping[str, str]  # that must be the same on every rank
     sees: bool  # what rank 0 left in the run directory
 
 
 class Mesh:
-    """All ranks of one launch, joined. Every rank makes one at the same point, with what must be equal on all of them as `claims`.
+    """All ranks of one launch, joined. Every rank makes one at the same point, with what must be equal on all of them as `must_match`.
 
     `leave` leaves a sign of that name where all ranks should see it, `see` looks for it, and `clear` takes it away.
     """
 
     def __init__(
         self,
-        place: Place,
-        claims: Mapping[str, str],
+        rank: Rank,
+        must_match: Mapping[str, str],
         timeout: float,
         leave: Callable[[str], None],
         see: Callable[[str], bool],
         clear: Callable[[str], None],
     ) -> None:
-        self.place, self.timeout = place, timeout
+        self.rank, self.timeout = rank, timeout
         try:
             store = TCPStore(
-                place.address, place.port, None, place.leads and not place.hosted, timedelta(seconds=timeout), False, multi_tenant=True
+                rank.address, rank.port, None, rank.leads and not rank.hosted, timedelta(seconds=timeout), False, multi_tenant=True
             )
         except RuntimeError as error:
-            raise Lost(f"rank {place.rank} cannot reach the rendezvous at {place.address}:{place.port} ({first_line(error)})") from None
+            raise Lost(f"rank {rank.index} cannot reach the rendezvous at {rank.address}:{rank.port} ({first_line(error)})") from None
         sign = f"tmp-{uuid.uuid4().hex}"  # it is the session's name, too
-        if place.leads:
+        if rank.leads:
             leave(sign)
         try:
             with connected():
                 lobby = PrefixStore("swamp", store)
-                session = self._gather(lobby, sign) if place.leads else self._arrive(lobby)
+                session = self._gather(lobby, sign) if rank.leads else self._arrive(lobby)
                 self.store = PrefixStore(f"swamp/{session}", store)
-                self.hellos = self._greet(session, claims, see)
+                self.hellos = self._greet(session, must_match, see)
         finally:
-            if place.leads:
+            if rank.leads:
                 clear(sign)
-        self.watch = Watch(PrefixStore(f"swamp/{session}", cast(Any, store).clone()), place, self.hosts, timeout)
+        self.watch = Watch(PrefixStore(f"swamp/{session}", cast(Any, store).clone()), rank, self.hosts, timeout)
         dist.init_process_group(
             "gloo",
             store=PrefixStore("collectives", self.store),
-            rank=place.rank,
-            world_size=place.size,
+            rank=rank.index,
+            world_size=rank.size,
             timeout=timedelta(seconds=timeout),
         )
         self.num_said = 0  # announcements made, or heard
@@ -97,7 +97,7 @@ class Mesh:
         answered: set[str] = set()
 
         def look() -> bool:
-            for rank in set(range(1, self.place.size)) - here:
+            for rank in set(range(1, self.rank.size)) - here:
                 if lobby.check([f"knock/{rank}"]):
                     token = lobby.get(f"knock/{rank}").decode()
                     if token not in answered:
@@ -105,36 +105,36 @@ class Mesh:
                         answered.add(token)
                 if lobby.check([f"{session}/hello/{rank}"]):
                     here.add(rank)
-            return len(here) == self.place.size - 1
+            return len(here) == self.rank.size - 1
 
         if not waited_for(look, self.timeout):
-            missing = sorted(set(range(1, self.place.size)) - here)
-            raise Lost(f"{called(missing)} of {self.place.size} did not come within {self.timeout:g} s")
+            missing = sorted(set(range(1, self.rank.size)) - here)
+            raise Lost(f"{called(missing)} of {self.rank.size} did not come within {self.timeout:g} s")
         return session
 
     def _arrive(self, lobby: Store) -> str:
         token = uuid.uuid4().hex
-        lobby.set(f"knock/{self.place.rank}", token)
+        lobby.set(f"knock/{self.rank.index}", token)
         if not waited_for(lambda: lobby.check([f"answer/{token}"]), self.timeout):
-            raise Lost(f"rank 0 did not answer rank {self.place.rank} within {self.timeout:g} s")
+            raise Lost(f"rank 0 did not answer rank {self.rank.index} within {self.timeout:g} s")
         return lobby.get(f"answer/{token}").decode()
 
-    def _greet(self, session: str, claims: Mapping[str, str], see: Callable[[str], bool]) -> list[Hello]:
+    def _greet(self, session: str, must_match: Mapping[str, str], see: Callable[[str], bool]) -> list[Hello]:
         """Everybody's hello, if all of them may work together."""
-        sees = self.place.leads or waited_for(lambda: see(session), min(SETTLING, self.timeout / 2))
-        self._set(f"hello/{self.place.rank}", Hello(socket.gethostname(), claims, sees))
-        self.store.add(f"beat/{self.place.rank}", 1)
+        sees = self.rank.leads or waited_for(lambda: see(session), min(VISIBILITY_TIMEOUT, self.timeout / 2))
+        self._set(f"hello/{self.rank.index}", Hello(socket.gethostname(), must_match, sees))
+        self.store.add(f"beat/{self.rank.index}", 1)
         hellos: list[Hello] = []
-        if self.place.leads:
-            hellos = [self._get(f"hello/{rank}") for rank in range(self.place.size)]
+        if self.rank.leads:
+            hellos = [self._get(f"hello/{rank}") for rank in range(self.rank.size)]
             self._set("verdict", (objection(hellos), hellos))
         elif not waited_for(lambda: self.store.check(["verdict"]), self.timeout):
-            raise Lost(f"rank 0 was not heard of by rank {self.place.rank} for {self.timeout:g} s")
+            raise Lost(f"rank 0 was not heard of by rank {self.rank.index} for {self.timeout:g} s")
         against, hellos = self._get("verdict")
         self.store.add("heard", 1)
         if against:
-            if self.place.leads:  # the store may end with it
-                waited_for(lambda: self.store.add("heard", 0) == self.place.size, min(SETTLING, self.timeout))
+            if self.rank.leads:  # the store may end with it
+                waited_for(lambda: self.store.add("heard", 0) == self.rank.size, min(VISIBILITY_TIMEOUT, self.timeout))
             raise ValueError(against)
         return hellos
 
@@ -187,11 +187,11 @@ class Mesh:
         """On all ranks, at the end; on rank 0 this is the end for all. It stays for as long as others need a store that it hosts."""
         self.watch.stop()
         with suppress(RuntimeError):
-            if self.place.leads:
+            if self.rank.leads:
                 self.store.set("over", "")
             self.store.add("gone", 1)
-            if self.place.leads and not self.place.hosted:
-                waited_for(lambda: self.store.add("gone", 0) == self.place.size, min(SETTLING, self.timeout))
+            if self.rank.leads and not self.rank.hosted:
+                waited_for(lambda: self.store.add("gone", 0) == self.rank.size, min(VISIBILITY_TIMEOUT, self.timeout))
         dist.destroy_process_group()
 
     def _set(self, key: str, value: object) -> None:
@@ -209,10 +209,12 @@ def objection(hellos: Sequence[Hello]) -> str:
     """
     first = hellos[0]
     for rank, hello in enumerate(hellos):
-        names = sorted({*first.claims, *hello.claims})
-        differing = [name for name in names if first.claims.get(name) != hello.claims.get(name)]
+        names = sorted({*first.must_match, *hello.must_match})
+        differing = [name for name in names if first.must_match.get(name) != hello.must_match.get(name)]
         if differing:
-            told = ", ".join(f"{name} is {hello.claims.get(name)!r} there and {first.claims.get(name)!r} here" for name in differing[:5])
+            told = ", ".join(
+                f"{name} is {hello.must_match.get(name)!r} there and {first.must_match.get(name)!r} here" for name in differing[:5]
+            )
             return f"rank {rank} on {hello.host} differs from rank 0 on {first.host}: {told}"
     blind = [rank for rank, hello in enumerate(hellos) if not hello.sees]
     if blind:
@@ -238,5 +240,5 @@ def waited_for(look: Callable[[], T], seconds: float) -> T:
     """What is seen as soon as something is, or when so many seconds are over."""
     end = time.monotonic() + seconds
     while not (seen := look()) and time.monotonic() < end:
-        time.sleep(GLANCE)
+        time.sleep(POLL_SECONDS)
     return seen

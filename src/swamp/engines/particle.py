@@ -1,4 +1,4 @@
-"""A particle's place on the card: a learner, the tables of one epoch, and a lane on which captured steps run."""
+"""A particle's place on the card: a learner, the tables of one epoch, and a graph_stream on which captured steps run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from swamp.core.job import Job
 from swamp.core.state import State
-from swamp.engines.lane import Lane
+from swamp.engines.graph_stream import GraphStream
 from swamp.tasks.task import Plan, Task
 from swamp.training.learner import Learner
 from swamp.training.step import Parts
@@ -33,7 +33,7 @@ class Particle:
     def __init__(self, task: Task, job: Job, start: State, device: torch.device, written: Parts, fast: Parts, fused: bool) -> None:
         self.task = task
         self.learner = Learner(task, job.optimizer, job.numerics, device, job.rule, tuned=True, fused=fused)
-        self.lane = Lane(device)
+        self.graph_stream = GraphStream(device)
         self.tables = dict(task.plan(job.noise, 0, device).tables)
         self.rates = torch.zeros(task.steps_per_epoch, device=device)
         self.losses = torch.zeros(task.steps_per_epoch, device=device)
@@ -58,7 +58,7 @@ class Particle:
             self.count.zero_()  # an epoch may have fewer steps than warm-ups need
             kept[:] = kept_on_host(self.learner.model)
 
-        captured = self.lane.capture(step, before)
+        captured = self.graph_stream.capture(step, before)
         if kept_on_host(self.learner.model) != kept:
             raise RuntimeError("its model counts on the host or replaces its buffers, and a graph would repeat what it did at its capture")
         return captured
@@ -71,18 +71,18 @@ class Particle:
         self.rates.copy_(torch.tensor(rates))
         self.count.zero_()
         self.learner.model.train()
-        self.lane.follow()
+        self.graph_stream.follow()
 
     def play(self, training: Training, step: int) -> None:
         """One step, of which the host does no more than say go; unless the job's rule acts there."""
         if training.acts(step):
-            with self.lane.active():
+            with self.graph_stream.active():
                 loss = training.act(self.plan, step)
                 if loss is not None:
                     self.losses[step] = loss
                     self.count.add_(1)
                     return
-        if self.lane.draws:
-            self.lane.seed(training.draw_seed(step))
-        with self.lane.active():
+        if self.graph_stream.draws:
+            self.graph_stream.seed(training.draw_seed(step))
+        with self.graph_stream.active():
             (self.step if step < self.task.steps_per_epoch - 1 else self.last)()

@@ -1,4 +1,4 @@
-"""Several jobs at once, each in a worker process of this machine's CPU.
+"""SeriesResults jobs at once, each in a worker process of this machine's CPU.
 
 A worker is a fresh interpreter at the other end of a socket. It lives as long as the socket does: when the parent goes, however it
 goes, the worker reads the end of the file and exits. It inherits no other file, so no lock outlives the parent.
@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Solution
 from swamp.core.machine import num_cores
-from swamp.engines.engine import Progress, Report, Workshop, time_step
+from swamp.engines.engine import EngineContext, Progress, Report, time_step
 
 name = "processes"
 
@@ -40,18 +40,18 @@ class WorkerDied(RuntimeError):
 class Worker:
     """A child process and the connection to it."""
 
-    def __init__(self, workshop: Workshop) -> None:
+    def __init__(self, context: EngineContext) -> None:
         ours, theirs = socket.socketpair()
         # modules are looked for where this process looks for them, not in whatever folder the user stands in (-P)
         places = os.pathsep.join(place or os.getcwd() for place in sys.path)
-        environment = {**os.environ, "OMP_NUM_THREADS": str(workshop.numerics.threads), "PYTHONPATH": places}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(context.numerics.threads), "PYTHONPATH": places}
         command = [sys.executable, "-P", "-m", "swamp.engines.worker", str(theirs.fileno())]
         # a process group of its own: Ctrl-C is for the parent, which then closes the socket
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, process_group=0)
         theirs.close()
         self.connection: Connection = Connection(ours.detach())
         self.job: Job | None = None
-        self.unsent: list[object] = [workshop]
+        self.unsent: list[object] = [context]
 
     def give(self, job: Job) -> None:
         """Hand it the job. A worker that died already is found out by whoever listens to it."""
@@ -71,23 +71,23 @@ class Worker:
 
 
 class Processes:
-    def __init__(self, workshop: Workshop, config: Config) -> None:
-        if workshop.device.type != "cpu":
-            raise ValueError(f"engine 'processes' trains on the CPU, not on {workshop.device}; use engine 'sequential' there")
-        self.workshop, self.config = workshop, config
-        self.num_parallel = config.workers or max(num_cores() // workshop.numerics.threads, 1)
+    def __init__(self, context: EngineContext, config: Config) -> None:
+        if context.device.type != "cpu":
+            raise ValueError(f"engine 'processes' trains on the CPU, not on {context.device}; use engine 'sequential' there")
+        self.context, self.config = context, config
+        self.num_parallel = config.workers or max(num_cores() // context.numerics.threads, 1)
         self.workers: list[Worker] = []
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
-        shelf = self.workshop.shelf
-        done = {job.key: solution for job in jobs if (solution := shelf.solution(job.key))}
+        store = self.context.store
+        done = {job.key: solution for job in jobs if (solution := store.solution(job.key))}
         waiting = deque(job for job in jobs if job.key not in done)
         deaths: dict[str, int] = {}
         for job in jobs:
             while job.key not in done:
                 self._hand_out(waiting)
                 for key in self._listen(waiting, deaths, report):
-                    solution = shelf.solution(key)
+                    solution = store.solution(key)
                     assert solution is not None
                     done[key] = solution
             yield done[job.key]
@@ -97,7 +97,7 @@ class Processes:
         while waiting:
             idle = [worker for worker in self.workers if worker.job is None]
             if not idle and len(self.workers) < self.num_parallel:
-                idle = [Worker(self.workshop)]
+                idle = [Worker(self.context)]
                 self.workers += idle
             if not idle:
                 return
@@ -140,7 +140,7 @@ class Processes:
         waiting.appendleft(job)
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
-        return time_step(self.workshop, jobs[0])  # workers do not share cores
+        return time_step(self.context, jobs[0])  # workers do not share cores
 
     def close(self) -> None:
         for worker in self.workers:

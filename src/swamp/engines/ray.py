@@ -22,7 +22,7 @@ from swamp.core.job import Job, Solution
 from swamp.core.machine import code_digest, num_cores
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines.engine import Progress, Report, Workshop, shelved, time_step
+from swamp.engines.engine import EngineContext, Progress, Report, load_solutions, time_step
 from swamp.engines.local import build_local
 from swamp.engines.worker import portable
 from swamp.training.train import Checkpoint
@@ -30,7 +30,7 @@ from swamp.training.train import Checkpoint
 name = "ray"
 elsewhere = True  # its processes are not children of this one
 takes_several_runs = True  # jobs of all of them fill the cluster together
-GLANCE = 0.2  # seconds between looks at what workers have posted
+POLL_SECONDS = 0.2  # seconds between looks at what workers have posted
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,14 +47,14 @@ class RayFailed(RuntimeError):
 
 
 class Ray:
-    def __init__(self, workshop: Workshop, config: Config) -> None:
+    def __init__(self, context: EngineContext, config: Config) -> None:
         try:
             import ray
         except ImportError:
             raise ValueError("engine 'ray' needs Ray: pip install 'swamp[ray]'") from None
-        self.ray, self.workshop, self.config = ray, workshop, config
-        self.cpus = config.cpus or workshop.numerics.threads
-        self.gpus = config.gpus if workshop.device.type == "cuda" else 0.0
+        self.ray, self.context, self.config = ray, context, config
+        self.cpus = config.cpus or context.numerics.threads
+        self.gpus = config.gpus if context.device.type == "cuda" else 0.0
         self.started = False  # a cluster that is to be stopped again
 
     @cached_property
@@ -79,35 +79,35 @@ class Ray:
         return self.ray.remote(Board).options(num_cpus=0, scheduling_strategy=here, **lasting).remote()
 
     @cached_property
-    def bench(self) -> Any:
-        """The workshop without its shelf, sent once."""
-        return self.ray.put(replace(self.workshop, shelf=cast(Any, None)))
+    def shared_context(self) -> Any:
+        """The context without its store, sent once."""
+        return self.ray.put(replace(self.context, store=cast(Any, None)))
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
-        self.train_fed(jobs, report, lambda: ())
-        yield from shelved(self.workshop.shelf, jobs)
+        self.train_streaming(jobs, report, lambda: ())
+        yield from load_solutions(self.context.store, jobs)
 
-    def train_fed(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
-        shelf, coming = self.workshop.shelf, iter(jobs)
+    def train_streaming(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
+        store, coming = self.context.store, iter(jobs)
         tasks: dict[Any, Job] = {}
         try:
             while True:
                 under_way = {job.key for job in tasks.values()}
-                missing = {job.key: job for job in coming if job.key not in under_way and shelf.solution(job.key) is None}
+                missing = {job.key: job for job in coming if job.key not in under_way and store.solution(job.key) is None}
                 tasks |= self._submit(list(missing.values())) if missing else {}
                 if not tasks:
                     return
-                ready, _ = self.ray.wait(list(tasks), timeout=GLANCE)
+                ready, _ = self.ray.wait(list(tasks), timeout=POLL_SECONDS)
                 self._read_board(report)
                 for task in ready:
-                    self._shelve(tasks.pop(task), task)
+                    self._store_result(tasks.pop(task), task)
                 coming = iter(more() if ready else ())
         finally:
             for task in tasks:  # an error
                 self.ray.cancel(task, force=True)
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
-        return time_step(self.workshop, jobs[0])
+        return time_step(self.context, jobs[0])
 
     def close(self) -> None:
         if self.started:
@@ -133,11 +133,11 @@ class Ray:
 
     def _submit(self, jobs: Sequence[Job]) -> dict[Any, Job]:
         assert self.num_parallel  # connected, and there is room
-        shelf = self.workshop.shelf
+        store = self.context.store
         train = self.ray.remote(train_there).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.config.retries)
-        starts = {start: self.ray.put(shelf.load_state(start)) for start in dict.fromkeys(job.start for job in jobs)}
-        self.ray.get([self.board.keep.remote(job.key, found) for job in jobs if (found := shelf.read_checkpoint(job.key))])
-        return {train.remote(self.bench, job, starts[job.start], self.board, software()): job for job in jobs}
+        starts = {start: self.ray.put(store.load_state(start)) for start in dict.fromkeys(job.start for job in jobs)}
+        self.ray.get([self.board.keep.remote(job.key, found) for job in jobs if (found := store.read_checkpoint(job.key))])
+        return {train.remote(self.shared_context, job, starts[job.start], self.board, software()): job for job in jobs}
 
     def _read_board(self, report: Report) -> None:
         try:
@@ -148,9 +148,9 @@ class Ray:
             if isinstance(message, Progress):
                 report(message)
             else:
-                self.workshop.shelf.write_checkpoint(*message)
+                self.context.store.write_checkpoint(*message)
 
-    def _shelve(self, job: Job, task: Any) -> None:
+    def _store_result(self, job: Job, task: Any) -> None:
         try:
             found = self.ray.get(task)
         except self.ray.exceptions.RayTaskError as error:  # before our own code ran: a module that the node has not, for example
@@ -160,11 +160,11 @@ class Ray:
             raise RayFailed(told) from None
         if isinstance(found, Exception):
             raise found
-        shelf = self.workshop.shelf
-        shelf.save_solution(job.key, found.state, found.history, found.mask)
-        shelf.remove_checkpoint(job.key)
+        store = self.context.store
+        store.save_solution(job.key, found.state, found.history, found.mask)
+        store.remove_checkpoint(job.key)
         for record in found.timings:
-            shelf.log_timing(record)
+            store.log_timing(record)
         self.board.forget.remote(job.key)
 
 
@@ -196,8 +196,8 @@ class Board:
         return taken
 
 
-class Parcel:
-    """The shelf of a worker: it holds the start, and what is to be sent back."""
+class RemoteStore:
+    """The store of a worker: it holds the start, and what is to be sent back."""
 
     def __init__(self, start: State, board: Any) -> None:
         import ray
@@ -246,17 +246,17 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def train_there(workshop: Workshop, job: Job, start: State, board: Any, home: Mapping[str, str]) -> Parcel | Exception:
+def train_there(context: EngineContext, job: Job, start: State, board: Any, home: Mapping[str, str]) -> RemoteStore | Exception:
     """What a worker does."""
     try:
         for what, there in software().items():
             if home[what] != there:
                 raise ValueError(f"a Ray worker differs from this process: {what} is {there!r} there and {home[what]!r} here")
-        parcel = Parcel(start, board)
-        engine = build_local(replace(workshop, shelf=parcel))
+        remote_store = RemoteStore(start, board)
+        engine = build_local(replace(context, store=remote_store))
         for _ in engine.train([job], lambda progress: board.post.remote(progress)):
             pass
-        return parcel
+        return remote_store
     except Exception as error:
         error.add_note(traceback.format_exc())
         return portable(error)

@@ -12,7 +12,7 @@ from swamp.core.errors import reason_of
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.lane import Lane
+from swamp.engines.graph_stream import GraphStream
 from swamp.tasks.task import Task
 from swamp.training.averaging import BatchStatistics, averaged_state
 from swamp.training.step import batch_at, channels_last
@@ -27,7 +27,7 @@ class RecordedPass:
     def __init__(self, task: Task, model: nn.Module, noise: Noise, numerics: Numerics, device: torch.device) -> None:
         self.task, self.numerics = task, numerics
         self.statistics = BatchStatistics(model)
-        self.lane = Lane(device)
+        self.graph_stream = GraphStream(device)
         self.tables = dict(task.plan(noise.fold("refresh"), 0, device).tables)
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
         self.sizes: dict[int, int] = {}  # what a batch of so many rows counts as
@@ -48,7 +48,7 @@ class RecordedPass:
             self.sizes[size] = self.statistics.seen - before
             self.count.add_(1)
 
-        return self.lane.capture(step, before=self.count.zero_)
+        return self.graph_stream.capture(step, before=self.count.zero_)
 
     def follow(self, noise: Noise) -> None:
         """Take order and augmentation from another noise."""
@@ -60,11 +60,11 @@ class RecordedPass:
         """Give the model the statistics that belong to the weights that it holds now."""
         with self.statistics.gathered():
             self.count.zero_()
-            self.lane.follow()
-            with self.lane.active():
+            self.graph_stream.follow()
+            with self.graph_stream.active():
                 for size in self.rows:
                     self.steps[size]()
-            self.lane.wait()
+            self.graph_stream.wait()
             self.statistics.seen = sum(self.sizes[size] for size in self.rows)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from swamp.core.job import Job, Solution
-from swamp.engines.engine import Report, Workshop, time_step, train_job
+from swamp.engines.engine import EngineContext, Report, time_step, train_job
 
 name = "sequential"
 
@@ -19,15 +19,15 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Sequential:
     num_parallel = 1
 
-    def __init__(self, workshop: Workshop, config: Config) -> None:
-        self.workshop = workshop
+    def __init__(self, context: EngineContext, config: Config) -> None:
+        self.context = context
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         for job in jobs:
-            yield self.workshop.shelf.solution(job.key) or train_job(self.workshop, job, report)
+            yield self.context.store.solution(job.key) or train_job(self.context, job, report)
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
-        return len(jobs) * time_step(self.workshop, jobs[0])
+        return len(jobs) * time_step(self.context, jobs[0])
 
     def close(self) -> None:
         """Holds nothing."""

@@ -1,4 +1,4 @@
-"""The far end of `engines.processes`: reads a workshop, then jobs, from the socket whose number it is given."""
+"""The far end of `engines.processes`: reads a context, then jobs, from the socket whose number it is given."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import traceback
 from multiprocessing.connection import Connection
 
 from swamp.core.job import Job
-from swamp.engines.engine import Workshop, train_job
+from swamp.engines.engine import EngineContext, train_job
 
 
 def main(descriptor: int) -> None:
     connection: Connection = Connection(descriptor)
     jobs: queue.Queue[Job] = queue.Queue()
     try:
-        workshop: Workshop = pickle.loads(connection.recv_bytes())
+        context: EngineContext = pickle.loads(connection.recv_bytes())
     except EOFError:
         return  # the parent went before it had said anything
 
@@ -37,8 +37,8 @@ def main(descriptor: int) -> None:
     while True:
         job = jobs.get()
         try:
-            if workshop.shelf.solution(job.key) is None:  # a worker may have died between storing it and saying so
-                train_job(workshop, job, send)
+            if context.store.solution(job.key) is None:  # a worker may have died between storing it and saying so
+                train_job(context, job, send)
             send(None)
         except Exception as error:
             error.add_note(traceback.format_exc())  # where it happened does not travel with it otherwise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from swamp.methods.method import Context, Keep, Preset, Row
-from swamp.methods.targets import Lengthy
+from swamp.methods.targets import OneShotConfig
 from swamp.tasks.task import dense_mask
 
 name = "dense"
@@ -19,7 +19,7 @@ notes = "Trained from the random init, as SNIP and its kin are, so that it is th
 presets: tuple[Preset, ...] = ()
 
 
-class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long."""
 
 

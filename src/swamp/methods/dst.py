@@ -20,7 +20,7 @@ from swamp.core.job import Solution
 from swamp.core.mask import Mask
 from swamp.core.rules import DST
 from swamp.methods.method import Context, Keep, Preset, Row
-from swamp.methods.targets import Lengthy
+from swamp.methods.targets import OneShotConfig
 from swamp.tasks.task import dense_mask
 from swamp.training.train import Diverged
 
@@ -40,7 +40,7 @@ presets: tuple[Preset, ...] = ()
 LOW, HIGH = 1e-7, 1e-5  # the original's range of α
 
 
-class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The search for α."""
 
     trials: Annotated[int, Meta(ge=1, description="Trainings for each target, at most.")] = 3

@@ -15,7 +15,7 @@ from swamp.core.mask import Mask
 from swamp.core.pruning import count
 from swamp.core.rules import Gradual
 from swamp.methods.method import Context, Keep, Preset, Row
-from swamp.methods.targets import Lengthy
+from swamp.methods.targets import OneShotConfig
 from swamp.tasks.task import dense_mask
 
 name = "gradual"
@@ -32,7 +32,7 @@ notes = (
 presets: tuple[Preset, ...] = ()
 
 
-class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When."""
 
     interval: Annotated[int, Meta(ge=1, description="ΔT: steps between prunings.")] = 100

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest
 from swamp.methods.method import Context, Keep, Preset, Row
-from swamp.methods.targets import Lengthy, train_targets
+from swamp.methods.targets import OneShotConfig, train_targets
 from swamp.scores import grasp
 from swamp.tasks.sampling import balanced_sample, tempered
 from swamp.tasks.task import dense_mask
@@ -38,7 +38,7 @@ notes = (
 presets: tuple[Preset, ...] = ()
 
 
-class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The sample that is scored on."""
 
     per_class: Annotated[int, Meta(ge=1, description="Examples of each class in a draw.")] = 10

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from swamp.methods.method import Context, Keep, Preset, Row
-from swamp.methods.targets import Lengthy, random_target, train_targets
+from swamp.methods.targets import OneShotConfig, random_target, train_targets
 
 name = "random"
 paper = "Liu et al. 2022, The unreasonable effectiveness of random pruning"
@@ -28,7 +28,7 @@ presets = (
 )
 
 
-class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The layers' densities."""
 
     layers: Annotated[Literal["uniform", "erk"], Meta(description="Densities of the layers: all equal, or Erdős–Rényi-kernel.")] = "uniform"

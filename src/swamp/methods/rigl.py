@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from swamp.core.rules import RigL
 from swamp.methods.method import Context, Keep, Preset, Row
-from swamp.methods.targets import Lengthy, random_target, train_targets
+from swamp.methods.targets import OneShotConfig, random_target, train_targets
 
 name = "rigl"
 paper = "Evci et al. 2020, Rigging the lottery: making all tickets winners"
@@ -31,7 +31,7 @@ notes = (
 presets: tuple[Preset, ...] = ()
 
 
-class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the mask moves."""
 
     interval: Annotated[int, Meta(ge=1, description="ΔT: steps between moves.")] = 100

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from swamp.core.rules import RigL
 from swamp.methods.method import Context, Keep, Preset, Row
-from swamp.methods.targets import Lengthy, random_target
+from swamp.methods.targets import OneShotConfig, random_target
 
 name = "rigl-swamp"
 paper = "Choi et al. 2024, Sparse weight averaging with multiple particles for iterative magnitude pruning"
@@ -32,7 +32,7 @@ notes = (
 presets: tuple[Preset, ...] = ()
 
 
-class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the mask moves, and what follows. The averaging phase begins where [swa] says."""
 
     interval: Annotated[int, Meta(ge=1, description="ΔT: steps between moves.")] = 100

@@ -16,7 +16,7 @@ from torch import nn
 
 from swamp.core.mask import Mask
 from swamp.methods.method import Context, Keep, Preset, Row
-from swamp.methods.targets import Lengthy, train_targets
+from swamp.methods.targets import OneShotConfig, train_targets
 from swamp.scores import synflow_mask
 from swamp.tasks.sampling import outputs_on_ones, random_sample
 from swamp.tasks.task import dense_mask
@@ -35,7 +35,7 @@ notes = (
 presets: tuple[Preset, ...] = ()
 
 
-class Config(Lengthy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The iterations."""
 
     iterations: Annotated[int, Meta(ge=1, description="K: steps from dense to sparse.")] = 100

@@ -17,7 +17,7 @@ from swamp.tasks.task import dense_mask
 Length = Annotated[float, Meta(gt=0, description="How long each training is, in cycles: the paper's 300 epochs are two of its 150.")]
 
 
-class Lengthy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OneShotConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A method whose trainings are as long as several cycles."""
 
     length: Length = 2.0

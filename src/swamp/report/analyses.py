@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swamp.report.differences import BASELINE
-from swamp.report.numbers import examples_of, format_of, measure_of, percent, spread
-from swamp.report.series import Series, grouped
-from swamp.report.statistics import EXPLAINED, difference_text, paired
-from swamp.report.tables import Table
-from swamp.runs.annex import Annex
+from swamp.drawing.numbers import examples_of, format_of, measure_of, percent, spread
+from swamp.drawing.tables import Table
+from swamp.results.differences import BASELINE
+from swamp.results.series import Series, grouped
+from swamp.results.statistics import EXPLAINED, difference_text, paired
+from swamp.store.analysis_store import AnalysisStore
 
 Result = dict[str, Any]
 
@@ -62,7 +62,7 @@ def _traces(series: Series) -> dict[tuple[str, ...], dict[int, float]]:
 
 def traces_in(directory: Path, split: str) -> dict[int, float]:
     """By cycle, of one run; of those that were asked for last, if they are of these examples."""
-    result = Annex(directory).read_result("hessian")
+    result = AnalysisStore(directory).read_result("hessian")
     if result is None or result.get("split", "train") != split:
         return {}
     return {row["cycle"]: row["trace"]["mean"] for row in result["rows"]}
@@ -70,7 +70,7 @@ def traces_in(directory: Path, split: str) -> dict[int, float]:
 
 def results_of(series: Series, name: str) -> list[Result]:
     """What was found of each of its runs, where something was."""
-    return [result for path in series.directories if (result := Annex(path).read_result(name)) is not None]
+    return [result for path in series.directories if (result := AnalysisStore(path).read_result(name)) is not None]
 
 
 def table(name: str, heads: Sequence[str], runs: Sequence[Sequence[Line]], several: bool, about: str) -> Table:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from swamp.report.numbers import format_of, percent, shown
-from swamp.runs.config import numbers
+from swamp.drawing.numbers import format_of, percent, shown
+from swamp.runs.config import deciding_settings
 from swamp.runs.networks import task_settings
-from swamp.runs.results import Result, read_config
 from swamp.runs.runner import versions
-from swamp.runs.store import Store
+from swamp.runs.stored import read_config
+from swamp.store.directory import Store
+from swamp.store.records import RowRecord
 
 
-def model_card(directory: Path, row: Result, file: Path, size: int, sha256: str, command: str, notes: Sequence[str]) -> str:
+def model_card(directory: Path, row: RowRecord, file: Path, size: int, sha256: str, command: str, notes: Sequence[str]) -> str:
     """Markdown. Nobody but the publisher knows the licences, so those fields are left to be filled in."""
     config, header = read_config(directory), Store(directory).header() or {}
     settings = task_settings(config)
@@ -55,7 +56,7 @@ def model_card(directory: Path, row: Result, file: Path, size: int, sha256: str,
             "",
             "## What decided the numbers",
             "",
-            *_table(("setting", "value"), [(name, str(value)) for name, value in sorted(numbers(config).items())]),
+            *_table(("setting", "value"), [(name, str(value)) for name, value in sorted(deciding_settings(config).items())]),
             "",
         ]
     )

@@ -12,23 +12,23 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
+from swamp.analyses.ensemble import is_kept
 from swamp.core.discovery import nearest
 from swamp.core.pruning import Pruning, count
+from swamp.drawing.numbers import Format, duration, format_of, percent, spread
+from swamp.drawing.tables import Table
 from swamp.report.analyses import traces_in
-from swamp.report.ensembles import read_ensembles
-from swamp.report.numbers import Format, duration, format_of, percent, spread
-from swamp.report.ranking import best_two
-from swamp.report.series import AT, SELECTED, reached
-from swamp.report.statistics import EXPLAINED, difference_text, paired
-from swamp.report.tables import Table
-from swamp.runs.annex import Annex
-from swamp.runs.checks import refuse_other
-from swamp.runs.config import Config, numbers
-from swamp.runs.ensemble import is_kept
+from swamp.results.ensembles import read_ensembles
+from swamp.results.ranking import best_two
+from swamp.results.series import AT, SELECTED, reached
+from swamp.results.statistics import EXPLAINED, difference_text, paired
+from swamp.runs.checks import require_same_config
+from swamp.runs.config import Config, deciding_settings
 from swamp.runs.grid import BETWEEN, Grid, Labels, Sweep, expand
-from swamp.runs.results import Result, read_results
 from swamp.runs.settings import text_of
-from swamp.runs.store import Store
+from swamp.store.analysis_store import AnalysisStore
+from swamp.store.directory import Store
+from swamp.store.records import RowRecord, read_results
 
 Column = Fraction | None  # a density; None: the last cycle of each run, whatever its density
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Findings:
     """A grid's rows, read from its run directories."""
 
     sweep: Sweep
-    rows: Mapping[tuple[Labels, Column], Mapping[int, Result]]  # by cell, column and seed
+    rows: Mapping[tuple[Labels, Column], Mapping[int, RowRecord]]  # by cell, column and seed
     densities: Mapping[tuple[Labels, Column], Fraction]
     recipes: Mapping[Labels, str]
     num_finished: int
@@ -53,7 +53,7 @@ class Findings:
     def at_the_end(self) -> bool:
         return self.sweep.grid.at == "last"
 
-    def metric(self, row: Result) -> str:
+    def metric(self, row: RowRecord) -> str:
         """What is shown of a row; the metrics that count differ between tasks."""
         wanted = self.sweep.grid.metric or row.metric
         if wanted not in row.metrics:
@@ -87,7 +87,7 @@ class Findings:
     def values(self, labels: Labels, column: Column) -> dict[int, float]:
         return {seed: self.form.scale * row.metrics[self.metric(row)] for seed, row in self.rows.get((labels, column), {}).items()}
 
-    def rows_of(self, labels: Labels) -> list[Result]:
+    def rows_of(self, labels: Labels) -> list[RowRecord]:
         return [row for (its, _), rows in self.rows.items() if its == labels for row in rows.values()]
 
     def sparsity(self, labels: Labels, column: Column) -> str:
@@ -120,7 +120,7 @@ def columns_of(grid: Grid, pruning: Pruning) -> dict[int, Column]:
 
 
 def read_findings(sweep: Sweep) -> Findings:
-    rows: dict[tuple[Labels, Column], dict[int, Result]] = {}
+    rows: dict[tuple[Labels, Column], dict[int, RowRecord]] = {}
     densities: dict[tuple[Labels, Column], Fraction] = {}
     num_finished = num_analysed = 0
     for labels, config, directory in sweep.runs:
@@ -130,10 +130,10 @@ def read_findings(sweep: Sweep) -> Findings:
         header = store.header()
         if header is None:
             continue
-        refuse_other(config, directory, header)
+        require_same_config(config, directory, header)
         num_finished += store.finished()
         traces = traces_in(directory, sweep.grid.split) if sweep.grid.analysis == "hessian" else {}
-        analysed = bool(traces) if sweep.grid.analysis == "hessian" else Annex(directory).has_result(sweep.grid.analysis)
+        analysed = bool(traces) if sweep.grid.analysis == "hessian" else AnalysisStore(directory).has_result(sweep.grid.analysis)
         num_analysed += bool(sweep.grid.analysis) and analysed
         for row in read_results(directory):
             if row.cycle in traces:
@@ -210,7 +210,7 @@ def changes(found: Findings) -> list[str]:
 
     def settings(config: Config) -> dict[str, Any]:
         """With the targets that are meant where none are named."""
-        return {**numbers(config), "pruning.targets": list(config.pruning.target_cycles)}
+        return {**deciding_settings(config), "pruning.targets": list(config.pruning.target_cycles)}
 
     here = {run.labels: settings(run.config) for run in found.sweep.runs}
     there = {labels: settings(config) for labels, config in found.original.items()}

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
 
+from swamp.analyses.ensemble import EnsembleRow
+from swamp.drawing.numbers import FORMATS, duration, format_of, over_seeds, percent, shown
+from swamp.drawing.tables import Table
 from swamp.export.inference import Speed
-from swamp.report.numbers import FORMATS, duration, format_of, over_seeds, percent, shown
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config
-from swamp.runs.ensemble import EnsembleRow
 from swamp.runs.plan import Estimate, Plan
-from swamp.runs.results import read_config, read_results
+from swamp.runs.stored import read_config
+from swamp.store.records import read_results
 from swamp.tasks.task import Task
-
-
-class Table(NamedTuple):
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-    ranks: Mapping[tuple[int, int], int] = MappingProxyType({})  # by row and column; 1: best of those compared, 2: second best
 
 
 def run_table(directory: Path) -> Table:

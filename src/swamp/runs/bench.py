@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from swamp.core.job import Solution
 from swamp.core.noise import Noise
-from swamp.engines.engine import Engine, Progress, Workshop
+from swamp.engines.engine import Engine, EngineContext, Progress
 from swamp.runs.config import Config, engine_modules, resolve
 from swamp.runs.context import JobMaker
-from swamp.runs.runner import build_engine, open_task, open_workshop
+from swamp.runs.runner import build_engine, make_engine_context, open_task
 from swamp.runs.settings import convert
-from swamp.runs.store import Store
+from swamp.store.directory import Store
 from swamp.tasks.task import Task, dense_mask
 from swamp.training.step import split_batch
 
@@ -60,15 +60,15 @@ def variants(config: Config) -> list[Variant]:
 def measure_machine(config: Config) -> Machine:
     config = resolve(config)
     with tempfile.TemporaryDirectory() as folder:
-        workshop = open_workshop(config, open_task(config), Store(Path(folder)))
-        device = workshop.device
+        engine_context = make_engine_context(config, open_task(config), Store(Path(folder)))
+        device = engine_context.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
         width = 2 if config.precision == "bf16" else 4
         return Machine(
             device=name,
             torch=str(torch.__version__),
             bandwidth=copy_bandwidth(device),
-            traffic=width * numbers_moved(workshop.task) * workshop.task.num_examples,
+            traffic=width * numbers_moved(engine_context.task) * engine_context.task.num_examples,
         )
 
 
@@ -79,12 +79,12 @@ def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: S
         module = engine_modules()[name]
         with tempfile.TemporaryDirectory() as folder:
             store = Store(Path(folder))
-            workshop = open_workshop(structs.replace(config, checkpoint_seconds=1e9), open_task(config), store)
-            engine = module.build(workshop, convert(dict(settings), module.Config, f"engines.{name}"))
+            engine_context = make_engine_context(structs.replace(config, checkpoint_seconds=1e9), open_task(config), store)
+            engine = module.build(engine_context, convert(dict(settings), module.Config, f"engines.{name}"))
             try:
                 for count in counts:
                     if count == 1 or count <= engine.num_parallel:
-                        yield _timed(config, machine, name, settings, count, workshop, engine)
+                        yield _timed(config, machine, name, settings, count, engine_context, engine)
             finally:
                 engine.close()
 
@@ -93,8 +93,8 @@ def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: S
 def pace(config: Config, task: Task) -> Iterator[tuple[int, Callable[[int], float]]]:
     """Of the engine that the configuration names: how many it trains at once, and seconds of a step of so many side by side."""
     with tempfile.TemporaryDirectory() as folder:
-        workshop = open_workshop(config, task, Store(Path(folder)))
-        engine, (maker, start) = build_engine(config, workshop), _started(config, workshop)
+        engine_context = make_engine_context(config, task, Store(Path(folder)))
+        engine, (maker, start) = build_engine(config, engine_context), _started(config, engine_context)
 
         @cache
         def step_seconds(count: int) -> float:
@@ -107,16 +107,16 @@ def pace(config: Config, task: Task) -> Iterator[tuple[int, Callable[[int], floa
             engine.close()
 
 
-def _started(config: Config, workshop: Workshop) -> tuple[JobMaker, Solution]:
+def _started(config: Config, engine_context: EngineContext) -> tuple[JobMaker, Solution]:
     """A maker of jobs, and a start for them."""
-    return JobMaker(config, workshop), workshop.shelf.save_solution("start", workshop.task.init(Noise(config.seed)), ())
+    return JobMaker(config, engine_context), engine_context.store.save_solution("start", engine_context.task.init(Noise(config.seed)), ())
 
 
 def _timed(
-    config: Config, machine: Machine, name: str, settings: Mapping[str, Any], count: int, workshop: Workshop, engine: Engine
+    config: Config, machine: Machine, name: str, settings: Mapping[str, Any], count: int, engine_context: EngineContext, engine: Engine
 ) -> Timing:
-    maker, start = _started(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), workshop)
-    mask = dense_mask(workshop.task)
+    maker, start = _started(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), engine_context)
+    mask = dense_mask(engine_context.task)
     jobs = [maker.job(start, mask, noise) for noise in maker.noise.fold("bench", count).split("particle", count)]
     times: dict[str, list[float]] = {job.key: [time.perf_counter()] for job in jobs}
 

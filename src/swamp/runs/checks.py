@@ -10,8 +10,8 @@ from typing import Any
 from swamp.core.patterns import Pattern
 from swamp.core.pruning import count
 from swamp.methods.method import Keep, knows_patterns, selects
-from swamp.runs.config import Config, complete, numbers, resolve
-from swamp.runs.store import Store
+from swamp.runs.config import Config, complete, deciding_settings, resolve
+from swamp.store.directory import Store
 from swamp.tasks.task import Task, dense_mask
 
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
@@ -60,9 +60,9 @@ def check_pattern(config: Config, task: Task) -> None:
         )
 
 
-def refuse_other(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
+def require_same_config(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
     """A directory holds one run for ever."""
-    theirs, mine = numbers(complete(header["config"])), numbers(resolve(config, header["config"]))
+    theirs, mine = deciding_settings(complete(header["config"])), deciding_settings(resolve(config, header["config"]))
     differing = [
         f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
     ]
@@ -70,12 +70,12 @@ def refuse_other(config: Config, directory: Path, header: Mapping[str, Any]) -> 
         raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another --out")
 
 
-def refuse_another(config: Config, task: Task, directory: Path) -> None:
+def require_same_run(config: Config, task: Task, directory: Path) -> None:
     """Nor is what it holds gone on with as another."""
     header = Store(directory).header()
     if header is None:
         return
-    refuse_other(config, directory, header)
+    require_same_config(config, directory, header)
     if header["task"] != task.fingerprint:
         then, now = header["versions"]["python"], platform.python_version()
         other = f" (code counts as another under another Python: {then} then, {now} now)" if then[:4] != now[:4] else ""
@@ -87,7 +87,7 @@ def refuse_another(config: Config, task: Task, directory: Path) -> None:
         )
 
 
-def refuse_foreign(directory: Path) -> None:
+def require_empty_or_run(directory: Path) -> None:
     """Nothing is written into a directory that holds something else."""
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"--out {directory} is a file; a run needs a directory")

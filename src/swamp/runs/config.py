@@ -211,7 +211,7 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def numbers(config: Config) -> Table:
+def deciding_settings(config: Config) -> Table:
     """What decides the numbers of a run, by dotted name."""
     plain: Table = msgspec.to_builtins(config)
     plain["method"] = config.method_module.name
@@ -229,7 +229,7 @@ def _flat(value: Table, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def config_hash(config: Config) -> str:
-    return hashlib.sha256(canonical(numbers(config))).hexdigest()[:16]
+    return hashlib.sha256(canonical(deciding_settings(config))).hexdigest()[:16]
 
 
 # -- settings as text -------------------------------------------------------------------------------------------------------------

@@ -21,10 +21,10 @@ from swamp.core.noise import Noise
 from swamp.core.pruning import count, keep_highest, magnitude
 from swamp.core.rules import Rule, num_gradients
 from swamp.core.state import State
-from swamp.engines.engine import AveragingEngine, Engine, Progress, Report, Workshop
+from swamp.engines.engine import AveragingEngine, Engine, EngineContext, Progress, Report
 from swamp.methods.method import Choice, Item
 from swamp.runs.config import Config
-from swamp.runs.store import Store
+from swamp.store.directory import Store
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state, mean_parameters
 from swamp.training.numerics import applied, autocast, seed_model_draws
@@ -33,9 +33,9 @@ from swamp.training.numerics import applied, autocast, seed_model_draws
 class JobMaker:
     """How a configuration becomes jobs; shared by real runs and by plans."""
 
-    def __init__(self, config: Config, workshop: Workshop) -> None:
-        self.config, self.workshop = config, workshop
-        self.task, self.pruning, self.swa = workshop.task, config.pruning, config.swa
+    def __init__(self, config: Config, engine_context: EngineContext) -> None:
+        self.config, self.engine_context = config, engine_context
+        self.task, self.pruning, self.swa = engine_context.task, config.pruning, config.swa
         self.noise = Noise(config.seed)
 
     def job(
@@ -61,7 +61,7 @@ class JobMaker:
             schedule,
             config.swa if swa else None,
             config.optimizer,
-            self.workshop.numerics,
+            self.engine_context.numerics,
             rule,
             None if (first, end) == (0, schedule.epochs) else (first, end),
         )
@@ -78,7 +78,14 @@ class JobMaker:
         config = self.config
         noise = self.noise.fold("ticket")
         return Job(
-            self.task.fingerprint, init.key, dense_mask(self.task), noise, config.ticket, None, config.optimizer, self.workshop.numerics
+            self.task.fingerprint,
+            init.key,
+            dense_mask(self.task),
+            noise,
+            config.ticket,
+            None,
+            config.optimizer,
+            self.engine_context.numerics,
         )
 
     def num_keep(self, keep: Fraction) -> int:
@@ -103,8 +110,8 @@ class JobMaker:
 class RunContext(JobMaker):
     """See `methods.method.Context`."""
 
-    def __init__(self, config: Config, workshop: Workshop, store: Store, engine: Engine, report: Report) -> None:
-        super().__init__(config, workshop)
+    def __init__(self, config: Config, engine_context: EngineContext, store: Store, engine: Engine, report: Report) -> None:
+        super().__init__(config, engine_context)
         self.store, self.engine, self.report = store, engine, report
         self.trainings: list[tuple[Job, Solution]] = []  # in order, each once, the ticket included
         self.ticket_key = ""
@@ -145,7 +152,11 @@ class RunContext(JobMaker):
             return particles[0]
         noise = self.noise.fold("mean")
         key = key_of(
-            "mean", task=self.task.fingerprint, particles=[p.key for p in particles], noise=str(noise), numerics=self.workshop.numerics
+            "mean",
+            task=self.task.fingerprint,
+            particles=[p.key for p in particles],
+            noise=str(noise),
+            numerics=self.engine_context.numerics,
         )
 
         def make() -> Solution:
@@ -154,7 +165,7 @@ class RunContext(JobMaker):
                 self._ensure(particle.key)
             # buffers other than BatchNorm's statistics are those that the particles started from
             buffers = self._load(self._starts[particles[0].key]).buffers
-            with applied(self.workshop.numerics):
+            with applied(self.engine_context.numerics):
                 parameters = mean_parameters(particle.load() for particle in particles)
                 return self.store.save_solution(key, self._averaged(parameters, buffers, noise), ())
 
@@ -175,13 +186,13 @@ class RunContext(JobMaker):
         inputs |= {"pattern": self.pruning.pattern}
 
         def make() -> Mask:
-            model = self.task.model().to(self.workshop.device)
+            model = self.task.model().to(self.engine_context.device)
             solution.load().into(model)
-            with applied(self.workshop.numerics):
-                seed_model_draws(self.workshop.device, noise.fold("model").integer())
+            with applied(self.engine_context.numerics):
+                seed_model_draws(self.engine_context.device, noise.fold("model").integer())
                 return choice(model, mask, self.num_keep(keep))
 
-        return self._made_mask("choose", {**inputs, "task": self.task.fingerprint, "numerics": self.workshop.numerics}, make)
+        return self._made_mask("choose", {**inputs, "task": self.task.fingerprint, "numerics": self.engine_context.numerics}, make)
 
     def _made_mask(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Mask]) -> Mask:
         """A mask made once. Its record says which it is; it is stored under its own content."""
@@ -215,7 +226,7 @@ class RunContext(JobMaker):
             parts=[[share, solution.key] for share, solution in parts],
             keep=str(keep),
             noise=str(noise),
-            numerics=self.workshop.numerics,
+            numerics=self.engine_context.numerics,
             pattern=self.pruning.pattern,
         )
         self._starts[key] = self._starts[parts[0][1].key]
@@ -226,7 +237,7 @@ class RunContext(JobMaker):
             total = {name: torch.stack([share * state.parameters[name] for share, state in states]).sum(0) for name in names}
             state = State(total, self._load(self._starts[key]).buffers)
             mask = keep_highest(magnitude(state, dense), dense, self.num_keep(keep), self.pruning.pattern)
-            with applied(self.workshop.numerics):
+            with applied(self.engine_context.numerics):
                 parameters = mask.apply(state).parameters
                 return self._averaged(parameters, state.buffers, noise), mask
 
@@ -244,7 +255,7 @@ class RunContext(JobMaker):
         """Averaged parameters with the statistics that belong to them."""
         if isinstance(self.engine, AveragingEngine):
             return self.engine.averaged(parameters, buffers, noise)
-        return averaged_state(self.task, parameters, buffers, noise, self.workshop.numerics, self.workshop.device)
+        return averaged_state(self.task, parameters, buffers, noise, self.engine_context.numerics, self.engine_context.device)
 
     def memo(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         """A JSON value made once and stored under the key of what it is made from."""
@@ -262,9 +273,9 @@ class RunContext(JobMaker):
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
         def make() -> dict[str, float]:
-            model = self.task.model().to(self.workshop.device)
+            model = self.task.model().to(self.engine_context.device)
             solution.load().into(model)
-            with applied(self.workshop.numerics), autocast(self.workshop.numerics, self.workshop.device):
+            with applied(self.engine_context.numerics), autocast(self.engine_context.numerics, self.engine_context.device):
                 metrics = self.task.evaluate(model, split)
             for name, value in metrics.items():
                 if not math.isfinite(value):
@@ -276,7 +287,7 @@ class RunContext(JobMaker):
             "metrics": self.task.measured,
             "solution": solution.key,
             "split": split,
-            "numerics": self.workshop.numerics,
+            "numerics": self.engine_context.numerics,
         }
         metrics: dict[str, float] = self.memo("evaluate", inputs, make)
         return metrics

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from swamp.analysis.point import Split
+from swamp.analyses import ANALYSES
 from swamp.core.discovery import nearest
 from swamp.core.pruning import Pruning
-from swamp.runs.analyses import ANALYSES
+from swamp.landscape.point import Split
 from swamp.runs.config import Config, all_settings, build_config
 from swamp.runs.recipes import DEFAULT_RECIPE, Table, merge, nested, recipe_texts
 from swamp.runs.settings import convert, toml_text

@@ -1,8 +1,8 @@
-"""Several runs on one engine: what they need trained is trained side by side.
+"""SeriesResults runs on one engine: what they need trained is trained side by side.
 
 Each is an ordinary run in a thread of its own, but only one thread works at a time. A run goes on until it needs trainings and then
 waits; when all wait, their jobs are trained together. A run whose trainings have ended goes on at once, where the engine can take what it
-needs next while it trains the others' (`FedEngine`); else when all have ended. Each run sees the machine as if it were alone on it, and
+needs next while it trains the others' (`StreamingEngine`); else when all have ended. Each run sees the machine as if it were alone on it, and
 leaves the same bytes.
 """
 
@@ -20,7 +20,7 @@ import torch
 from swamp.core.job import Job, Solution
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines.engine import AveragingEngine, Engine, FedEngine, Progress, Report, Shelf, Workshop, shelved
+from swamp.engines.engine import AveragingEngine, Engine, EngineContext, Progress, Report, SolutionStore, StreamingEngine, load_solutions
 from swamp.runs.config import Config, engine_modules
 from swamp.runs.runner import Listener, build_engine, iterate
 from swamp.tasks.task import Task
@@ -47,7 +47,7 @@ class Member:
         self.jobs: tuple[Job, ...] = ()  # what it waits for
         self.needs_room = False  # it waits for the end of the others' trainings, too
         self.failure: BaseException | None = None  # what ended it, if not its end
-        self._shelf: Shelf | None = None
+        self._store: SolutionStore | None = None
         self._report: Report | None = None
         self._thrown: BaseException | None = None
         self._state = "waiting"  # working, waiting, ended
@@ -62,14 +62,14 @@ class Member:
         return self._state == "ended"
 
     @property
-    def shelf(self) -> Shelf:
-        assert self._shelf is not None
-        return self._shelf
+    def store(self) -> SolutionStore:
+        assert self._store is not None
+        return self._store
 
     @property
     def served(self) -> bool:
         """Whether it can go on while others train."""
-        return not self.needs_room and all(self.shelf.solution(job.key) is not None for job in self.jobs)
+        return not self.needs_room and all(self.store.solution(job.key) is not None for job in self.jobs)
 
     def report(self, progress: Progress) -> None:
         assert self._report is not None
@@ -91,18 +91,18 @@ class Member:
 
     # -- seen by the run --------------------------------------------------------------------------------------------------------------
 
-    def serve(self, workshop: Workshop) -> Member:
-        """Be the engine of the run whose workshop this is."""
-        self._shelf = workshop.shelf
+    def serve(self, engine_context: EngineContext) -> Member:
+        """Be the engine of the run whose engine_context this is."""
+        self._store = engine_context.store
         return self
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
-        missing = {job.key: job for job in jobs if self.shelf.solution(job.key) is None}
+        missing = {job.key: job for job in jobs if self.store.solution(job.key) is None}
         if missing:
             self.jobs, self._report = tuple(missing.values()), report
             self._wait()
             self.jobs = ()
-        yield from shelved(self.shelf, jobs)
+        yield from load_solutions(self.store, jobs)
 
     def _averaged(self, engine: AveragingEngine, *given: Any) -> State:
         try:
@@ -141,61 +141,61 @@ class Member:
         self._changed.notify_all()
 
 
-class SharedShelf:
-    """The shelves of several runs as one: what comes of a job goes to every run that waits for it."""
+class SharedSolutionStore:
+    """The stores of several runs as one: what comes of a job goes to every run that waits for it."""
 
     def __init__(self) -> None:
-        self.shelves: dict[str, list[Shelf]] = {}  # by the job's key
+        self.stores: dict[str, list[SolutionStore]] = {}  # by the job's key
         self.members: list[Member] = []
 
     def expect(self, members: Sequence[Member]) -> list[Job]:
         """The jobs that these wait for, each once."""
-        self.shelves, self.members = {}, []
+        self.stores, self.members = {}, []
         return list({job.key: job for member in members for job in self.add(member)}.values())
 
     def add(self, member: Member) -> list[Job]:
         """The jobs that it waits for."""
         if member not in self.members:
             self.members.append(member)
-        jobs = [job for job in member.jobs if member.shelf.solution(job.key) is None]  # a first attempt may have got so far
+        jobs = [job for job in member.jobs if member.store.solution(job.key) is None]  # a first attempt may have got so far
         for job in jobs:
-            under_way = job.key in self.shelves and self.solution(job.key) is None
-            self.shelves[job.key] = list(dict.fromkeys([*(self.shelves[job.key] if under_way else ()), member.shelf]))
+            under_way = job.key in self.stores and self.solution(job.key) is None
+            self.stores[job.key] = list(dict.fromkeys([*(self.stores[job.key] if under_way else ()), member.store]))
         return jobs
 
     def solution(self, key: str) -> Solution | None:
-        return self.shelves[key][0].solution(key)
+        return self.stores[key][0].solution(key)
 
     def load_state(self, key: str) -> State:
         # of a run that waits for a training from there: one that has gone on may have dropped it, and have ended
-        return next(m for m in self.members if not m.ended and any(job.start == key for job in m.jobs)).shelf.load_state(key)
+        return next(m for m in self.members if not m.ended and any(job.start == key for job in m.jobs)).store.load_state(key)
 
     def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
-        first, *others = self.shelves[key]
-        for shelf in others:
-            shelf.save_solution(key, state, history, mask)
+        first, *others = self.stores[key]
+        for store in others:
+            store.save_solution(key, state, history, mask)
         return first.save_solution(key, state, history, mask)  # last: `solution` asks this one
 
     def read_checkpoint(self, key: str) -> Checkpoint | None:
-        return next((found for shelf in self.shelves[key] if (found := shelf.read_checkpoint(key))), None)
+        return next((found for store in self.stores[key] if (found := store.read_checkpoint(key))), None)
 
     def write_checkpoint(self, key: str, checkpoint: Checkpoint) -> None:
-        self.shelves[key][0].write_checkpoint(key, checkpoint)
+        self.stores[key][0].write_checkpoint(key, checkpoint)
 
     def remove_checkpoint(self, key: str) -> None:
-        for shelf in self.shelves[key]:
-            shelf.remove_checkpoint(key)
+        for store in self.stores[key]:
+            store.remove_checkpoint(key)
 
     def log_timing(self, record: dict[str, Any]) -> None:
-        self.shelves[record["key"]][0].log_timing(record)
+        self.stores[record["key"]][0].log_timing(record)
 
 
 def run_together(
     runs: Sequence[tuple[Config, Path]], cache: Path | None, listeners: Sequence[Listener], task: Task
 ) -> list[BaseException | None]:
     """Run them all; for each what ended it before its time. One that fails does not keep the others from going on."""
-    config, shelf = runs[0][0], SharedShelf()
-    engine = build_engine(config, Workshop(task, shelf, config.numerics, torch.device(config.device), config.checkpoint_seconds))
+    config, store = runs[0][0], SharedSolutionStore()
+    engine = build_engine(config, EngineContext(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds))
 
     def work(config: Config, directory: Path, listener: Listener) -> Callable[[Member], None]:
         def run(member: Member) -> None:
@@ -216,7 +216,7 @@ def run_together(
         while live := [member for member in members if not member.ended]:
             for member in live:
                 go_on(member)
-            errors = _train(engine, shelf, [member for member in live if not member.ended], go_on)
+            errors = _train(engine, store, [member for member in live if not member.ended], go_on)
     finally:
         for member in members:
             member.stop()
@@ -224,7 +224,9 @@ def run_together(
     return [member.failure for member in members]
 
 
-def _train(engine: Engine, shelf: SharedShelf, waiting: Sequence[Member], go_on: Callable[[Member], None]) -> dict[Member, Exception]:
+def _train(
+    engine: Engine, store: SharedSolutionStore, waiting: Sequence[Member], go_on: Callable[[Member], None]
+) -> dict[Member, Exception]:
     """Train what they wait for; the errors of those for whom that failed. It is not known whose fault a failure is: each then trains
     alone, from the checkpoints there are."""
 
@@ -237,13 +239,13 @@ def _train(engine: Engine, shelf: SharedShelf, waiting: Sequence[Member], go_on:
         for member in waiting:
             if not member.ended and member.served:
                 go_on(member)
-                yield from shelf.add(member)
+                yield from store.add(member)
 
     try:
-        if isinstance(engine, FedEngine) and len(waiting) > 1:
-            engine.train_fed(shelf.expect(waiting), report, more)
+        if isinstance(engine, StreamingEngine) and len(waiting) > 1:
+            engine.train_streaming(store.expect(waiting), report, more)
         else:
-            for _ in engine.train(shelf.expect(waiting), report):
+            for _ in engine.train(store.expect(waiting), report):
                 pass
         return {}
     except Exception as error:
@@ -252,4 +254,4 @@ def _train(engine: Engine, shelf: SharedShelf, waiting: Sequence[Member], go_on:
     left = [member for member in waiting if not member.ended]
     if len(waiting) == 1:
         return dict.fromkeys(left, failure)
-    return {member: error for one in left for member, error in _train(engine, shelf, [one], go_on).items()}
+    return {member: error for one in left for member, error in _train(engine, store, [one], go_on).items()}

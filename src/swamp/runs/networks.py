@@ -8,13 +8,14 @@ from typing import Any
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.runs.config import Config, module_of
-from swamp.runs.results import Result, read_config, read_results
-from swamp.runs.store import Store
+from swamp.runs.stored import read_config
+from swamp.store.directory import Store
+from swamp.store.records import RowRecord, read_results
 
 NEAR = 0.05  # a row this far from the sparsity that was asked for is not what was meant
 
 
-def find_row(directory: Path, cycle: int | None = None, sparsity: float | None = None) -> Result:
+def find_row(directory: Path, cycle: int | None = None, sparsity: float | None = None) -> RowRecord:
     """The row of a cycle, or the one nearest to a sparsity in percent; the last one by default."""
     if cycle is not None and sparsity is not None:
         raise ValueError("give either --cycle or --sparsity")
@@ -29,7 +30,7 @@ def find_row(directory: Path, cycle: int | None = None, sparsity: float | None =
     return results[cycle]
 
 
-def _nearest(directory: Path, rows: list[Result], sparsity: float) -> Result:
+def _nearest(directory: Path, rows: list[RowRecord], sparsity: float) -> RowRecord:
     if not (sparsity == 0 or 1 <= sparsity < 100):
         raise ValueError(f"--sparsity {sparsity:g}: expected percent, from 0 to below 100, such as 95")
     nearest = min(rows, key=lambda row: abs(row.sparsity - sparsity / 100))
@@ -39,7 +40,7 @@ def _nearest(directory: Path, rows: list[Result], sparsity: float) -> Result:
     return nearest
 
 
-def load_network(directory: Path, row: Result, particle: int | None = None) -> tuple[State, Mask]:
+def load_network(directory: Path, row: RowRecord, particle: int | None = None) -> tuple[State, Mask]:
     """Weights and mask of a row: the average, or one of its particles."""
     store = Store(directory)
     if particle is not None and not 0 <= particle < len(row.particles):
@@ -52,7 +53,7 @@ def load_network(directory: Path, row: Result, particle: int | None = None) -> t
     return store.load_state(key), mask
 
 
-def about(directory: Path, row: Result) -> dict[str, Any]:
+def about(directory: Path, row: RowRecord) -> dict[str, Any]:
     """What somebody who gets the network without the run should know of it, as JSON."""
     config, header = read_config(directory), Store(directory).header() or {}
     return {

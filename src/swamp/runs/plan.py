@@ -17,7 +17,7 @@ from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.rules import Gradual, num_gradients
 from swamp.core.state import State
-from swamp.engines.engine import Workshop
+from swamp.engines.engine import EngineContext
 from swamp.methods.method import Choice, Item, Row
 from swamp.runs.config import Config
 from swamp.runs.context import JobMaker
@@ -57,8 +57,8 @@ class Plan:
 class PlanContext(JobMaker):
     """See `methods.method.Context`."""
 
-    def __init__(self, config: Config, workshop: Workshop) -> None:
-        super().__init__(config, workshop)
+    def __init__(self, config: Config, engine_context: EngineContext) -> None:
+        super().__init__(config, engine_context)
         self.jobs: list[Job] = []
         self.ticket_training: Job | None = None
         self._masks: dict[str, Mask] = {}
@@ -125,8 +125,8 @@ class PlanContext(JobMaker):
         return Mask({name: piece.reshape(layer.shape) for (name, layer), piece in zip(mask.layers.items(), pieces, strict=True)})
 
 
-def make_plan(config: Config, workshop: Workshop) -> Plan:
-    ctx = PlanContext(config, workshop)
+def make_plan(config: Config, engine_context: EngineContext) -> Plan:
+    ctx = PlanContext(config, engine_context)
     rows, forward, total, done = [], [], [], 0
     for row in config.method_module.run(ctx, config.selected("method")):
         rows.append((row, ctx.jobs[done:]))

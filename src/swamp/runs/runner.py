@@ -23,16 +23,16 @@ from swamp.core.keys import canonical
 from swamp.core.machine import code_digest
 from swamp.engines import distributed
 from swamp.engines.distributed import Distributed
-from swamp.engines.engine import Engine, Progress, TimedEngine, Workshop
+from swamp.engines.engine import Engine, EngineContext, Progress, TimedEngine
 from swamp.methods.method import Keep, Row, selects
-from swamp.runs.checks import check, refuse_another, refuse_foreign
-from swamp.runs.config import Config, config_hash, engine_modules, numbers, resolve, resolve_device, task_modules, to_toml
+from swamp.runs.checkpoint_task import CheckpointTask
+from swamp.runs.checks import check, require_empty_or_run, require_same_run
+from swamp.runs.config import Config, config_hash, deciding_settings, engine_modules, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
-from swamp.runs.journal import BEGUN, FAILED, PLAN
 from swamp.runs.plan import make_plan
-from swamp.runs.results import Result, read_results
-from swamp.runs.started import Started
-from swamp.runs.store import Store, open_cache
+from swamp.store.directory import Store, open_cache
+from swamp.store.journal import BEGUN, FAILED, PLAN
+from swamp.store.records import RowRecord, read_results
 from swamp.tasks.task import Task
 from swamp.version import __version__
 
@@ -44,7 +44,7 @@ class Listener(Protocol):
 
     def epoch(self, progress: Progress) -> None: ...
 
-    def row(self, result: Result) -> None: ...
+    def row(self, result: RowRecord) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -56,7 +56,7 @@ class Silent:
 
     def epoch(self, progress: Progress) -> None: ...
 
-    def row(self, result: Result) -> None: ...
+    def row(self, result: RowRecord) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -70,7 +70,7 @@ def open_task(config: Config) -> Task:
 
 def from_start(config: Config, task: Task) -> Task:
     """The task with the checkpoint that the run starts from, if it does."""
-    return cast(Task, Started(task, Path(config.start))) if config.start else task
+    return cast(Task, CheckpointTask(task, Path(config.start))) if config.start else task
 
 
 def open_tasks(configs: Sequence[Config]) -> list[Task]:
@@ -91,15 +91,15 @@ def can_be_sent(task: Task) -> bool:
         return False
 
 
-def open_workshop(config: Config, task: Task, store: Store, claims: Mapping[str, str] | None = None) -> Workshop:
-    return Workshop(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds, claims or {})
+def make_engine_context(config: Config, task: Task, store: Store, must_match: Mapping[str, str] | None = None) -> EngineContext:
+    return EngineContext(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds, must_match or {})
 
 
-def claims_of(config: Config, out: Path, task: Task) -> dict[str, str]:
+def settings_that_must_match(config: Config, out: Path, task: Task) -> dict[str, str]:
     """What must be the same on every machine that takes part in a run: what decides its numbers, as it was asked for, and how the machines
     work together."""
     together = {f"engines.{config.engine}.{name}": value for name, value in msgspec.to_builtins(config.selected("engine")).items()}
-    asked = {**numbers(config), **together}
+    asked = {**deciding_settings(config), **together}
     return {
         **{f"setting {name}": json.dumps(value) for name, value in asked.items()},
         **versions(),
@@ -110,8 +110,8 @@ def claims_of(config: Config, out: Path, task: Task) -> dict[str, str]:
     }
 
 
-def build_engine(config: Config, workshop: Workshop) -> TimedEngine:
-    engine: TimedEngine = engine_modules()[config.engine].build(workshop, config.selected("engine"))
+def build_engine(config: Config, engine_context: EngineContext) -> TimedEngine:
+    engine: TimedEngine = engine_modules()[config.engine].build(engine_context, config.selected("engine"))
     return engine
 
 
@@ -119,7 +119,7 @@ def prepare(config: Config, task: Task, store: Store) -> Config:
     """Settle the configuration of a directory: as it was at its first start, or for ever from now on."""
     header = store.header()
     config = resolve(config, header["config"] if header else None)
-    refuse_another(config, task, store.root)
+    require_same_run(config, task, store.root)
     if store.finished():
         return config  # nothing of a finished run is written again
     store.write_text("config.toml", to_toml(config))
@@ -145,7 +145,7 @@ def begin(config: Config, out: Path, task: Task | None = None) -> Config:
     """Settle a run's configuration in its directory without running it; the configuration without any `auto`."""
     task = task or open_task(config)
     check(config, task)
-    refuse_foreign(out)
+    require_empty_or_run(out)
     store = Store(out)
     with store.locked():
         return prepare(config, task, store)
@@ -157,8 +157,8 @@ def iterate(
     cache: Path | None = None,
     listener: Listener | None = None,
     task: Task | None = None,
-    engine_for: Callable[[Workshop], Engine] | None = None,
-) -> Iterator[Result]:
+    engine_for: Callable[[EngineContext], Engine] | None = None,
+) -> Iterator[RowRecord]:
     """Run, or go on with, a configuration in a directory; the rows as they are finished, those stored already included. A `task` that is
     given takes the place of the one that the configuration names, and so does what `engine_for` gives."""
     listener = listener or Silent()
@@ -168,12 +168,12 @@ def iterate(
         distributed.check(config.selected("engine"), config.optimizer, config.compile, device)
     task = task or open_task(config)
     check(config, task)
-    refuse_foreign(out)
+    require_empty_or_run(out)
     store = Store(out, open_cache(cache, device.type) if cache else None)
-    claims = claims_of(config, out, task) if config.engine == "distributed" else {}
-    if claims and distributed.helps():
+    must_match = settings_that_must_match(config, out, task) if config.engine == "distributed" else {}
+    if must_match and distributed.helps():
         config = resolve(config)
-        distributed.build(open_workshop(config, task, store, claims), config.selected("engine")).help()
+        distributed.build(make_engine_context(config, task, store, must_match), config.selected("engine")).help()
         yield from read_results(out)
         return
     with store.locked():
@@ -184,12 +184,12 @@ def iterate(
                 "lambda); particles are trained in turn"
             )
             config = resolve(structs.replace(config, engine="sequential"))
-        workshop = open_workshop(config, task, store, claims)
-        with contextlib.closing((engine_for or partial(build_engine, config))(workshop)) as engine:
-            yield from _rows_of(config, workshop, store, engine, listener)
+        engine_context = make_engine_context(config, task, store, must_match)
+        with contextlib.closing((engine_for or partial(build_engine, config))(engine_context)) as engine:
+            yield from _rows_of(config, engine_context, store, engine, listener)
 
 
-def _rows_of(config: Config, workshop: Workshop, store: Store, engine: Engine, listener: Listener) -> Iterator[Result]:
+def _rows_of(config: Config, engine_context: EngineContext, store: Store, engine: Engine, listener: Listener) -> Iterator[RowRecord]:
     """What is there already, brought to order, and what comes."""
     if isinstance(engine, Distributed):
         engine.join()  # the other ranks wait for this one, even where there is nothing to do
@@ -210,7 +210,7 @@ def _rows_of(config: Config, workshop: Workshop, store: Store, engine: Engine, l
     if then["torch"] != now["torch"]:
         listener.say(f"this run began with torch {then['torch']}; with {now['torch']} the last bits may differ")
     try:
-        yield from _rows(RunContext(config, workshop, store, engine, listener.epoch), listener)
+        yield from _rows(RunContext(config, engine_context, store, engine, listener.epoch), listener)
     except Exception as error:
         with contextlib.suppress(OSError):  # which may be the failure itself: a full disk
             store.journal.log({"what": FAILED, "why": _why(error)})
@@ -225,13 +225,13 @@ def _why(error: Exception) -> str:
     return text if ours or text == name else f"{name}: {text}"
 
 
-def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
+def _rows(ctx: RunContext, listener: Listener) -> Iterator[RowRecord]:
     config, store = ctx.config, ctx.store
     begin = time.monotonic()
-    num_epochs = make_plan(config, ctx.workshop).num_epochs
+    num_epochs = make_plan(config, ctx.engine_context).num_epochs
     store.journal.log({"what": PLAN, "epochs": num_epochs, "seconds": round(time.monotonic() - begin, 3)})
     listener.planned(num_epochs)
-    results: list[Result] = []
+    results: list[RowRecord] = []
     rows: list[Row] = []
     begin = time.monotonic()
     for row in config.method_module.run(ctx, config.selected("method")):
@@ -253,14 +253,14 @@ def _rows(ctx: RunContext, listener: Listener) -> Iterator[Result]:
             store.drop(key)
 
 
-def _result(ctx: RunContext, row: Row) -> Result:
+def _result(ctx: RunContext, row: Row) -> RowRecord:
     task, mask = ctx.task, row.mask
     taken = {solution.key for solution in row.trainings} if row.trainings is not None else None
     trainings = [(job, solution) for job, solution in ctx.trainings if taken is None or job.key in taken]
     several = len(row.members) > 1
     num_parameters = sum(p.numel() for p in task.model().parameters())
     ctx.store.save_mask(mask)
-    result = Result(
+    result = RowRecord(
         cycle=row.cycle,
         sparsity=1 - mask.density,
         sparsity_of_all=(mask.num_weights - mask.num_survivors) / num_parameters,
@@ -282,7 +282,7 @@ def _result(ctx: RunContext, row: Row) -> Result:
     return structs.replace(result, checksum=result.checked())
 
 
-def _write(ctx: RunContext, row: Row, results: list[Result]) -> None:
+def _write(ctx: RunContext, row: Row, results: list[RowRecord]) -> None:
     """Bring the readable part up to date. All of it follows from the objects, so it is simply written anew."""
     ctx.store.link_row(row.cycle, _names(row))
     ctx.store.write_text("results.json", json.dumps(msgspec.to_builtins(results), indent=1, sort_keys=True) + "\n")

@@ -1,4 +1,4 @@
-"""Following a run that another process, or another machine, is doing: what its directory shows, told to a listener. Nothing is written."""
+"""ProgressOptions a run that another process, or another machine, is doing: what its directory shows, told to a listener. Nothing is written."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from swamp.engines.engine import Progress
-from swamp.runs.files import Damaged
-from swamp.runs.journal import PLAN
-from swamp.runs.results import read_results
 from swamp.runs.runner import Listener
-from swamp.runs.store import Store
+from swamp.store.directory import Store
+from swamp.store.files import Damaged
+from swamp.store.journal import PLAN
+from swamp.store.records import read_results
 
 
 class Watch:

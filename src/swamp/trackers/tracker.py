@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from swamp.runs.config import Config
-from swamp.runs.results import Result
+from swamp.store.records import RowRecord
 
 
 class Point(NamedTuple):
@@ -67,7 +67,7 @@ def epoch_point(training: str, record: Mapping[str, Any]) -> Point:
     return Point(training, "epoch", record["epoch"], {name: value for name, value in record.items() if name not in ("epoch", "training")})
 
 
-def row_points(row: Result) -> Iterator[Point]:
+def row_points(row: RowRecord) -> Iterator[Point]:
     facts = {"sparsity": row.sparsity, "num_survivors": row.num_survivors, "macs": row.macs, "cost": row.cost}
     yield Point("test", "cycle", row.cycle, {**row.metrics, **facts})
     for index, metrics in enumerate(row.members):

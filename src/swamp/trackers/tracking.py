@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from swamp.engines.engine import Progress
-from swamp.runs.results import Result, read_config
 from swamp.runs.runner import Listener
-from swamp.runs.store import Store
+from swamp.runs.stored import read_config
+from swamp.store.directory import Store
+from swamp.store.records import RowRecord
 from swamp.trackers import trackers
 from swamp.trackers.lines import Lines
 from swamp.trackers.tracker import Point, TrackedRun, Tracker, epoch_point, row_points
@@ -84,7 +85,7 @@ class Tracking:
             if progress.epoch == 1 or before in tracker.logged:
                 tracker.log([point])
 
-    def row(self, result: Result) -> None:
+    def row(self, result: RowRecord) -> None:
         epochs: list[Point] = []
         try:
             with open(self.store.root / "metrics.jsonl") as file:
@@ -116,7 +117,7 @@ class Both:
         for listener in self.listeners:
             listener.epoch(progress)
 
-    def row(self, result: Result) -> None:
+    def row(self, result: RowRecord) -> None:
         for listener in self.listeners:
             listener.row(result)
 

@@ -104,7 +104,7 @@ def keep_moments(norm: _BatchNorm, mean: Tensor, unbiased_var: Tensor) -> None:
     norm.running_var.lerp_(unbiased_var.to(norm.running_var.dtype), weight)
 
 
-def become(model: nn.Module, kind: type[_BatchNorm], **attributes: Any) -> list[Any]:
+def convert_batchnorm(model: nn.Module, kind: type[_BatchNorm], **attributes: Any) -> list[Any]:
     """The model's BatchNorms, made such ones whatever else their classes do: that class is put right before BatchNorm itself."""
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     for norm in norms:
@@ -112,7 +112,7 @@ def become(model: nn.Module, kind: type[_BatchNorm], **attributes: Any) -> list[
     return norms
 
 
-class Weighed(nn.Module):
+class LossModule(nn.Module):
     """A network whose forward pass is any loss of it, so that DistributedDataParallel can wrap the two together."""
 
     def __init__(self, network: nn.Module) -> None:
@@ -140,12 +140,12 @@ class SharingLearner(Learner):
         self.group, self.synced = group, synced
         self.index, self.count = dist.get_rank(group), dist.get_world_size(group)
         self.cut = False  # whether batches come as this rank's shares
-        self.norms = become(self.model, Synced, group=group) if synced else become(self.model, Apart)
+        self.norms = convert_batchnorm(self.model, Synced, group=group) if synced else convert_batchnorm(self.model, Apart)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # what newer versions want in the place of broadcast_buffers, older ones lack
             # parameters that a loss does not reach have no gradient here either
             self.shared = DistributedDataParallel(
-                Weighed(self.network), process_group=group, broadcast_buffers=False, find_unused_parameters=True
+                LossModule(self.network), process_group=group, broadcast_buffers=False, find_unused_parameters=True
             )
 
     def step(self, batch: Batch, rate: Rate, parts: Parts | None = None) -> Tensor:

@@ -15,7 +15,7 @@ from swamp.core.rules import Rule
 from swamp.core.state import State
 from swamp.tasks.task import MODULE_KINDS, Batch, Plan, Task
 from swamp.training.rules import behaviour
-from swamp.training.step import Loss, Parts, channels_last, compiled_parts, gradient, written_parts
+from swamp.training.step import Loss, Parts, channels_last, compiled_parts, eager_step, gradient
 from swamp.training.update import Rate, Update
 
 ROUNDED = tuple(kind for kinds in MODULE_KINDS.values() for kind in kinds)  # modules whose weights autocast rounds to bf16
@@ -53,12 +53,12 @@ class Learner:
         self.copies = _use_working_copies(self.model) if tuned and numerics.precision == "bf16" and self.rule.rounds_weights else {}
         self.weights: Mapping[str, Tensor] = weights
         self.network = self.rule.network(self.model, task.prunable)
-        self.own = beyond(self.network, self.model)
+        self.own = rule_parameters(self.network, self.model)
         self.factors = {name: torch.ones_like(weights[name]) for name in task.prunable}
         self.moved = {**weights, **self.own}  # by the optimizer
         self.update = Update(optimizer, list(self.moved))
         self.memory = self.update.memory(list(self.moved.values()))
-        self.parts = compiled_parts(task, self.update) if numerics.compile is True else written_parts(task, self.update)
+        self.parts = compiled_parts(task, self.update) if numerics.compile is True else eager_step(task, self.update)
 
     @property
     def slots(self) -> dict[str, dict[str, Tensor]]:
@@ -133,7 +133,7 @@ class Learner:
         return channels_last(batch) if self.tuned else batch
 
 
-def beyond(network: nn.Module, model: nn.Module) -> dict[str, Tensor]:
+def rule_parameters(network: nn.Module, model: nn.Module) -> dict[str, Tensor]:
     """The parameters that a rule's network has and the model has not, in the network's order, under names that no model has."""
     known = {id(parameter) for parameter in model.parameters()}
     return {f"rule/{name}": parameter.detach() for name, parameter in network.named_parameters() if id(parameter) not in known}

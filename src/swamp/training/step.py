@@ -29,7 +29,7 @@ class Parts:
     update: Callable[..., None]  # see `Update`
 
 
-def written_parts(task: Task, update: Update) -> Parts:
+def eager_step(task: Task, update: Update) -> Parts:
     def batch(tables: dict[str, Tensor], step: Tensor, size: int) -> Batch:
         return channels_last(batch_at(task, tables, step, size))
 
@@ -45,7 +45,7 @@ def batch_at(task: Task, tables: Mapping[str, Tensor], step: Tensor, size: int) 
 
 def compiled_parts(task: Task, update: Update, *, model: bool = True) -> Parts:
     """The same, compiled for fixed shapes; the model only if asked for. Draws inside it stay those of the eager code."""
-    written = written_parts(task, update)
+    written = eager_step(task, update)
     batch, loss, move = (
         torch.compile(part, dynamic=False, options={"fallback_random": True}) for part in (written.batch, written.loss, written.update)
     )

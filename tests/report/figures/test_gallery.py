@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from swamp.report.ensembles import read_ensembles
-from swamp.report.figures.canvas import pyplot, style
+from swamp.analyses.ensemble import EnsembleRow, keep_ensemble
+from swamp.drawing.canvas import pyplot, style
 from swamp.report.figures.cost import cost_against_accuracy
 from swamp.report.figures.curves import error_and_size, error_curves, nll_curves
 from swamp.report.figures.gallery import ANALYSES, FIGURES, draw
 from swamp.report.figures.landscapes import PICTURES
 from swamp.report.figures.layer_densities import layer_densities
 from swamp.report.figures.particle_bars import particle_bars
-from swamp.report.series import read_series
-from swamp.runs.annex import Annex
-from swamp.runs.ensemble import EnsembleRow, keep_ensemble
+from swamp.results.ensembles import read_ensembles
+from swamp.results.series import read_series
+from swamp.store.analysis_store import AnalysisStore
 from tests.report.runs_on_paper import made_up
 
 
@@ -182,7 +182,7 @@ def test_what_is_missing_is_said_in_a_sentence(runs: list[Path], tmp_path: Path)
     ]:
         with pytest.raises(ValueError, match=message):
             draw(name, directories, out)
-    Annex(runs[0]).write_result("hull", {"rows": [{}]})
+    AnalysisStore(runs[0]).write_result("hull", {"rows": [{}]})
     with pytest.raises(ValueError, match=r"hull.json is damaged .*; swamp analyse .*swamp-0 --hull makes it again"):
         draw("hull", runs[:1], out)
     with pytest.raises(ValueError, match=r"ends in .png, .svg, .pdf, not 'x.gif'"):
@@ -193,7 +193,7 @@ def test_what_is_missing_is_said_in_a_sentence(runs: list[Path], tmp_path: Path)
 def test_what_an_analysis_found_is_drawn(runs: list[Path], tmp_path: Path) -> None:
     path = {"kind": "cycles", "label": "cycle 0 to 1", "values": {"test error": [0.1, 0.3, 0.2]}}
     found = {"run": {"method": "swamp", "recipe": "digits", "seed": 0}, "lambdas": [0, 0.5, 1], "paths": [path]}
-    Annex(runs[0]).write_result("connectivity", found)
+    AnalysisStore(runs[0]).write_result("connectivity", found)
     draw("connectivity", runs[:1], tmp_path / "new" / "connectivity.pdf")
     assert (tmp_path / "new" / "connectivity.pdf").read_bytes().startswith(b"%PDF")
     assert sorted(file.name for file in (runs[0] / "analysis").glob("*.*")) == ["connectivity.json"]  # nothing is left beside it

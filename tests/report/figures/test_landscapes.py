@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from swamp.analyses import ANALYSES
+from swamp.drawing.canvas import pyplot
 from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
-from swamp.report.figures.canvas import pyplot
 from swamp.report.figures.landscapes import PICTURES, draw, draw_spread, picture, spread_picture
 from swamp.report.figures.spreads import SPREADS
-from swamp.report.series import read_series
-from swamp.runs.analyses import ANALYSES
-from swamp.runs.annex import Annex
+from swamp.results.series import read_series
+from swamp.store.analysis_store import AnalysisStore
 from tests.report.runs_on_paper import made_up
 
 RUN = {"recipe": "digits", "method": "swamp", "seed": 3}
@@ -89,11 +89,11 @@ ARRAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def annex_of(run: Path, shift: float = 0.0, seed: int = 3) -> Annex:
-    annex = Annex(run)
+def annex_of(run: Path, shift: float = 0.0, seed: int = 3) -> AnalysisStore:
+    analysis_store = AnalysisStore(run)
     for name, result in results(shift).items():
-        annex.write_result(name, {**result, "run": {**RUN, "seed": seed}}, ARRAYS.get(name))
-    return annex
+        analysis_store.write_result(name, {**result, "run": {**RUN, "seed": seed}}, ARRAYS.get(name))
+    return analysis_store
 
 
 def analysed(run: Path, shift: float = 0.0, seed: int = 0, method: str = "swamp") -> Path:
@@ -109,26 +109,26 @@ def test_every_analysis_has_a_picture() -> None:
 @pytest.mark.parametrize("name", sorted(PICTURES))
 def test_pictures_are_drawn_whole_and_the_same_again(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    annex = annex_of(tmp_path)
-    png, svg = draw(annex, name)
+    analysis_store = annex_of(tmp_path)
+    png, svg = draw(analysis_store, name)
     assert png.read_bytes().startswith(b"\x89PNG")
     assert svg.read_text().rstrip().endswith("</svg>")
     before = png.read_bytes(), svg.read_bytes()
-    draw(annex, name)
+    draw(analysis_store, name)
     assert (png.read_bytes(), svg.read_bytes()) == before
 
 
 def test_nothing_to_draw(tmp_path: Path) -> None:
-    assert draw(Annex(tmp_path), "hessian") == []
+    assert draw(AnalysisStore(tmp_path), "hessian") == []
 
 
 @pytest.mark.parametrize("name", ["hessian", "surface"])
 def test_arrays_that_are_missing_are_said_to_be(name: str, tmp_path: Path) -> None:
     plt = pytest.importorskip("matplotlib.pyplot")
-    annex = Annex(analysed(tmp_path / "a"))
-    (annex.root / f"{name}.npz").unlink()
+    analysis_store = AnalysisStore(analysed(tmp_path / "a"))
+    (analysis_store.root / f"{name}.npz").unlink()
     with pytest.raises(ValueError, match=rf"{name}\.npz is missing; swamp analyse .*a --{name} makes it again$"):
-        picture(plt, annex, name)
+        picture(plt, analysis_store, name)
     plt.close("all")
 
 
@@ -170,8 +170,8 @@ def test_curvature_on_other_examples_is_not_mixed_in(tmp_path: Path) -> None:
     plt = pytest.importorskip("matplotlib.pyplot")
     ours = [analysed(tmp_path / f"swamp-{seed}", seed=seed) for seed in (0, 1)]
     theirs = [analysed(tmp_path / f"imp-{seed}", seed=seed, method="imp") for seed in (0, 1)]
-    annex = Annex(ours[1])
-    annex.write_result("hessian", {**annex.read_result("hessian"), "split": "test"})  # type: ignore[dict-item]
+    analysis_store = AnalysisStore(ours[1])
+    analysis_store.write_result("hessian", {**analysis_store.read_result("hessian"), "split": "test"})  # type: ignore[dict-item]
     series = read_series([*ours, *theirs])
     (table,) = analysis_tables(series, ["hessian"])
     assert [(row[0], row[3], row[-1]) for row in table.rows] == [
@@ -213,13 +213,13 @@ def test_several_runs_are_drawn_with_their_spread(tmp_path: Path) -> None:
     rises = figure.axes[2].get_legend_handles_labels()[0][0].lines[0].get_xydata().tolist()
     assert rises == [pytest.approx([50, 1])]
     assert len(spread_picture(plt, series, "stability").axes[0].get_lines()) == 2
-    annex = Annex(tmp_path)
+    analysis_store = AnalysisStore(tmp_path)
     for name in SPREADS:
-        png, svg = draw_spread(annex, series, name)
+        png, svg = draw_spread(analysis_store, series, name)
         assert png.read_bytes().startswith(b"\x89PNG")
         assert svg.name == f"{name}-runs.svg"
-    assert draw_spread(annex, series, "surface") == []  # planes of two runs have no mean
-    assert draw_spread(annex, read_series([tmp_path / "0"]), "hull") == []
+    assert draw_spread(analysis_store, series, "surface") == []  # planes of two runs have no mean
+    assert draw_spread(analysis_store, read_series([tmp_path / "0"]), "hull") == []
     (tmp_path / "1" / "analysis" / "hull.json").write_text('{"rows": [{}]}')
     with pytest.raises(ValueError, match=r"one of the hull.json of these runs is damaged .*; swamp analyse .* --hull"):
         spread_picture(plt, series, "hull")

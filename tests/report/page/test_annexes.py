@@ -8,7 +8,7 @@ import pytest
 
 from swamp.report.page import annexes
 from swamp.report.page.annexes import MAX_CELLS, Analyses
-from swamp.report.series import read_series
+from swamp.results.series import read_series
 from tests.report.synthetic import add_analyses, add_overlap, make_run
 
 
@@ -63,16 +63,16 @@ def test_a_damaged_file_is_named_and_the_others_are_read(runs: list[Path], name:
 
 
 def test_no_pickle_is_opened_and_a_fine_grid_is_thinned(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    annex, axis = runs[0] / "analysis", np.linspace(0, 1, 200)
-    np.savez(annex / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": np.ones((200, 200))})
+    analysis_store, axis = runs[0] / "analysis", np.linspace(0, 1, 200)
+    np.savez(analysis_store / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": np.ones((200, 200))})
     (plane,) = found(runs).surfaces
     assert len(plane["x"]) == len(plane["values"]["test loss"]) <= MAX_CELLS
     monkeypatch.setattr(annexes, "MAX_VALUES", 300)  # of all surfaces together
     (plane,) = found(runs).surfaces
     assert len(plane["x"]) == len(plane["y"]) == len(plane["values"]["test loss"]) == len(plane["values"]["test loss"][0]) == 13
-    np.savez(annex / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": np.array([[{}]], dtype=object)})
+    np.savez(analysis_store / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": np.array([[{}]], dtype=object)})
     assert found(runs).warnings
-    record = json.loads((annex / "surface.json").read_text())
+    record = json.loads((analysis_store / "surface.json").read_text())
     record["rows"][0]["cycle"] = 2  # not in the arrays
-    (annex / "surface.json").write_text(json.dumps(record))
+    (analysis_store / "surface.json").write_text(json.dumps(record))
     assert found(runs).warnings

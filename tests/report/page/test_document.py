@@ -14,8 +14,8 @@ import torch
 from swamp.core.mask import Mask
 from swamp.report.page import charts
 from swamp.report.page.document import digest, page_file, script_text, write_report
-from swamp.runs.results import Result
-from swamp.runs.store import Store
+from swamp.store.directory import Store
+from swamp.store.records import RowRecord
 from tests.report.synthetic import LAYERS, add_analyses, make_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> --><!-- ' \" ]]> \u2028 &lt;b&gt;"
@@ -57,9 +57,9 @@ def test_nothing_hostile_gets_out_of_its_place(tmp_path: Path) -> None:
     header = json.loads((run / "run.json").read_text())["value"]
     header["config"]["recipe"] = HOSTILE  # no recipe of that name can be run, but a directory may say so
     Store(run).write_header(header)
-    annex = run / "analysis"
-    annex.mkdir()
-    (annex / "masks.json").write_text(HOSTILE)
+    analysis_store = run / "analysis"
+    analysis_store.mkdir()
+    (analysis_store / "masks.json").write_text(HOSTILE)
     (run / "page.js").write_text("alert(1)")
     page = made([run], tmp_path / "report.html")
     outline, usual = Outline(page), Outline(plain)
@@ -169,7 +169,7 @@ def test_layers_stand_in_the_order_of_the_network_where_a_mask_says_it(tmp_path:
     Store(run).save_mask(mask)
     rows = json.loads((run / "results.json").read_text())
     rows[0]["mask"] = mask.digest
-    rows[0]["checksum"] = msgspec.convert(rows[0], Result).checked()
+    rows[0]["checksum"] = msgspec.convert(rows[0], RowRecord).checked()
     (run / "results.json").write_text(json.dumps(rows))
     assert data_of(made([run], tmp_path / "b.html"))["series"][0]["layers"] == LAYERS
 

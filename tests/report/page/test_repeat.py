@@ -8,11 +8,11 @@ import pytest
 
 from swamp.cli import app, asked_runs, recipe_and_settings
 from swamp.report.page.repeat import analysis_commands, command
-from swamp.runs.annex import Annex
 from swamp.runs.config import Config, build_config, config_hash
 from swamp.runs.recipes import recipe_texts
-from swamp.runs.results import read_config
 from swamp.runs.runner import begin
+from swamp.runs.stored import read_config
+from swamp.store.analysis_store import AnalysisStore
 
 
 def asked(text: str, monkeypatch: pytest.MonkeyPatch) -> Config:
@@ -61,12 +61,12 @@ def test_what_no_command_line_says_is_left_to_the_file(
 
 def test_what_was_analysed_can_be_analysed_again(tmp_path: Path) -> None:
     run = tmp_path / "a run"
-    annex = Annex(run)
-    annex.write_result("hessian", {"examples": 1000, "tolerance": 0.02, "rows": [{"cycle": 1}, {"cycle": 3}]})
+    analysis_store = AnalysisStore(run)
+    analysis_store.write_result("hessian", {"examples": 1000, "tolerance": 0.02, "rows": [{"cycle": 1}, {"cycle": 3}]})
     paths = [{"kind": "cycles", "label": "cycle 0 to 2"}, {"kind": "particles", "label": "cycle 2, particles 0 and 1"}]
-    annex.write_result("connectivity", {"examples": 1000, "paths": paths})
-    annex.write_result("masks", {"rows": [{"cycle": 0}, {"cycle": 1}, {"cycle": 2}, {"cycle": 3}]})
-    annex.write_result("surface", {"rows": 3, "grid": "--device cuda"})  # nobody's
+    analysis_store.write_result("connectivity", {"examples": 1000, "paths": paths})
+    analysis_store.write_result("masks", {"rows": [{"cycle": 0}, {"cycle": 1}, {"cycle": 2}, {"cycle": 3}]})
+    analysis_store.write_result("surface", {"rows": 3, "grid": "--device cuda"})  # nobody's
     commands = analysis_commands(run, range(4))
     for text in commands:
         app.parse_args(shlex.split(text)[1:], exit_on_error=False, print_error=False)

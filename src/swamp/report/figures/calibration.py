@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swamp.report.figures.canvas import GREY, STYLES, shades, tidy
+from swamp.drawing.canvas import GREY, STYLES, shades, tidy
 from swamp.report.figures.result import Arrays, Result, sparsity, titled
 
 FEW = 10  # examples that a bin of a reliability curve needs

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from swamp.report.figures.canvas import BLUE, GREY, ORANGE, STYLES, shades, tidy
+from swamp.drawing.canvas import BLUE, GREY, ORANGE, STYLES, shades, tidy
+from swamp.drawing.numbers import measure_of
 from swamp.report.figures.result import Arrays, Result, numbers, sparsity, titled
-from swamp.report.numbers import measure_of
 
 
 def connectivity(plt: Any, result: Result, arrays: Arrays) -> Any:

@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.report.cells import cells, columns_of, common_column
-from swamp.report.figures.canvas import name_missing, on, style, text, tidy
-from swamp.report.numbers import format_of
-from swamp.report.series import Series
+from swamp.drawing.canvas import name_missing, on, style, text, tidy
+from swamp.drawing.numbers import format_of
+from swamp.results.cells import cells, columns_of, common_column
+from swamp.results.series import Series
 
 
 def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:

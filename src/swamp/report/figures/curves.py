@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swamp.report.ensembles import Ensemble
-from swamp.report.figures.canvas import check_picture, error_label, on, pyplot, save, style, text, tidy
-from swamp.report.numbers import error_of
-from swamp.report.series import Series, by_recipe, read_series
+from swamp.drawing.canvas import check_picture, error_label, on, pyplot, save, style, text, tidy
+from swamp.drawing.numbers import error_of
+from swamp.results.ensembles import Ensemble
+from swamp.results.series import Series, by_recipe, read_series
 
 FEW_CURVES = 6
 Measure = Callable[[str, Mapping[str, float]], float | None]  # of the metric that counts and all that there are

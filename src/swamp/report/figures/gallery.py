@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.core.discovery import nearest
-from swamp.report.ensembles import Ensemble, read_ensembles
-from swamp.report.figures.canvas import check_picture, pyplot, save
+from swamp.drawing.canvas import check_picture, pyplot, save
 from swamp.report.figures.cost import cost_against_accuracy
 from swamp.report.figures.curves import error_and_size, error_curves, nll_curves
 from swamp.report.figures.landscapes import picture, spread_picture
 from swamp.report.figures.layer_densities import layer_densities
 from swamp.report.figures.particle_bars import particle_bars
 from swamp.report.figures.spreads import SPREADS
-from swamp.report.reading import LeftOut, readable
-from swamp.report.series import Series, read_series
-from swamp.runs.annex import Annex
+from swamp.results.ensembles import Ensemble, read_ensembles
+from swamp.results.reading import LeftOut, readable
+from swamp.results.series import Series, read_series
+from swamp.store.analysis_store import AnalysisStore
 
 
 class Figure(NamedTuple):
@@ -57,9 +57,9 @@ def draw(name: str, directories: Sequence[Path], out: Path) -> list[LeftOut]:
 def analysis(plt: Any, name: str, directories: Sequence[Path]) -> Any:
     if len(directories) > 1 and name not in SPREADS:
         raise ValueError(f"figure {name!r} is of one run, not of {len(directories)}")
-    lacking = [path for path in directories if not Annex(path).has_result(name)]
+    lacking = [path for path in directories if not AnalysisStore(path).has_result(name)]
     if lacking:
         raise ValueError(f"figure {name!r} needs an analysis that is not there yet: swamp analyse {lacking[0]} --{name}")
     if len(directories) > 1:
         return spread_picture(plt, read_series(directories), name)
-    return picture(plt, Annex(directories[0]), name)
+    return picture(plt, AnalysisStore(directories[0]), name)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from swamp.report.figures.canvas import BLUE, STYLES, shades, tidy
+from swamp.drawing.canvas import BLUE, STYLES, shades, tidy
+from swamp.drawing.numbers import examples_of
 from swamp.report.figures.result import Arrays, Result, sparsity, titled
-from swamp.report.numbers import examples_of
 
 
 def hessian(plt: Any, result: Result, arrays: Arrays) -> Any:

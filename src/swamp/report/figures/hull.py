@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from swamp.report.figures.canvas import BLUE, ORANGE, tidy
+from swamp.drawing.canvas import BLUE, ORANGE, tidy
+from swamp.drawing.numbers import measure_of
 from swamp.report.figures.result import Arrays, Result, numbers, sparsity, titled
-from swamp.report.numbers import measure_of
 
 
 def hull(plt: Any, result: Result, arrays: Arrays) -> Any:

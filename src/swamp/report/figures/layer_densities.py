@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.report.cells import cells, columns_of, common_column
-from swamp.report.figures.canvas import name_missing, on, shades, style, text, tidy
-from swamp.report.numbers import percent
-from swamp.report.series import Series, layer_names
-from swamp.runs.results import Result
+from swamp.drawing.canvas import name_missing, on, shades, style, text, tidy
+from swamp.drawing.numbers import percent
+from swamp.results.cells import cells, columns_of, common_column
+from swamp.results.series import Series, layer_names
+from swamp.store.records import RowRecord
 
 FEW_NAMES = 40
 
@@ -48,7 +48,7 @@ def density_axes(axes: Any, names: Sequence[str]) -> None:
     tidy(axes)
 
 
-Line = tuple[str, dict[str, Any], list[Result]]
+Line = tuple[str, dict[str, Any], list[RowRecord]]
 
 
 def _by_sparsity(plt: Any, series: Series) -> tuple[list[Line], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from swamp.report.figures.canvas import GREY, STYLES, shades, text, tidy
+from swamp.drawing.canvas import GREY, STYLES, shades, text, tidy
 from swamp.report.figures.layer_densities import density_axes
 from swamp.report.figures.result import Arrays, Result, sparsity, titled
 

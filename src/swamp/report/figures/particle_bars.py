@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.report.figures.canvas import ORANGE, error_label, on, text, tidy
-from swamp.report.numbers import error_of
-from swamp.report.series import Series
-from swamp.runs.results import Result
+from swamp.drawing.canvas import ORANGE, error_label, on, text, tidy
+from swamp.drawing.numbers import error_of
+from swamp.results.series import Series
+from swamp.store.records import RowRecord
 
 PARTICLE, AVERAGE = "#9CC4E4", ORANGE  # light and dark, so that print without colours tells them apart too
 
@@ -54,7 +54,7 @@ def bars(axes: Any, place: int, particles: Sequence[float], average: float, spre
         axes.bar(x, value, 0.92 * width, color=AVERAGE if last else PARTICLE, label=label, yerr=spread if last else None, capsize=2)
 
 
-def _ranked(rows: Sequence[Result]) -> list[float]:
+def _ranked(rows: Sequence[RowRecord]) -> list[float]:
     """The best particle's error, the second best's, …; the mean over runs of each, as far as all runs have so many."""
     runs = [sorted(error_of(row.metric, member) for member in row.members) for row in rows]
     return [statistics.fmean(place) for place in zip(*runs, strict=False)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.report.figures.canvas import GREEN, STYLES, tidy
+from swamp.drawing.canvas import GREEN, STYLES, tidy
+from swamp.drawing.numbers import PERCENTAGES, error_of, format_of
 from swamp.report.figures.particle_bars import bars
 from swamp.report.figures.result import Arrays, Result, sparsity, titled
-from swamp.report.numbers import PERCENTAGES, error_of, format_of
 
 
 def particles(plt: Any, result: Result, arrays: Arrays) -> Any:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.report.figures.canvas import text
+from swamp.drawing.canvas import text
 
 Result = dict[str, Any]
 Arrays = dict[str, Any]

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from swamp.report.figures.canvas import GREY, style, text, tidy
+from swamp.drawing.canvas import GREY, style, text, tidy
+from swamp.drawing.numbers import examples_of, measure_of
 from swamp.report.figures.result import Result, numbers
-from swamp.report.numbers import examples_of, measure_of
 
 
-class Several(NamedTuple):
+class SeriesResults(NamedTuple):
     """What was found of the runs of one series."""
 
     label: str
@@ -26,7 +26,7 @@ class Several(NamedTuple):
         return text(f"{self.label} (n={len(self.results)})")
 
 
-def hessian(plt: Any, found: Sequence[Several]) -> Any:
+def hessian(plt: Any, found: Sequence[SeriesResults]) -> Any:
     figure, line = plt.subplots(1, 2, figsize=(9.6, 3.9), layout="constrained")
     measures: Sequence[tuple[str, Callable[[Result], float], Callable[[Result], float]]] = (  # each with the error of its estimate
         ("trace of the Hessian", lambda row: float(row["trace"]["mean"]), lambda row: float(row["trace"]["standard_error"])),
@@ -35,7 +35,7 @@ def hessian(plt: Any, found: Sequence[Several]) -> Any:
     kinds = sorted({examples_of(result) for series in found for result in series.results})
     if len(kinds) > 1:  # which are not to be averaged
         parts = [(series, kind, [one for one in series.results if examples_of(one) == kind]) for series in found for kind in kinds]
-        found = [Several(f"{series.label}, {kind}", results) for series, kind, results in parts if results]
+        found = [SeriesResults(f"{series.label}, {kind}", results) for series, kind, results in parts if results]
     for (label, value, error), axes in zip(measures, line, strict=True):
         for index, series in enumerate(found):
             runs = [{row["sparsity"]: value(row) for row in one["rows"]} for one in series.results]
@@ -48,7 +48,7 @@ def hessian(plt: Any, found: Sequence[Several]) -> Any:
     return _finished(figure, line, title, found, "± standard error of the estimate")
 
 
-def connectivity(plt: Any, found: Sequence[Several]) -> Any:
+def connectivity(plt: Any, found: Sequence[SeriesResults]) -> Any:
     """Above, the paths between successive cycles one after the other; below, how high the paths between particles rise."""
     kinds = [kind for kind in ("cycles", "particles") if any(_of_kind(one, kind) for series in found for one in series.results)]
     names = list(found[0].results[0]["paths"][0]["values"])
@@ -63,7 +63,7 @@ def _of_kind(result: Result, kind: str) -> list[Result]:
     return [path for path in result["paths"] if path["kind"] == kind]
 
 
-def _along(axes: Any, found: Sequence[Several], name: str) -> None:
+def _along(axes: Any, found: Sequence[SeriesResults], name: str) -> None:
     label, scale = measure_of(name)
     stops = sorted({path["label"] for series in found for one in series.results for path in _of_kind(one, "cycles")}, key=_cycles)
     for index, series in enumerate(found):
@@ -87,7 +87,7 @@ def _cycles(label: str) -> list[int]:
     return [int(word) for word in label.split() if word.isdecimal()]
 
 
-def _rises(axes: Any, found: Sequence[Several], name: str) -> None:
+def _rises(axes: Any, found: Sequence[SeriesResults], name: str) -> None:
     """The mean over a run's pairs first: seeds are what varies independently."""
     label, scale = measure_of(name)
     for index, series in enumerate(found):
@@ -102,7 +102,7 @@ def _rises(axes: Any, found: Sequence[Several], name: str) -> None:
     axes.set_ylabel(f"{label}: barrier between particles")
 
 
-def hull(plt: Any, found: Sequence[Several]) -> Any:
+def hull(plt: Any, found: Sequence[SeriesResults]) -> Any:
     """How far the worst mixture lies above the worst particle."""
     names = list(found[0].results[0]["rows"][0]["barriers"])
     figure, grid = plt.subplots(1, len(names), figsize=(4.3 * len(names), 3.8), layout="constrained", squeeze=False)
@@ -118,7 +118,7 @@ def hull(plt: Any, found: Sequence[Several]) -> Any:
     return _finished(figure, grid, "The particles' convex hull", found)
 
 
-def stability(plt: Any, found: Sequence[Several]) -> Any:
+def stability(plt: Any, found: Sequence[SeriesResults]) -> Any:
     names = list(found[0].results[0]["paths"][0]["values"])
     figure, grid = plt.subplots(1, len(names), figsize=(4.3 * len(names), 3.8), layout="constrained", squeeze=False)
     for name, axes in zip(names, grid[0], strict=True):
@@ -136,7 +136,9 @@ def stability(plt: Any, found: Sequence[Several]) -> Any:
     return _finished(figure, grid, "Stability to SGD noise", found)
 
 
-def _by_sparsity(axes: Any, index: int, series: Several, runs: Sequence[dict[float, float]], errors: Sequence[float] | None = None) -> None:
+def _by_sparsity(
+    axes: Any, index: int, series: SeriesResults, runs: Sequence[dict[float, float]], errors: Sequence[float] | None = None
+) -> None:
     """Bars of one standard deviation, at the sparsities that any of the runs has; or the errors given, of a single run."""
     places = sorted({round(sparsity, 3) for run in runs for sparsity in run})
     columns = [[value for run in runs for sparsity, value in run.items() if round(sparsity, 3) == place] for place in places]
@@ -160,11 +162,11 @@ def _band(axes: Any, x: Sequence[float], curves: Sequence[Sequence[float]], inde
         axes.fill_between(x, mean - deviation, mean + deviation, color=chosen["color"], alpha=0.18, linewidth=0)
 
 
-def _are_single(found: Sequence[Several]) -> bool:
+def _are_single(found: Sequence[SeriesResults]) -> bool:
     return all(len(series.results) == 1 for series in found)
 
 
-def _finished(figure: Any, grid: Any, title: str, found: Sequence[Several], alone: str = "") -> Any:
+def _finished(figure: Any, grid: Any, title: str, found: Sequence[SeriesResults], alone: str = "") -> Any:
     """`alone`: what bars are where each series is of one run."""
     entries: dict[str, Any] = {}  # a series may have several lines, or be missing in some of the axes
     for axes in np.ravel(grid):
@@ -177,6 +179,6 @@ def _finished(figure: Any, grid: Any, title: str, found: Sequence[Several], alon
     return figure
 
 
-SPREADS: dict[str, Callable[[Any, Sequence[Several]], Any]] = {
+SPREADS: dict[str, Callable[[Any, Sequence[SeriesResults]], Any]] = {
     function.__name__: function for function in (hessian, connectivity, hull, stability)
 }

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from swamp.drawing.numbers import measure_of
 from swamp.report.figures.result import Arrays, Result, sparsity, titled
-from swamp.report.numbers import measure_of
 
 
 def surface(plt: Any, result: Result, arrays: Arrays) -> Any:

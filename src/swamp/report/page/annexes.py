@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from swamp.report.numbers import measure_of
-from swamp.report.series import Series
+from swamp.drawing.numbers import measure_of
+from swamp.results.series import Series
 
 Value = float | None  # None where a loss was not finite
 Place = tuple[float, float]
@@ -136,26 +136,26 @@ class Analyses:
     def data(self) -> dict[str, Any]:
         return {"connectivity": self.connectivity, "surfaces": self.surfaces, "masks": self.masks, "pairs": self.pairs}
 
-    def _read_run(self, annex: Path, run: dict[str, Any], series: Series) -> None:
+    def _read_run(self, analysis_store: Path, run: dict[str, Any], series: Series) -> None:
         paths: list[dict[str, Any]] = []
         for name in ("connectivity", "stability"):
-            if found := self._read(annex / f"{name}.json", Connectivity):
+            if found := self._read(analysis_store / f"{name}.json", Connectivity):
                 for path in found.paths:
                     kind = path.kind if name == "connectivity" else name  # the init and the ticket are there to be compared
                     paths.append({"lambdas": found.lambdas, "label": path.label, "kind": kind, "values": drawn(path)})
         if paths:
             self.connectivity.append({**run, "paths": paths})
-        if surfaces := self._read(annex / "surface.json", Surfaces):
-            self.surfaces += [{**run, **grid} for row in surfaces.rows if (grid := self._surface(annex / "surface.npz", row))]
-        if masks := self._read(annex / "masks.json", Masks):
+        if surfaces := self._read(analysis_store / "surface.json", Surfaces):
+            self.surfaces += [{**run, **grid} for row in surfaces.rows if (grid := self._surface(analysis_store / "surface.npz", row))]
+        if masks := self._read(analysis_store / "masks.json", Masks):
             tables = {name: [[getattr(cell, name) for cell in line] for line in masks.overlap] for name in ("iou", "beyond")}
             self.masks.append({**run, "rows": msgspec.to_builtins(masks.rows), **tables})
-        if hessian := self._read(annex / "hessian.json", Hessian):
+        if hessian := self._read(analysis_store / "hessian.json", Hessian):
             self.hessians.append((series, run["seed"], hessian))
 
-    def _pairs(self, annex: Path, known: dict[Path, str]) -> list[dict[str, Any]]:
+    def _pairs(self, analysis_store: Path, known: dict[Path, str]) -> list[dict[str, Any]]:
         """Of runs that are in the report."""
-        found = self._read(annex / "overlap.json", Pairs)
+        found = self._read(analysis_store / "overlap.json", Pairs)
         pairs = [(pair, [known.get(Path(run).resolve()) for run in pair.runs]) for pair in (found.pairs if found else [])]
         shown = [{**msgspec.to_builtins(pair), "runs": runs} for pair, runs in pairs if all(runs)]
         if found and shown:

@@ -10,12 +10,12 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from swamp.report.cells import cells, columns_of, common_column, metrics_of
-from swamp.report.numbers import error_of, finite, format_of, spread
-from swamp.report.ranking import best_first, more_is_better
-from swamp.report.reading import Reading
-from swamp.report.series import Series, by_recipe, layer_names
-from swamp.runs.results import Result
+from swamp.drawing.numbers import error_of, finite, format_of, spread
+from swamp.results.cells import cells, columns_of, common_column, metrics_of
+from swamp.results.ranking import best_first, more_is_better
+from swamp.results.reading import Reading
+from swamp.results.series import Series, by_recipe, layer_names
+from swamp.store.records import RowRecord
 
 FEW = 6  # series shown at first; the others are there to be switched on
 MAX_EPOCHS = 150_000  # of all training curves together; beyond, every second epoch is left out, or every third, …
@@ -62,12 +62,12 @@ def significant(value: float, digits: int = 6) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def rows_by_sparsity(series: Series) -> Iterator[list[tuple[int, Result]]]:
+def rows_by_sparsity(series: Series) -> Iterator[list[tuple[int, RowRecord]]]:
     for column in columns_of([series]):
         yield series.seeded(column.density)
 
 
-def point(seeded: Sequence[tuple[int, Result]], metrics: Iterable[str], layers: Sequence[str]) -> dict[str, Any]:
+def point(seeded: Sequence[tuple[int, RowRecord]], metrics: Iterable[str], layers: Sequence[str]) -> dict[str, Any]:
     """A series at a sparsity: means over seeds, deviations, every seed's value and every particle's."""
     rows = [row for _, row in seeded]
     measured = {}

@@ -14,18 +14,28 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from swamp.report.page import landscape, makings, provenance, results
+from swamp.drawing.markup import Html, element, join, json_text
+from swamp.report.page import landscape, provenance, results, training_sections
 from swamp.report.page.annexes import Analyses
 from swamp.report.page.charts import chart_data
-from swamp.report.page.markup import Html, element, join, json_text
 from swamp.report.page.section import Section
 from swamp.report.page.top import header, notices
-from swamp.report.reading import LeftOut, Reading, read_runs
-from swamp.report.series import read_series
-from swamp.runs.files import make_directory
+from swamp.results.reading import LeftOut, Reading, read_runs
+from swamp.results.series import read_series
+from swamp.store.files import make_directory
 from swamp.version import __version__
 
-SCRIPTS = ("elements", "scales", "series", "chart", "heatmap", "results", "makings", "landscape", "page")  # each uses those before it
+SCRIPTS = (
+    "elements",
+    "scales",
+    "series",
+    "chart",
+    "heatmap",
+    "results",
+    "training_sections",
+    "landscape",
+    "page",
+)  # each uses those before it
 
 
 def write_report(directories: Sequence[Path], out: Path) -> tuple[list[Reading], list[LeftOut]]:
@@ -49,10 +59,10 @@ def page(readings: Sequence[Reading], left_out: Sequence[LeftOut], directories: 
     made = [
         results.curves(all_series),
         results.results(all_series),
-        makings.cost(all_series),
-        makings.particles(all_series),
-        makings.training(data),
-        makings.layers(all_series),
+        training_sections.cost(all_series),
+        training_sections.particles(all_series),
+        training_sections.training(data),
+        training_sections.layers(all_series),
         landscape.overlap(analyses),
         landscape.connectivity(analyses),
         landscape.surfaces(analyses),

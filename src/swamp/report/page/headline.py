@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swamp.report.cells import Cell, cells, columns_of, common_column, metrics_of
-from swamp.report.numbers import format_of
-from swamp.report.page.markup import Html, element, join
-from swamp.report.ranking import best_first
-from swamp.report.series import Series
+from swamp.drawing.markup import Html, element, join
+from swamp.drawing.numbers import format_of
+from swamp.results.cells import Cell, cells, columns_of, common_column, metrics_of
+from swamp.results.ranking import best_first
+from swamp.results.series import Series
 
 NAMED = ("swamp", "imp")  # said in any case
 MOST = 4

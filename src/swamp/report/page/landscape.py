@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from swamp.report.numbers import examples_of, percent
+from swamp.drawing.markup import Html, element
+from swamp.drawing.numbers import examples_of, percent
 from swamp.report.page.annexes import Analyses, HessianRow
-from swamp.report.page.markup import Html, element
 from swamp.report.page.section import Section, chart, command_line, section
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.report.numbers import duration
-from swamp.report.page.markup import Html, element
+from swamp.drawing.markup import Html, element
+from swamp.drawing.numbers import duration
 from swamp.report.page.repeat import analysis_commands, command
 from swamp.report.page.section import Section, command_line, count, section
-from swamp.report.reading import Reading
-from swamp.report.series import Series
+from swamp.results.reading import Reading
+from swamp.results.series import Series
 from swamp.runs.settings import toml_text
 
 

@@ -8,11 +8,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from swamp.runs.annex import Annex
-from swamp.runs.config import Config, build_config, numbers, parse_setting
+from swamp.runs.config import Config, build_config, deciding_settings, parse_setting
 from swamp.runs.recipes import recipe_texts
-from swamp.runs.results import task_maker
 from swamp.runs.settings import text_of
+from swamp.runs.stored import task_maker
+from swamp.store.analysis_store import AnalysisStore
 
 
 def command(config: Config, directory: Path) -> str:
@@ -32,10 +32,10 @@ def changes_from_recipe(config: Config) -> dict[str, str] | None:
         return None
     chosen = {"method": config.method, "seed": config.seed, "precision": config.precision}
     try:
-        plain, mine = numbers(build_config(config.recipe, chosen)), numbers(config)
+        plain, mine = deciding_settings(build_config(config.recipe, chosen)), deciding_settings(config)
         changes = {name: text_of(value) for name, value in mine.items() if plain.get(name) != value}
         parsed = dict(parse_setting(name, text) for name, text in changes.items())
-        again = numbers(build_config(config.recipe, {**chosen, **parsed}))
+        again = deciding_settings(build_config(config.recipe, {**chosen, **parsed}))
     except ValueError:
         return None
     return changes if again == mine else None
@@ -50,7 +50,7 @@ def analysis_commands(directory: Path, cycles: Collection[int]) -> list[str]:
     commands = []
     for name in ANALYSES:
         try:
-            found = Annex(directory).read_result(name)
+            found = AnalysisStore(directory).read_result(name)
         except (OSError, ValueError, RecursionError):
             continue  # which is said where it would be shown
         if not isinstance(found, dict):

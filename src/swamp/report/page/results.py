@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from swamp.report.cells import Cell, Column, cells, columns_of, metrics_of
-from swamp.report.notes import notes_of
-from swamp.report.numbers import format_of
-from swamp.report.page.markup import Html, element
+from swamp.drawing.markup import Html, element
+from swamp.drawing.numbers import format_of
 from swamp.report.page.section import Section, chart, each_recipe, section
-from swamp.report.paper import paper_numbers
-from swamp.report.ranking import more_is_better
-from swamp.report.series import Series, by_recipe
+from swamp.results.cells import Cell, Column, cells, columns_of, metrics_of
+from swamp.results.notes import notes_of
+from swamp.results.paper import paper_numbers
+from swamp.results.ranking import more_is_better
+from swamp.results.series import Series, by_recipe
 
 
 def curves(all_series: Sequence[Series]) -> Section | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from swamp.report.page.markup import Html, element
-from swamp.report.series import Series, by_recipe
+from swamp.drawing.markup import Html, element
+from swamp.results.series import Series, by_recipe
 
 
 class Section(NamedTuple):

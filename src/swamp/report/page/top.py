@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from swamp.drawing.markup import Html, element, join
 from swamp.report.page.headline import headline
-from swamp.report.page.markup import Html, element, join
 from swamp.report.page.section import count
-from swamp.report.reading import LeftOut, Reading
-from swamp.report.series import Series, by_recipe
-from swamp.runs.results import resume_command
+from swamp.results.reading import LeftOut, Reading
+from swamp.results.series import Series, by_recipe
+from swamp.store.records import resume_command
 
 
 def header(all_series: Sequence[Series], readings: Sequence[Reading], made: str) -> Html:

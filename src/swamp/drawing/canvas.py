@@ -1,0 +1,102 @@
+"""What all figures have in common (extra `plots`): colours, files, axes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from swamp.drawing.numbers import PERCENTAGES, format_of
+from swamp.results.series import Series
+
+# Okabe and Ito's colours and two of Tol's, which colour-blind readers can tell apart, with a marker each for print: as many as the paper's
+# main table has methods.
+STYLES = [
+    ("#0072B2", "o"),
+    ("#D55E00", "s"),
+    ("#009E73", "^"),
+    ("#CC79A7", "D"),
+    ("#E69F00", "v"),
+    ("#56B4E9", "P"),
+    ("#000000", "X"),
+    ("#882255", "*"),
+    ("#999933", "<"),
+]
+LINES = ["-", "--", ":", "-."]  # for the second, third, … round of the colours
+BLUE, ORANGE, GREEN = (colour for colour, _ in STYLES[:3])
+GREY = "#666666"
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def pyplot() -> Any:
+    """Matplotlib's, for files alone."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ValueError("pictures need matplotlib: pip install 'swamp[plots]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    return plt
+
+
+def check_picture(out: Path) -> None:
+    if out.suffix not in FORMATS:
+        raise ValueError(f"a picture's name ends in {', '.join(FORMATS)}, not {out.name!r}")
+
+
+def save(figure: Any, out: Path) -> None:
+    try:
+        image = encoded(figure, out.suffix, 160)
+    finally:
+        pyplot().close(figure)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(image)
+
+
+def encoded(figure: Any, suffix: str, dpi: int) -> bytes:
+    """A finished figure as the bytes of a file: equal results give equal files, and text in them stays text."""
+    plt, image = pyplot(), io.BytesIO()
+    dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
+    with plt.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "swamp"}):
+        figure.savefig(image, format=suffix[1:], dpi=dpi, metadata=dates[suffix])
+    return image.getvalue()
+
+
+def style(index: int) -> dict[str, Any]:
+    """How the series of this number is drawn."""
+    colour, marker = STYLES[index % len(STYLES)]
+    return {"color": colour, "marker": marker, "linestyle": LINES[index // len(STYLES) % len(LINES)]}
+
+
+def shades(plt: Any, count: int) -> list[Any]:
+    """Dark to light along a colour map that stays ordered in grey and for colour-blind readers."""
+    return [plt.get_cmap("viridis")(0.85 * index / max(count - 1, 1)) for index in range(count)]
+
+
+def text(label: str) -> str:
+    """Anybody's text in a picture: a dollar sign in it begins no formula."""
+    return label.replace("$", r"\$")
+
+
+def on(all_series: Sequence[Series]) -> str:
+    """The recipes, for a title."""
+    return text(", ".join(sorted({series.recipe for series in all_series})))
+
+
+def name_missing(figure: Any, all_series: Sequence[Series], drawn: Collection[str]) -> None:
+    """Say below the picture whom it does not show."""
+    missing = [series.label for series in all_series if series.label not in drawn]
+    if missing:
+        figure.supxlabel(text(f"not measured at this sparsity: {', '.join(missing)}"), fontsize=8)
+
+
+def tidy(axes: Any) -> None:
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def error_label(all_series: Sequence[Series]) -> str:
+    metrics = {row.metric for series in all_series for run in series.runs for row in run}
+    return "test error (%)" if metrics <= PERCENTAGES else ", ".join(sorted(format_of(metric).label for metric in metrics))

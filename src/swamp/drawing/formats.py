@@ -1,0 +1,133 @@
+"""Tables as text for other programs: Markdown, LaTeX, CSV, JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from swamp.drawing.tables import Table
+
+LEGEND = "bold: best, underlined: second best"
+LEGEND_OF_TWO = "bold: best"
+
+
+def legend(table: Table) -> str:
+    """What the marks mean, as far as there are any."""
+    return LEGEND if 2 in table.ranks.values() else LEGEND_OF_TWO if table.ranks else ""
+
+
+def visible(text: str) -> str:
+    """Names come from whoever made a run: none of them may speak to the terminal.
+
+    >>> visible(chr(27) + "[31m ± 1")
+    '?[31m ± 1'
+    """
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+
+
+def _in_a_line(text: str) -> str:
+    return visible(text.replace("\n", " "))
+
+
+def _notes(table: Table) -> list[str]:
+    return [*table.note.splitlines(), *filter(None, [legend(table)])]
+
+
+MARKDOWN = str.maketrans({**{character: f"\\{character}" for character in "\\|*`["}, "<": "&lt;"})
+
+
+def markdown(table: Table) -> str:
+    """The table as Markdown, its title above and its notes below, each a paragraph."""
+    marks = {1: "**{}**", 2: "<u>{}</u>"}
+
+    def escape(text: str) -> str:
+        return _in_a_line(text).translate(MARKDOWN)
+
+    lines = [[escape(name) for name in table.header], ["---"] * len(table.header), *_marked(table, marks, escape)]
+    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n\n".join([f"**{escape(table.title)}**", text, *map(escape, _notes(table))]) + "\n"
+
+
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    "−": "$-$",  # which no LaTeX knows by itself
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "λ": r"$\lambda$",
+    "–": "--",
+    "…": r"\ldots{}",
+}
+
+
+def tex(text: str) -> str:
+    r"""Plain text in LaTeX.
+
+    >>> print(tex("a_b & 95 ± 1 %"))
+    a\_b \& 95 $\pm$ 1 \%
+    """
+    return "".join(SPECIAL.get(character, character) for character in _in_a_line(text))
+
+
+def latex(table: Table) -> str:
+    r"""The table as a tabular with booktabs' rules. A paper's own `table` environment and caption go around it."""
+    marks = {1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}
+    columns = "l" + "r" * (len(table.header) - 1)
+    title = tex(table.title)
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        f"% {title}",
+        rf"{{\bfseries {title}}}\par\smallskip",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+    ]
+    lines += [" & ".join(map(tex, table.header)) + r" \\", r"\midrule"]
+    lines += [" & ".join(line) + r" \\" for line in _marked(table, marks, tex)]
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par\smallskip{{\footnotesize {tex(line)}}}" for line in _notes(table)]
+    return "\n".join(lines) + "\n"
+
+
+def _marked(table: Table, marks: Mapping[int, str], escape: Callable[[str], str]) -> list[list[str]]:
+    return [
+        [marks.get(table.ranks.get((i, j), 0), "{}").format(escape(cell)) for j, cell in enumerate(row)] for i, row in enumerate(table.rows)
+    ]
+
+
+def as_json(records: Iterable[Mapping[str, Any]]) -> str:
+    return json.dumps([_visible(record) for record in records], indent=1, ensure_ascii=False) + "\n"
+
+
+def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """A line a record; lists have spaces between."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(records[0] if records else [])
+    for record in map(_visible, records):
+        writer.writerow([" ".join(map(str, value)) if isinstance(value, list) else guarded(value) for value in record.values()])
+    return text.getvalue()
+
+
+def _visible(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: visible(value) if isinstance(value, str) else value for name, value in record.items()}
+
+
+def guarded(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula gets an apostrophe in front: names come from whoever made the run.
+
+    >>> guarded("=1+1"), guarded("imp"), guarded(-0.5)
+    ("'=1+1", 'imp', -0.5)
+    """
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t" and value else value

@@ -1,0 +1,1 @@
+"""Stored runs as typed records: read and checked once, without opening a task."""

@@ -1,0 +1,37 @@
+"""What `swamp ensemble` left beside runs: networks whose predictions are averaged, such as IMP-n."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from swamp.analyses.ensemble import EnsembleRow
+
+
+class Ensemble(Struct):
+    """ensemble-N.json."""
+
+    recipe: str
+    method: str
+    metric: str
+    runs: list[str]
+    rows: list[EnsembleRow]
+
+    @property
+    def label(self) -> str:
+        return f"{self.method}-{len(self.runs)}, an ensemble"
+
+
+def read_ensembles(places: Iterable[Path]) -> list[Ensemble]:
+    """Those beside runs or groups of them, each once."""
+    found: dict[tuple[str, ...], Ensemble] = {}
+    for path in (path for place in places for path in sorted((place / "analysis").glob("ensemble-*.json"))):
+        try:
+            one = msgspec.json.decode(path.read_bytes(), type=Ensemble)
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error}); swamp ensemble makes it again") from None
+        found[tuple(one.runs)] = one
+    return list(found.values())

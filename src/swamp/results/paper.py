@@ -1,0 +1,68 @@
+"""The paper's own numbers, to stand beside ours: they are in the grids of `swamp reproduce`, `recipes/targets/*.toml`.
+
+A configuration has the numbers of a grid's cell if it has the settings of that cell. Lengths of trainings and what only moves the last bits
+may differ: a shortened run is still told what the whole one gave.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from swamp.results.series import Series
+from swamp.runs.config import deciding_settings
+from swamp.runs.grid import BETWEEN, built_in_grid, expand, grid_texts
+
+MAY_DIFFER = re.compile(r"seed|precision|threads|deterministic|compile|(ticket|cycle)\.(epochs|warmup)|tasks\.\w+\.(test_sets|workers)")
+
+
+class Cell(NamedTuple):
+    recipe: str
+    settings: dict[str, Any]
+    metric: str  # empty: the one that counts
+    found: dict[int, str]  # by cycle, as printed
+    epochs: int
+
+
+def paper_numbers(series: Series, metric: str) -> dict[int, str]:
+    """A metric in the paper at each cycle that it has."""
+    counts = next((row.metric for run in series.runs for row in run), None)
+    found: dict[int, str] = {}
+    for cell in cells_of(series):
+        if metric == (cell.metric or counts):
+            found = {**cell.found, **found}
+    return found
+
+
+def shortened(series: Series) -> bool:
+    """Whether trainings have another length than the paper's."""
+    return any(cell.epochs != series.settings["cycle.epochs"] for cell in cells_of(series))
+
+
+def cells_of(series: Series) -> list[Cell]:
+    mine = deciding(series.settings)
+    return [cell for cell in paper_cells(series.recipe) if cell.settings == mine]
+
+
+def deciding(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings, a tuple or a list alike, without those that may differ."""
+    return {name: str(value).replace("(", "[") for name, value in settings.items() if not MAY_DIFFER.fullmatch(name)}
+
+
+@cache
+def paper_cells(recipe: str) -> list[Cell]:
+    """All that the paper says about a recipe."""
+    found = []
+    for name, text in grid_texts("targets").items():
+        if f'"{recipe}"' not in text:
+            continue  # expanding a grid takes some time
+        grid = built_in_grid("targets", name)
+        for run in expand(grid, Path(), seeds=[0]).runs if grid.paper else ():
+            said = grid.paper.get(BETWEEN.join(run.labels))
+            if said and run.config.recipe == recipe:
+                printed = dict(zip(grid.cycles(run.config.pruning), said, strict=False))
+                known = {cycle: number for cycle, number in printed.items() if number != "–"}
+                found.append(Cell(recipe, deciding(deciding_settings(run.config)), grid.metric, known, run.config.cycle.epochs))
+    return found

@@ -1,0 +1,36 @@
+"""The configuration of a stored run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from msgspec import structs
+
+from swamp.runs.config import Config, complete
+from swamp.store.directory import Store
+from swamp.store.records import TASK_PLACEHOLDER
+from swamp.tasks import custom
+from swamp.tasks.datasets.official import VARIABLE
+
+
+def read_config(out: Path) -> Config:
+    """Read the configuration that a run directory was begun with."""
+    header = Store(out).header()
+    if header is None:
+        raise ValueError(f"{out} holds no run")
+    return _with_local_data(complete(header["config"]))
+
+
+def task_maker(config: Config) -> str:
+    """The function that makes the task, as --task takes it; a placeholder where a script gave the task itself."""
+    return config.tasks[custom.name]["factory"] or TASK_PLACEHOLDER if config.task == custom.name else ""
+
+
+def _with_local_data(config: Config) -> Config:
+    """Let a run that was copied from another machine find its data where this machine has them."""
+    settings = config.tasks.get(config.task, {})
+    folder = settings.get("data", "")
+    if not folder or Path(folder).expanduser().exists() or not os.environ.get(VARIABLE):
+        return config
+    return structs.replace(config, tasks={**config.tasks, config.task: {**settings, "data": ""}})

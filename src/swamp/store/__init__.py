@@ -1,0 +1,1 @@
+"""Run directories: every path and format of what a run stores."""

@@ -1,0 +1,64 @@
+"""The rows of a run as results.json stores them."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from swamp.core.keys import canonical
+from swamp.store.directory import Store
+
+TASK_PLACEHOLDER = "MODULE:FUNCTION"  # the maker of a task that a script gave
+
+
+class RowRecord(Struct, frozen=True, kw_only=True):
+    """A row as results.json has it."""
+
+    cycle: int
+    sparsity: float  # of the prunable weights
+    sparsity_of_all: float  # of all parameters
+    num_survivors: int
+    num_prunable: int
+    metric: str  # the name of the one that counts
+    metrics: dict[str, float]  # on the test set; of a classifier accuracy, nll, calibrated_nll, ece
+    members: list[dict[str, float]]  # the same for each particle; empty where there is only one
+    densities: dict[str, float]  # of each prunable layer
+    empty_layers: list[str]
+    macs: float  # forward multiply-adds of one example
+    cost: float  # the paper's: forward multiply-adds of one example, summed over all trainings so far, the ticket excluded
+    training_macs: float  # all multiply-adds so far, the ticket included
+    solution: str  # key of the weights
+    mask: str  # key of the mask
+    particles: list[str]  # keys of the particles' weights
+    selected_on: str | UnsetType = UNSET  # the split by which the method chose it, which was then not trained on
+    checksum: str = ""  # of all the rest
+
+    def checked(self) -> str:
+        """The checksum that the row should have."""
+        rest = {name: value for name, value in msgspec.to_builtins(self).items() if name != "checksum"}
+        return hashlib.sha256(canonical(rest)).hexdigest()[:40]
+
+
+def read_results(out: Path) -> list[RowRecord]:
+    """The rows that a run directory has so far."""
+    path = out / "results.json"
+    if not path.exists():
+        return []
+    try:
+        rows = msgspec.json.decode(path.read_bytes(), type=list[RowRecord])
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{path} is damaged ({error}); `{resume_command(out)}` writes it anew") from None
+    if altered := [str(row.cycle) for row in rows if row.checksum != row.checked()]:
+        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; `{resume_command(out)}` writes it anew")
+    return rows
+
+
+def resume_command(out: Path) -> str:
+    """The command that resumes a run, as a user types it."""
+    config = (Store(out).header() or {}).get("config", {})
+    given_by_script = config.get("task") == "custom" and not config["tasks"]["custom"]["factory"]
+    return f"swamp resume {shlex.quote(str(out))}" + (f" --task {TASK_PLACEHOLDER}" if given_by_script else "")

@@ -1,0 +1,262 @@
+"""Who trains where: kinds of jobs side by side, and fewer of them where memory runs out."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from swamp.core.job import Optimizer
+from swamp.core.rules import SAM
+from swamp.core.schedules import SWA, Schedule
+from swamp.engines import graphed, particle, places, sequential
+from swamp.engines.engine import CheckpointedTraining, train_job
+from swamp.training import train
+from swamp.training.averaging import RunningMean
+from tests.engines.trainings import (
+    NUM_PARTICLES,
+    PlacedBlobs,
+    bare,
+    both,
+    check_like_sequential,
+    digits,
+    distance,
+    make_jobs,
+    make_workshop,
+    messages,
+    started,
+    trained,
+    two_kinds,
+)
+
+
+def test_short_of_memory_fewer_train_at_a_time(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = []
+
+    def scarce(*arguments: Any) -> particle.Particle:
+        if len(made) == 2:
+            raise torch.OutOfMemoryError
+        made.append(particle.Particle(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(places, "Particle", scarce)
+    task = PlacedBlobs()
+    jobs = make_jobs(task)
+    expected, found = both(task, jobs, device, compile=False)
+    assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
+    for a, b in zip(expected, found, strict=True):
+        assert distance(a, b, started(task, jobs)) < 1e-3
+
+
+def test_memory_that_runs_out_on_the_way_means_fewer_at_a_time(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The means of SWA come late; here there is no room for the third."""
+    means: set[int] = set()
+
+    class Mean(RunningMean):
+        def add(self, parameters: Any) -> None:
+            means.add(id(self))
+            if len(means) == 3 and not messages(caplog):
+                raise torch.OutOfMemoryError
+            super().add(parameters)
+
+    task = PlacedBlobs()
+    jobs = make_jobs(task, swa=SWA(start=0.4, learning_rate=0.01))
+    monkeypatch.setattr(train, "RunningMean", Mean)
+    found = trained(bare(task, device), jobs)
+    assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
+    check_like_sequential(task, jobs, found, device)
+
+
+@pytest.mark.parametrize("room", [0, 2])
+def test_memory_that_runs_out_when_a_job_begins(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, room: int
+) -> None:
+    """A checkpoint may bring the means of SWA."""
+    attempts = []
+
+    def begin(*arguments: Any) -> Any:
+        attempts.append(1)
+        if len(attempts) > 20:
+            raise AssertionError("it tries for ever")
+        if len(engine.busy) == room:
+            raise torch.OutOfMemoryError
+        return CheckpointedTraining(*arguments)
+
+    monkeypatch.setattr(graphed, "CheckpointedTraining", begin)
+    task = PlacedBlobs()
+    engine = bare(task, device)
+    if not room:
+        with pytest.raises(torch.OutOfMemoryError):
+            trained(engine, make_jobs(task))
+        return
+    assert len(trained(engine, make_jobs(task))) == NUM_PARTICLES
+    assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
+
+
+def test_jobs_of_two_shapes_share_the_card_and_keep_their_graphs(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when two methods take turns in a group of runs: what was captured for one is there when it comes again."""
+    made, together = [], set()
+    kind, epoch = particle.Particle, graphed.Graphed._epoch
+    monkeypatch.setattr(places, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
+    monkeypatch.setattr(graphed.Graphed, "_epoch", lambda self, *given: [together.add(len(self.busy)), epoch(self, *given)][1])
+    task = PlacedBlobs()
+    plain, sharp = make_jobs(task), make_jobs(task, rule=SAM(rho=0.05))
+    mixed = [job for pair in zip(plain, sharp, strict=True) for job in pair]
+    engine = bare(task, device)
+    first = trained(engine, mixed)
+    assert together == {6}
+    trained(engine, [replace(job, noise=job.noise.fold("next")) for job in mixed])
+    assert (together, len(made)) == ({6}, 6)
+    expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), mixed)
+    for a, b in zip(expected, first, strict=True):
+        assert distance(a, b, started(task, plain)) < 1e-3
+    engine.close()
+
+
+def test_particles_of_another_shape_make_room_when_memory_runs_out(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Idle ones are freed before anybody is told to do with less."""
+    living: weakref.WeakSet[particle.Particle] = weakref.WeakSet()
+
+    def scarce(*arguments: Any) -> particle.Particle:
+        gc.collect()
+        if len(living) == 3:
+            raise torch.OutOfMemoryError
+        made = particle.Particle(*arguments)
+        living.add(made)
+        return made
+
+    monkeypatch.setattr(places, "Particle", scarce)
+    task = PlacedBlobs()
+    plain, sharp = make_jobs(task), make_jobs(task, rule=SAM(rho=0.05))
+    engine = bare(task, device)
+    found = trained(engine, plain) + trained(engine, sharp)
+    assert not messages(caplog)
+    assert engine.num_parallel == graphed.AUTOMATIC_PARTICLES
+    check_like_sequential(task, [*plain, *sharp], found, device)
+    # all at once there is room for three; who has no place waits for one
+    again = [replace(job, noise=job.noise.fold("next")) for job in (*plain, *sharp)]
+    assert len(trained(engine, again)) == 6
+    assert messages(caplog) == ["engine 'graphed': there is memory for 3 particles at a time, not for 4"]
+    engine.close()
+
+
+def test_no_place_is_made_before_a_job_takes_it(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of another shape, idle, would be freed whenever memory runs out, and made again, and nothing would ever be trained."""
+    attempts = []
+
+    class Mean(RunningMean):
+        def add(self, parameters: Any) -> None:
+            if len(engine.busy) == 2:
+                attempts.append(1)
+                if len(attempts) > 3:
+                    raise AssertionError("it tries for ever")
+                raise torch.OutOfMemoryError
+            super().add(parameters)
+
+    monkeypatch.setattr(train, "RunningMean", Mean)
+    task, swa = PlacedBlobs(), SWA(start=0.4, learning_rate=0.01)
+    jobs = [*make_jobs(task, swa=swa)[:2], *make_jobs(task, swa=swa, rule=SAM(rho=0.05))[:2]]
+    engine = bare(task, device, particles=2)
+    assert len(trained(engine, jobs)) == 4
+    assert messages(caplog) == ["engine 'graphed': there is memory for 1 particles at a time, not for 2"]
+
+
+def test_more_shapes_than_are_kept_are_captured_once_each(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, kind = [], particle.Particle
+    monkeypatch.setattr(places, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
+    task, num_shapes = PlacedBlobs(), places.MOST_KINDS + 3
+    jobs = [make_jobs(task, optimizer=Optimizer(weight_decay=1e-4 * number))[0] for number in range(num_shapes)]
+    engine = bare(task, device)
+    assert len(trained(engine, jobs)) == num_shapes
+    assert len(made) == num_shapes
+
+
+def test_what_failed_is_gone_before_another_is_tried(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error holds on to it, and to its memory."""
+    failed: list[weakref.ref[particle.Particle]] = []
+    left: list[particle.Particle | None] = []
+
+    def fragile(*arguments: Any) -> particle.Particle:
+        left.extend(reference() for reference in failed)
+        made = particle.Particle(*arguments)
+        if arguments[1].rule is not None and not failed:
+            failed.append(weakref.ref(made))
+            error = torch.OutOfMemoryError()  # which is in a frame that is in its traceback, as in `GraphStream`
+            raise error
+        return made
+
+    task = PlacedBlobs()
+    engine = bare(task, device)
+    monkeypatch.setattr(places, "Particle", fragile)
+    gc.disable()
+    try:
+        trained(engine, [*make_jobs(task)[:1], *make_jobs(task, rule=SAM(rho=0.05))[:1]])
+    finally:
+        gc.enable()
+    assert left == [None]
+
+
+def test_idle_places_make_room_for_what_trains_without_a_graph(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphed, "train_job", lambda context, job, report, learner: scarce(context, job, report, learner))
+
+    def scarce(*arguments: Any) -> Any:
+        if any(kind.particles for kind in engine.places.kinds.values()):
+            raise torch.OutOfMemoryError
+        return train_job(*arguments)
+
+    def picky(*arguments: Any) -> particle.Particle:
+        if arguments[1].rule is not None:
+            raise RuntimeError("it looks at its own numbers")
+        return particle.Particle(*arguments)
+
+    monkeypatch.setattr(places, "Particle", picky)
+    task = PlacedBlobs()
+    engine = bare(task, device)
+    assert len(trained(engine, two_kinds(task))) == 2 * NUM_PARTICLES
+
+
+def test_a_place_takes_the_next_job_when_it_has_done_one(device: torch.device) -> None:
+    """Jobs of unequal length: what is done is load_solutions at once, and nobody waits for the longest."""
+    task = PlacedBlobs()
+    long, *short = make_jobs(task)
+    jobs = [long, *(replace(job, schedule=Schedule(epochs=1)) for job in short), replace(short[0], span=(0, 0))]
+    context = make_workshop(task, device)
+    seen: list[tuple[str, int, int]] = []
+    engine = graphed.build(context, graphed.Config(compile=False, particles=2))
+    report = lambda progress: seen.append((progress.label, progress.epoch, len(context.store.solutions)))  # type: ignore[attr-defined] # noqa: E731
+    assert [solution.key for solution in engine.train(jobs, report)] == [job.key for job in jobs]
+    names = [job.label for job in jobs]
+    assert seen == [(names[0], 1, 0), (names[1], 1, 0), (names[0], 2, 1), (names[2], 1, 1), (names[0], 3, 3)]
+
+
+def test_kernels_that_fail_on_a_card_are_done_without(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failure = type("OutOfResources", (Exception,), {"__module__": "triton.runtime.errors"})
+
+    def fragile(*arguments: Any) -> particle.Particle:
+        if arguments[-1]:
+            raise failure("out of resource: shared memory")
+        return particle.Particle(*arguments)
+
+    monkeypatch.setattr(places, "Particle", fragile)
+    task = digits()
+    engine = bare(task, device)
+    engine.places.fused = True
+    trained(engine, make_jobs(task, schedule=Schedule(epochs=1)))
+    assert all(kind.particles for kind in engine.places.kinds.values())
+    assert messages(caplog) == [
+        "engine 'graphed': the kernels of this model's layers do not work on this card (out of resource: shared memory); compiling it"
+    ]

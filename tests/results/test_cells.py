@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from swamp.report.page.headline import headline
+from swamp.results.cells import cells, columns_of, common_column, metrics_of
+from swamp.results.ranking import best_first, more_is_better
+from swamp.results.series import read_series
+from tests.report.runs_on_paper import made_up
+from tests.report.synthetic import make_run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    """Errors at cycle 0 in %: imp 2.8, swamp 3.0, snip 2.6, dst (at another sparsity than asked) 2.6."""
+    made = [make_run(tmp_path / name, name) for name in ("imp", "swamp", "snip")]
+    return [*made, make_run(tmp_path / "dst", "dst", reach=1.1)]
+
+
+def ranks(runs: list[Path], metric: str, column: int) -> dict[str, int]:
+    series = read_series(runs)
+    table = cells(series, columns_of(series), metric)
+    return {s.label: cell.rank for s, line in zip(series, table, strict=True) if (cell := line[column])}
+
+
+def errors(runs: list[Path], column: int) -> dict[str, float]:
+    return {series.label: 1 - series.runs[0][column].metrics["accuracy"] for series in read_series(runs)}
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "nll", "ece"])
+def test_the_best_are_marked_whichever_way_a_metric_goes(runs: list[Path], metric: str) -> None:
+    found = errors(runs, 3)
+    order = sorted((name for name in found if name != "dst"), key=found.__getitem__)
+    assert len({round(found[name], 4) for name in order}) == 3
+    assert ranks(runs, metric, 3) == {order[0]: 1, order[1]: 2, order[2]: 0, "dst": 0}  # dst is at another sparsity
+
+
+def test_what_is_equal_shares_a_rank_and_of_two_only_the_best_is_marked(tmp_path: Path, runs: list[Path]) -> None:
+    assert sorted(ranks([runs[0], runs[1]], "accuracy", 1).values()) == [0, 1]
+    twin = make_run(tmp_path / "twin", "imp", cycle__epochs=7)  # the same numbers
+    marks = ranks([runs[0], twin, runs[1]], "accuracy", 1)
+    assert sorted(marks.values()) == [1, 1, 2]
+    assert marks["swamp"] == 2
+
+
+def test_a_sparsity_that_was_not_asked_for_is_named(runs: list[Path]) -> None:
+    series = read_series([runs[3]])
+    line = cells(series, columns_of(series), "accuracy")[0]
+    assert [cell.other_sparsity for cell in line if cell] == ["", "45.00", "72.50", "86.25", "93.12", "96.56"]
+
+
+def test_seeds_become_a_mean_and_a_deviation(tmp_path: Path) -> None:
+    series = read_series([make_run(tmp_path / str(seed), "imp", seed) for seed in (0, 2)])
+    cell = cells(series, columns_of(series), "accuracy")[0][2]
+    assert cell
+    base = 100 * series[0].runs[0][2].metrics["accuracy"]
+    assert cell.values == pytest.approx([base, base - 0.06])
+    assert cell.text == f"{base - 0.03:.2f} ± 0.04"
+
+
+def test_the_column_that_most_have(tmp_path: Path, runs: list[Path]) -> None:
+    short = [
+        make_run(tmp_path / "a", "rigl", rows=2),
+        make_run(tmp_path / "b", "grasp", rows=2),
+        make_run(tmp_path / "c", "synflow", rows=2),
+    ]
+    for given, expected in (([runs[0], *short[:1]], 5), ([runs[0], *short], 1)):
+        series = read_series(given)
+        columns = columns_of(series)
+        assert common_column(cells(series, columns, "accuracy"), len(columns)) == expected
+    assert metrics_of(read_series(runs)) == ["accuracy", "nll", "calibrated_nll", "ece"]
+
+
+def test_what_is_better_of_somebodys_own_metric_is_not_guessed(runs: list[Path]) -> None:
+    assert [more_is_better(name) for name in ("imagenet-v2.accuracy", "f1", "nll", "loss", "perplexity")] == [
+        True,
+        True,
+        False,
+        False,
+        None,
+    ]
+    assert best_first({"a": 1.0, "b": 2.0}, "accuracy") == ["b", "a"]
+    assert best_first({"b": 2.0, "a": 1.0}, "loss") == ["a", "b"]
+    assert best_first({"b": 2.0, "a": 1.0}, "perplexity") == ["b", "a"]
+    series = read_series(runs)
+    for s in series:
+        s.runs = [[structs.replace(row, metric="perplexity", metrics={"perplexity": row.metrics["nll"]}) for row in run] for run in s.runs]
+    assert {cell.rank for line in cells(series, columns_of(series), "perplexity") for cell in line if cell} == {0}
+    assert str(headline(series)).startswith("Perplexity at 96.87 % sparsity: <b>imp</b>")  # as given
+
+
+def test_a_column_is_what_was_asked_for_whatever_the_number_of_weights(tmp_path: Path) -> None:
+    rows = [{"metrics": {"accuracy": 0.9 - cycle / 10}} for cycle in range(3)]
+    smaller = [{**row, "num_prunable": 502, "num_survivors": num} for row, num in zip(rows, (502, 251, 126), strict=True)]
+    paths = [
+        made_up(tmp_path / "a", rows, method="imp"),
+        made_up(tmp_path / "b", smaller, method="imp", **{"tasks.image.prunable": ["conv", "linear"]}),
+    ]
+    series = read_series(paths)
+    assert [column.label for column in columns_of(series)] == ["0.00", "50.00", "75.00"]
+    assert [cell.other_sparsity for line in cells(series, columns_of(series), "accuracy") for cell in line if cell] == [""] * 6
+    assert [s.name for s in series] == ["imp tasks.image.prunable=conv", "imp tasks.image.prunable=conv,linear"]

@@ -1,0 +1,137 @@
+"""Comparisons: who is ranked against whom, and what other programs are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from swamp.drawing.tables import Table
+from swamp.results.comparison import comparisons, records
+from swamp.results.reading import LeftOut
+from swamp.results.series import collapses, read_series
+from tests.report.runs_on_paper import made_up
+
+
+def comparison(paths: list[Path]) -> Table:
+    (table,) = comparisons(paths)
+    return table
+
+
+def accuracies(*values: float, nll: float = 0.5) -> list[dict[str, object]]:
+    return [{"metrics": {"accuracy": value, "nll": nll + index}} for index, value in enumerate(values)]
+
+
+def ranked(table: Table) -> dict[str, int]:
+    return {table.rows[i][j]: rank for (i, j), rank in table.ranks.items()}
+
+
+def test_best_and_second_best_by_what_is_shown(tmp_path: Path) -> None:
+    """The second sparsity: two that look equal share the first place. NLL: less is better."""
+    paths = [
+        made_up(tmp_path / "a", accuracies(0.90, 0.80002, nll=0.1), method="imp"),
+        made_up(tmp_path / "b", accuracies(0.92, 0.80001, nll=0.3), method="swamp"),
+        made_up(tmp_path / "c", accuracies(0.91, 0.70, nll=0.2), method="snip"),
+    ]
+    table = comparison(paths)
+    assert [table.header[j] for j in range(len(table.header))][1::2] == ["imp accuracy %", "swamp accuracy %", "snip accuracy %"]
+    assert table.ranks == {
+        (0, 3): 1,  # swamp 92
+        (0, 5): 2,  # snip 91
+        (0, 2): 1,  # imp's NLL 0.1
+        (0, 6): 2,
+        (1, 1): 1,  # both 80.00
+        (1, 3): 1,
+        (1, 5): 2,
+        (1, 2): 1,
+        (1, 6): 2,
+    }
+
+
+def test_of_two_only_the_better_is_marked_and_alone_nobody(tmp_path: Path) -> None:
+    first = made_up(tmp_path / "a", accuracies(0.9), method="imp")
+    second = made_up(tmp_path / "b", accuracies(0.8), method="swamp")
+    assert comparison([first]).ranks == {}
+    assert ranked(comparison([first, second])) == {"90.00": 1}  # their NLLs are equal, so neither is best
+
+
+def test_another_sparsity_than_the_one_asked_for_is_not_ranked(tmp_path: Path) -> None:
+    rows = accuracies(0.90, 0.99)
+    rows[1]["num_survivors"] = 800
+    paths = [made_up(tmp_path / "d", rows, method="dst")]
+    paths += [made_up(tmp_path / m, accuracies(0.8, value), method=m) for m, value in (("imp", 0.7), ("snip", 0.6), ("swamp", 0.5))]
+    table = comparison(paths)  # four: one below the other
+    assert table.rows[0][2] == "99.00 @ 20.00"
+    assert (0, 2) not in table.ranks
+    assert (table.ranks[1, 2], table.ranks[2, 2]) == (1, 2)
+    assert (3, 2) not in table.ranks
+    assert "@: at this sparsity instead" in table.note
+
+
+def test_records_are_the_numbers_of_the_runs(tmp_path: Path) -> None:
+    members = [{"accuracy": 0.7, "nll": 1.0}, {"accuracy": 0.9, "nll": 2.0}]
+    for seed, value in enumerate((0.5, 0.75)):
+        made_up(tmp_path / f"s{seed}", [{"metrics": {"accuracy": value, "nll": 0.1}, "members": members}], seed=seed)
+    made_up(tmp_path / "imp", [{"metrics": {"accuracy": 0.125, "nll": 0.2}}], method="imp", seed=1)
+    found = {(r["method"], r["metric"], r["of"]): r for r in records([tmp_path / "s0", tmp_path / "s1", tmp_path / "imp"])}
+    assert set(found) == {("swamp", m, of) for m in ("accuracy", "nll") for of in ("network", "particles")} | {
+        ("imp", m, "network") for m in ("accuracy", "nll")
+    }
+    swamp = found["swamp", "accuracy", "network"]
+    assert (swamp["values"], swamp["seeds"], swamp["mean"], swamp["rank"]) == ([0.5, 0.75], [0, 1], 0.625, 1)
+    assert swamp["deviation"] == pytest.approx(0.25 / 2**0.5)
+    assert found["swamp", "accuracy", "particles"]["values"] == [0.8, 0.8]
+    imp = found["imp", "accuracy", "network"]
+    assert (imp["values"], imp["deviation"], imp["rank"]) == ([0.125], None, None)
+
+
+def test_unfinished_runs_are_named(tmp_path: Path) -> None:
+    assert f"not finished: {tmp_path / 'a'}" in comparison([made_up(tmp_path / "a", accuracies(0.9), finished=False)]).note
+    empty = made_up(tmp_path / "b", [], finished=False)  # before its first row
+    assert comparison([empty]).rows == []
+    assert list(records([empty])) == []
+
+
+def test_many_methods_have_each_its_own_metric_and_are_ranked_within_it(tmp_path: Path) -> None:
+    paths = [made_up(tmp_path / m, accuracies(value), method=m) for m, value in (("imp", 0.9), ("snip", 0.8), ("swamp", 0.7))]
+    paths += [made_up(tmp_path / "text", [{"metric": "f1", "metrics": {"f1": 0.6, "nll": 0.1}}], method="grasp")]
+    table = comparison(paths)
+    assert table.header == ["accuracy %, F1 % at sparsity %", "0.00"]
+    assert table.rows == [["imp", "90.00"], ["snip", "80.00"], ["swamp", "70.00"], ["grasp", "60.00"]]
+    assert table.ranks == {(0, 1): 1, (1, 1): 2}
+
+
+def test_a_metric_of_ones_own_is_not_ranked(tmp_path: Path) -> None:
+    """Whether more of it is better, nobody has said."""
+    rows = [[{"metric": "wer", "metrics": {"wer": value, "nll": value}}] for value in (0.1, 0.2)]
+    paths = [made_up(tmp_path / m, given, method=m) for m, given in zip(("imp", "swamp"), rows, strict=True)]
+    assert comparison(paths).ranks == {(0, 2): 1}  # the NLL of the first
+    assert {(r["metric"], r["rank"]) for r in records(paths)} == {("wer", None), ("nll", 1), ("nll", None)}
+
+
+def test_collapse_is_reported(tmp_path: Path) -> None:
+    rows = [(500, ["conv1"]), (250, ["conv1"]), (125, ["conv2", "conv1"]), (900, [])]
+    row = {"metrics": {"accuracy": 0.1}}
+    path = made_up(tmp_path / "a", [{**row, "empty_layers": names, "num_survivors": left} for left, names in rows], method="snip")
+    found = ["empty layers of snip at 50.00, 75.00 %: conv1", "empty layers of snip at 87.50 %: conv1, conv2"]
+    assert collapses(read_series([path])) == found
+    assert all(sentence in comparison([path]).note for sentence in found)
+
+
+def test_recipes_are_not_ranked_against_each_other(tmp_path: Path) -> None:
+    paths = [
+        made_up(tmp_path / f"{recipe}-{method}", accuracies(value), method=method, recipe=recipe)
+        for recipe, method, value in (("a", "imp", 0.9), ("b", "imp", 0.4), ("b", "swamp", 0.5), ("c", "imp", 0.1))
+    ]
+    tables = comparisons(paths, [LeftOut(tmp_path / "gone", "it is empty")])
+    assert [table.title for table in tables] == [f"On the test set of {recipe}" for recipe in "abc"]
+    assert [ranked(table) for table in tables] == [{}, {"50.00": 1}, {}]
+    assert ["gone" in table.note for table in tables] == [False, False, True]
+    assert [(r["recipe"], r["method"]) for r in records(paths) if r["rank"]] == [("b", "swamp")]
+
+
+def test_a_particle_without_a_metric_is_passed_over(tmp_path: Path) -> None:
+    members = [{"accuracy": 0.5}, {"accuracy": 0.75, "nll": 2.0}]
+    path = made_up(tmp_path / "a", [{"metrics": {"accuracy": 0.9, "nll": 1.0, "ece": 0.1}, "members": members}])
+    assert {r["metric"]: r["values"] for r in records([path]) if r["of"] == "particles"} == {"accuracy": [0.625], "nll": [2.0]}
+    assert comparison([path]).rows[0][-1].startswith("2.000")

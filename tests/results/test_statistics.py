@@ -1,0 +1,29 @@
+"""Paired differences, against scipy's own."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy import stats
+
+from swamp.results.statistics import paired
+
+
+def test_the_interval_is_that_of_a_paired_t_test() -> None:
+    ours, theirs = {0: 94.2, 1: 94.6, 2: 93.9, 5: 95.0}, {5: 94.1, 2: 93.8, 1: 94.0, 0: 93.5}
+    found = paired(ours, theirs)
+    oracle = stats.ttest_rel([ours[seed] for seed in range(6) if seed in ours], [theirs[seed] for seed in range(6) if seed in theirs])
+    interval = oracle.confidence_interval(0.95)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert found.mean == pytest.approx(0.575)
+    assert found.num_pairs == 4
+
+
+def test_only_shared_seeds_count() -> None:
+    assert paired({0: 1.0}, {1: 2.0}) is None
+    found = paired({0: 1.0, 3: 9.0}, {0: 3.0, 4: 100.0})
+    assert found is not None
+    assert (found.mean, found.num_pairs) == (-2.0, 1)
+    assert math.isnan(found.low)

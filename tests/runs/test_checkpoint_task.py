@@ -1,0 +1,103 @@
+"""Runs that start from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import swamp
+from swamp.core.state import State
+from swamp.export.sparse import encode
+from swamp.results.comparison import comparisons
+from swamp.runs.config import Config, config_hash
+from swamp.runs.networks import load_network
+from swamp.runs.runner import iterate, open_task
+from swamp.store.records import read_results
+from tests.conftest import contents
+
+Quick = Callable[..., Config]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run's last network as a sparse file and as a dense one."""
+    folder = tmp_path_factory.mktemp("files")
+    settings = {"cycle.epochs": 1, "pruning.cycles": 2, "tasks.image.batch_size": 125, "engine": "sequential"}
+    loaded = swamp.run("digits", method="imp", out=folder / "run", **settings).load()
+    (folder / "sparse").write_bytes(encode(State.of(loaded.model), loaded.mask))
+    torch.save(loaded.model.state_dict(), folder / "dense")
+    return folder
+
+
+def test_a_sparse_file_gives_weights_and_first_mask(quick: Quick, files: Path, tmp_path: Path) -> None:
+    given = swamp.load(files / "run")
+    config = quick(method="imp", start=str(files / "sparse"), pruning__rewind="init")
+    rows = list(iterate(config, tmp_path / "a"))
+    assert [row.num_survivors for row in rows] == [25572, 12786, 6393]
+    _, mask = load_network(tmp_path / "a", rows[0])
+    assert mask.digest == given.mask.digest
+    _, last = load_network(tmp_path / "a", rows[-1])
+    assert mask.contains(last)
+    state, _ = load_network(tmp_path / "a", rows[0])
+    assert not any(state.parameters[name][~layer].any() for name, layer in mask.layers.items())
+    init = open_task(config).init(None)  # type: ignore[arg-type]
+    assert init.digest() == State.of(given.model).digest()
+    assert swamp.load(tmp_path / "a").mask.digest == last.digest
+
+
+def test_a_dense_file_starts_a_dense_run(quick: Quick, files: Path, tmp_path: Path) -> None:
+    rows = list(iterate(quick(start=str(files / "dense")), tmp_path / "a"))
+    assert [round(row.sparsity, 2) for row in rows] == [0, 0.5, 0.75]
+    plain = list(iterate(quick(), tmp_path / "b"))
+    assert {row.solution for row in rows}.isdisjoint(row.solution for row in plain)
+    (table,) = comparisons([tmp_path / "a", tmp_path / "b"])
+    assert len(table.rows) >= 3
+
+
+def test_what_the_file_holds_decides_and_not_its_name(quick: Quick, files: Path, tmp_path: Path) -> None:
+    (tmp_path / "copy").write_bytes((files / "sparse").read_bytes())
+    one, two = (quick(method="imp", pruning__cycles=0, start=str(path)) for path in (files / "sparse", tmp_path / "copy"))
+    list(iterate(one, tmp_path / "a"))
+    list(iterate(two, tmp_path / "b"))
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    other = swamp.load(files / "run", cycle=1)
+    (tmp_path / "copy").write_bytes(encode(State.of(other.model), other.mask))
+    with pytest.raises(ValueError, match="began with another model"):
+        list(iterate(two, tmp_path / "b"))
+
+
+def test_workers_find_the_checkpoint_too(quick: Quick, files: Path, tmp_path: Path) -> None:
+    runs = {}
+    for engine in ("sequential", "processes"):
+        config = quick(method="swamp", pruning__cycles=1, cycle__epochs=1, engine=engine, start=str(files / "sparse"))
+        list(iterate(config, tmp_path / engine))
+        runs[engine] = contents(tmp_path / engine)
+    assert runs["sequential"] == runs["processes"]
+
+
+def test_methods_that_leave_the_mask_are_refused(quick: Quick, files: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="method 'rigl' does not keep to the mask"):
+        list(iterate(quick(method="rigl", start=str(files / "sparse")), tmp_path / "a"))
+    with pytest.raises(ValueError, match="nowhere cannot be read"):
+        list(iterate(quick(start="nowhere"), tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
+
+
+def test_another_start_is_another_configuration(quick: Quick) -> None:
+    assert config_hash(quick()) != config_hash(quick(start="x"))
+
+
+def test_a_model_of_your_own_can_be_pruned_further(tmp_path: Path) -> None:
+    draw = torch.Generator().manual_seed(0)
+    data = torch.randn(40, 6, generator=draw), torch.arange(40) % 2
+    model, settings = torch.nn.Linear(6, 2), {"cycle": {"epochs": 1}, "quiet": True, "engine": "sequential"}
+    first = swamp.prune(model, data, data, out=tmp_path / "a", pruning={"cycles": 1, "prune_fraction": 0.5}, **settings)
+    (tmp_path / "m").write_bytes(encode(State.of(first.model), first.mask))
+    second = swamp.prune(
+        model, data, data, out=tmp_path / "b", start=str(tmp_path / "m"), pruning={"cycles": 1, "prune_fraction": 0.5}, **settings
+    )
+    assert [row.num_survivors for row in read_results(tmp_path / "b")] == [6, 3]
+    assert first.mask.contains(second.mask)

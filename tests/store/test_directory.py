@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.store import directory as store_module
+from swamp.store import files
+from swamp.store.directory import Dropped, Locked, Store, open_cache, runs_in
+from swamp.store.files import Damaged, encode_json
+from swamp.training.train import Checkpoint
+
+STATE = State({"b.weight": torch.ones(2, 2), "a.weight": torch.zeros(3)}, {"bn.num_batches_tracked": torch.tensor(5)})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "run")
+
+
+def test_solutions_come_back(store: Store) -> None:
+    assert store.solution("key") is None
+    saved = store.save_solution("key", STATE, [{"epoch": 0, "loss": 0.5}])
+    for solution in (saved, store.solution("key"), pickle.loads(pickle.dumps(store)).solution("key")):
+        assert solution is not None
+        assert solution.history == ({"epoch": 0, "loss": 0.5},)
+        loaded = solution.load()
+        assert loaded.digest() == STATE.digest()
+        assert set(loaded.buffers) == {"bn.num_batches_tracked"}
+
+
+def test_masks_keep_their_order(store: Store) -> None:
+    mask = Mask({"z": torch.tensor([True, False]), "a": torch.tensor([[True], [True]])})
+    store.save_mask(mask)
+    loaded = store.load_mask(mask.digest)
+    assert loaded is not None
+    assert list(loaded.layers) == ["z", "a"]
+    assert loaded.digest == mask.digest
+    assert store.load_mask("other") is None
+
+
+def test_dropping_keeps_the_record_and_forgetting_does_not(store: Store) -> None:
+    store.save_solution("key", STATE, ())
+    store.drop("key")
+    store.drop("key")
+    solution = store.solution("key")
+    assert solution is not None
+    with pytest.raises(Dropped):
+        solution.load()
+    store.forget("key")
+    assert store.solution("key") is None
+
+
+def test_weights_that_vanished_are_not_taken_for_dropped(store: Store) -> None:
+    store.save_solution("key", STATE, ())
+    (store.objects / "key.safetensors").unlink()
+    assert store.solution("key") is None
+
+
+def test_a_damaged_checkpoint_is_as_good_as_none(store: Store) -> None:
+    checkpoint = Checkpoint({"parameter/w": torch.ones(3)}, 2, 1, [{"epoch": 1, "loss": 0.25}])
+    store.write_checkpoint("key", checkpoint)
+    found = store.read_checkpoint("key")
+    assert found is not None
+    assert (found.epoch, found.num_averaged, found.history) == (2, 1, checkpoint.history)
+    (path,) = store.work.glob("*.checkpoint")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert store.read_checkpoint("key") is None
+    store.remove_checkpoint("key")
+    store.remove_checkpoint("key")
+
+
+def test_damaged_objects_are_put_aside_and_named(store: Store) -> None:
+    store.save_solution("good", STATE, ())
+    store.save_solution("bad", STATE, ())
+    store.write_value("worse", {"x": 1})
+    (store.objects / "bad.safetensors").write_bytes(b"garbage")
+    text = (store.objects / "worse.json").read_text()
+    (store.objects / "worse.json").write_text(text.replace('"x": 1', '"x": 2'))
+    (store.objects / "stray.txt").write_text("?")
+    with pytest.raises(Damaged, match=r"bad\.safetensors is damaged"):
+        store.load_state("bad")
+    assert [path.name for path in store.put_aside_damaged()] == ["bad.safetensors", "stray.txt", "worse.json"]
+    assert store.solution("good") is not None
+    assert store.solution("bad") is None
+    assert store.read_value("worse") is None
+
+
+def test_the_cache_is_read_checked_and_never_needed_afterwards(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path / "cache", "cpu")
+    Store(tmp_path / "one", cache).save_solution("key", STATE, ())
+    Store(tmp_path / "one", cache).drop("key")  # its own copy only
+    other = Store(tmp_path / "two", cache)
+    assert other.solution("key") is not None
+    assert Store(tmp_path / "two").load_state("key").digest() == STATE.digest()
+    (cache / "objects" / "key.safetensors").write_bytes(b"garbage")
+    assert Store(tmp_path / "three", cache).solution("key") is None
+
+
+def test_one_process_at_a_time(store: Store) -> None:
+    code = f"from pathlib import Path; from swamp.store.directory import Store\nwith Store(Path({str(store.root)!r})).locked(): print('in')"
+    with store.locked():
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert "Locked" in other.stderr
+        assert "in use by another process" in other.stderr
+        with pytest.raises(Locked), store.locked():
+            pass
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "in\n"
+
+
+def test_newer_formats_are_refused_and_older_ones_migrated(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store.header() is None
+    store.write_header({"seed": 3})
+    assert store.header() == {"seed": 3, "format_version": store_module.FORMAT_VERSION}
+    monkeypatch.setattr(store_module, "FORMAT_VERSION", 3)
+
+    def to_2(header: dict[str, Any]) -> dict[str, Any]:
+        return {**header, "seed": header["seed"] + 10, "format_version": 2}
+
+    def to_3(header: dict[str, Any]) -> dict[str, Any]:
+        return {**header, "seed": header["seed"] * 2, "format_version": 3}
+
+    monkeypatch.setattr(store_module, "MIGRATIONS", {1: to_2, 2: to_3})
+    assert store.header() == {"seed": 26, "format_version": 3}
+    (store.root / "run.json").write_bytes(encode_json({"seed": 3, "format_version": 4}))
+    with pytest.raises(ValueError, match="newer swamp"):
+        store.header()
+
+
+def test_links_follow_what_is_kept(store: Store) -> None:
+    store.save_solution("one", STATE, ())
+    store.link_row(3, {"average": "one", "particle-0": "gone"})
+    assert [p.name for p in sorted((store.root / "cycle-03").iterdir())] == ["average.safetensors"]
+    assert (store.root / "cycle-03" / "average.safetensors").read_bytes() == (store.objects / "one.safetensors").read_bytes()
+    store.drop("one")
+    store.link_row(3, {"average": "one"})
+    assert list((store.root / "cycle-03").iterdir()) == []
+
+
+def test_groups(tmp_path: Path) -> None:
+    for name in ("seed-0", "seed-10", "seed-2"):
+        Store(tmp_path / name).write_header({})
+    assert [path.name for path in runs_in(tmp_path)] == ["seed-0", "seed-2", "seed-10"]
+    assert runs_in(tmp_path / "seed-2") == [tmp_path / "seed-2"]
+    with pytest.raises(ValueError, match="does not exist"):
+        runs_in(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="holds no run"):
+        runs_in(tmp_path / "empty")
+
+
+def test_a_file_in_anothers_place_is_damaged(store: Store) -> None:
+    store.save_solution("one", STATE, ())
+    store.save_solution("two", State({"w": torch.zeros(1)}, {}), ())
+    (store.objects / "two.safetensors").write_bytes((store.objects / "one.safetensors").read_bytes())
+    with pytest.raises(Damaged, match="it is another object"):
+        store.load_state("two")
+    assert [path.name for path in store.put_aside_damaged()] == ["two.safetensors"]
+
+
+def test_a_damaged_cache_is_named_and_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = open_cache(tmp_path / "cache", "cpu")
+    Store(tmp_path / "one", cache).save_solution("key", STATE, ())
+    shared = cache / "objects" / "key.safetensors"
+    shared.write_bytes(b"garbage")
+    other = Store(tmp_path / "two", cache)
+    assert other.solution("key") is None
+    assert "key.safetensors is damaged" in capsys.readouterr().err
+    other.save_solution("key", STATE, ())
+    assert Store(tmp_path / "three", cache).load_state("key").digest() == STATE.digest()
+
+
+def test_caches_are_kept_apart_and_checked(tmp_path: Path) -> None:
+    assert open_cache(tmp_path / "c", "cpu") != open_cache(tmp_path / "c", "cuda:1") == open_cache(tmp_path / "c", "cuda")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match="cannot be used"):
+        open_cache(tmp_path / "file", "cpu")
+    Store(tmp_path / "run").write_header({})
+    with pytest.raises(ValueError, match="is a run directory"):
+        open_cache(tmp_path / "run", "cpu")
+
+
+def test_temporaries_never_meet(tmp_path: Path) -> None:
+    """Processes of several hosts may have one number."""
+    names = set()
+    real = files.os.replace
+    try:
+        files.os.replace = lambda a, b: (names.add(str(a)), real(a, b))[1]
+        for _ in range(20):
+            files.write_durably(tmp_path / "x", b"1", tmp_path / "work")
+    finally:
+        files.os.replace = real
+    assert len(names) == 20
+
+
+def test_dropping_marks_the_record_before_it_removes_the_weights(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed in between, nothing is taken for lost."""
+    store.save_solution("key", STATE, ())
+
+    def killed(self: Path, missing_ok: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.drop("key")
+    assert store.read_value("key")["dropped"]  # type: ignore[index]
+    assert store.has_arrays("key")
