@@ -75,7 +75,7 @@ def run(
     out
         Directory of the run. Default: runs/RECIPE-METHOD-seedK.
     seeds
-        SeriesResults runs, such as 0,1,2, each in DIR/seed-K. SeriesResults methods (--method imp,swamp) make DIR/METHOD or DIR/METHOD-seed-K.
+        Several runs, such as 0,1,2, each in DIR/seed-K. Several methods (--method imp,swamp) make DIR/METHOD or DIR/METHOD-seed-K.
         They run one after the other, and on a CUDA device side by side.
     cache
         Directory in which runs share tickets, masks and everything else that they have in common.

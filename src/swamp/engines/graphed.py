@@ -1,4 +1,4 @@
-"""SeriesResults jobs at once on one CUDA device, each step a single graph launch.
+"""Several jobs at once on one CUDA device, each step a single graph launch.
 
 The networks of the paper do not fill a modern GPU: a step is hundreds of small kernels. Here a whole step (batch, augmentation, loss,
 gradient, mask, update) is compiled and captured as one CUDA graph, and particles run side by side on streams of their own.

@@ -1,4 +1,4 @@
-"""SeriesResults jobs at once, each in a worker process of this machine's CPU.
+"""Several jobs at once, each in a worker process of this machine's CPU.
 
 A worker is a fresh interpreter at the other end of a socket. It lives as long as the socket does: when the parent goes, however it
 goes, the worker reads the end of the file and exits. It inherits no other file, so no lock outlives the parent.

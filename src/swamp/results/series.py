@@ -95,7 +95,7 @@ def read_series(directories: Iterable[Path]) -> list[Series]:
 
 
 def _tell_problems_apart(found: Sequence[Series]) -> None:
-    """SeriesResults tasks of somebody's own are several recipes, each by its function's name, or by a number where that names several or none."""
+    """Several tasks of somebody's own are several recipes, each by its function's name, or by a number where that names several or none."""
     problems = {(series.recipe, series.problem) for series in found}
     factories = {(series.recipe, series.problem): series.factory for series in found}
     shared = {recipe for recipe, _ in problems if sum(recipe == other for other, _ in problems) > 1}

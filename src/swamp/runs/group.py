@@ -1,4 +1,4 @@
-"""SeriesResults runs on one engine: what they need trained is trained side by side.
+"""Several runs on one engine: what they need trained is trained side by side.
 
 Each is an ordinary run in a thread of its own, but only one thread works at a time. A run goes on until it needs trainings and then
 waits; when all wait, their jobs are trained together. A run whose trainings have ended goes on at once, where the engine can take what it
