@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import swamp
-from swamp.cli import app, split_arguments
+from swamp.cli import app
+from swamp.commands.arguments import split_arguments
 from swamp.report.figures.gallery import ANALYSES, FIGURES
 from swamp.runs.config import build_config
 from swamp.runs.grid import expand, read_grid

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from swamp import terminal
+from swamp.analyses import ensemble as ensembles
 from swamp.analyses.study import Settings
 from swamp.cli import main
 from swamp.commands import analyse as analyses
 from swamp.engines.engine import Progress
-from swamp.analyses import ensemble as ensembles
 from swamp.store.analysis_store import AnalysisStore
 from tests.test_cli import call
 

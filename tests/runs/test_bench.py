@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from swamp import cli
+from swamp.commands import arguments
 from swamp.engines import graphed, particle, sequential
 from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, pace, variants
 from swamp.runs.config import Config, build_config, engine_modules, resolve, resolve_device
@@ -93,4 +93,4 @@ def test_timing_steps_leaves_no_trace(quick: Callable[..., Config], engine: str,
 
 def test_counts_are_positive_numbers() -> None:
     with pytest.raises(ValueError, match="--particles 0,4: expected positive whole numbers"):
-        cli.parse_counts("--particles", "0,4")
+        arguments.parse_counts("--particles", "0,4")

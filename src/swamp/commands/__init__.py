@@ -1,1 +1,4 @@
-"""Commands that are more than a few lines, a file each, and what commands have in common. Imports stand inside functions: help is fast."""
+"""The commands: one file each, whose function has the file's name; and what several of them share.
+
+Imports of the library stand inside the functions, so that `swamp --help` is fast.
+"""

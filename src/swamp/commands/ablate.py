@@ -8,6 +8,8 @@ from swamp.commands.arguments import recipe_and_settings
 from swamp.commands.grids import OPTIONS, Flag, GridOptions, Settings, run_grid
 from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
+usage = "Usage: swamp ablate [NAME] [RECIPE] [--setting VALUE …] [OPTIONS]"
+
 
 def ablate(
     name: str | None = None,

@@ -6,6 +6,8 @@ from swamp.commands.arguments import named_recipe
 from swamp.commands.grids import OPTIONS, GridOptions, Settings, run_grid
 from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
+usage = "Usage: swamp reproduce [TARGET] [--setting VALUE …] [OPTIONS]"
+
 
 def reproduce(
     target: str | None = None, /, *arguments: Settings, options: GridOptions = OPTIONS, progress: ProgressOptions = PROGRESS_OPTIONS

@@ -8,6 +8,8 @@ from swamp.commands.arguments import named_recipe
 from swamp.commands.grids import OPTIONS, GridOptions, Settings, run_grid
 from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
+usage = "Usage: swamp sweep GRID.toml [RECIPE] [--setting VALUE …] [OPTIONS]"
+
 
 def sweep(grid: Path, /, *arguments: Settings, options: GridOptions = OPTIONS, progress: ProgressOptions = PROGRESS_OPTIONS) -> None:
     """Run a grid of settings, variants and seeds, and print one table; or go on with one that was stopped.

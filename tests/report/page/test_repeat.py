@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from swamp.cli import app, asked_runs, recipe_and_settings
+from swamp.cli import app
+from swamp.commands.arguments import recipe_and_settings
+from swamp.commands.run import asked_runs
 from swamp.report.page.repeat import analysis_commands, command
 from swamp.runs.config import Config, build_config, config_hash
 from swamp.runs.recipes import recipe_texts

@@ -1,0 +1,46 @@
+"""`swamp bench`: measure training speed on this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from swamp.commands.arguments import parse_counts, recipe_and_settings
+
+usage = "Usage: swamp bench [RECIPE] [--setting VALUE …] [OPTIONS]"
+
+
+def bench(
+    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())],
+    particles: str = "1,2,4,8",
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Measure how fast this machine trains a recipe, on each engine and with several particles at once.
+
+    Parameters
+    ----------
+    arguments
+        The recipe, and settings as --name value, as for `swamp run`.
+    particles
+        How many particles to train at once, such as 1,4.
+    json
+        Print JSON.
+    """
+    import msgspec
+
+    from swamp.report.tables import bench_table
+    from swamp.runs.bench import bench as time_engines
+    from swamp.runs.bench import measure_machine, variants
+    from swamp.runs.config import build_config, resolve
+    from swamp.terminal import print_table
+
+    recipe, settings = recipe_and_settings(arguments)
+    config = resolve(build_config(recipe, settings))
+    counts = parse_counts("--particles", particles)
+    machine = measure_machine(config)
+    timings = list(time_engines(config, machine, variants(config), counts))
+    if json:
+        print(msgspec.json.format(msgspec.json.encode({"machine": machine, "timings": timings})).decode())
+    else:
+        print_table(bench_table(machine, timings))

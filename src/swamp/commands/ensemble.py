@@ -1,0 +1,51 @@
+"""`swamp ensemble`: the mean prediction of several runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from swamp.commands.arguments import Directory
+
+
+def ensemble(
+    *directories: Directory, json: Annotated[bool, Parameter(negative=())] = False, task: str | None = None, device: str = "auto"
+) -> None:
+    """Average the predictions of several runs' networks at each sparsity (of IMP runs: IMP-n).
+
+    The runs need different seeds, so that their networks were found independently, and their weights (keep = all or averages). What was
+    found is kept in analysis/ensemble-N.json of the first directory, for figures.
+
+    Parameters
+    ----------
+    directories
+        Run directories or groups of them.
+    json
+        Print JSON.
+    task
+        module:function that makes the task of runs that a Python script began.
+    device
+        Where the networks are run: cpu, cuda, …
+    """
+    import msgspec
+
+    from swamp.analyses.ensemble import ensemble as average
+    from swamp.analyses.ensemble import keep_ensemble
+    from swamp.report.tables import ensemble_table
+    from swamp.store.directory import runs_in
+    from swamp.store.files import explain_os_error
+    from swamp.tasks import custom
+    from swamp.terminal import print_table
+
+    paths = [path for directory in directories for path in runs_in(directory)]
+    rows = list(average(paths, custom.build(custom.Config(factory=task)) if task else None, device))
+    try:
+        keep_ensemble(directories[0], paths, rows)
+    except OSError as error:  # such as a place that may only be read
+        print(f"swamp: not kept for figures: {explain_os_error(error)}", file=sys.stderr)
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(rows)).decode())
+    else:
+        print_table(ensemble_table(rows))

@@ -1,0 +1,24 @@
+"""`swamp recipes`: list the recipes, or print one."""
+
+from __future__ import annotations
+
+
+def recipes(name: str | None = None, /) -> None:
+    """List the recipes, or print one of them: complete, as TOML, each setting explained.
+
+    Parameters
+    ----------
+    name
+        A built-in recipe or a TOML file.
+    """
+    from swamp.drawing.tables import Table
+    from swamp.runs.config import build_config, to_toml
+    from swamp.runs.recipes import header_of, merge_all, read_layers, recipe_texts
+    from swamp.terminal import print_table
+
+    if name:
+        text = to_toml(build_config(name), merge_all(read_layers(name)))
+        print(header_of(name) + text, end="")
+        return
+    rows = [[recipe, text.splitlines()[0].lstrip("# ")] for recipe, text in recipe_texts().items()]
+    print_table(Table("Recipes (swamp run NAME)", ["name", "what it is"], rows))

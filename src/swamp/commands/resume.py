@@ -1,0 +1,48 @@
+"""`swamp resume`: continue a run from its directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from swamp.commands.arguments import Directory, split_arguments
+from swamp.commands.execution import execute
+from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
+
+usage = "Usage: swamp resume DIR [--setting VALUE …] [OPTIONS]"
+
+
+def resume(
+    directory: Directory,
+    /,
+    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")],
+    cache: Path | None = None,
+    task: str | None = None,
+    progress: ProgressOptions = PROGRESS_OPTIONS,
+) -> None:
+    """Go on with a run that was stopped; the same as the command that began it.
+
+    Settings that decide no numbers may change: --device, --engine, --keep, --checkpoint_seconds, --notes.
+
+    Parameters
+    ----------
+    arguments
+        Settings as --name value.
+    cache
+        Directory in which runs share what they have in common.
+    task
+        module:function that makes the task of a run that a Python script began.
+    """
+    from swamp.runs.config import with_settings
+    from swamp.runs.stored import read_config
+    from swamp.store.directory import runs_in
+
+    alone, settings = split_arguments(arguments)
+    if alone:
+        raise ValueError(f"one directory at a time, not {', '.join(alone)} too; settings are written --name value")
+    if task is not None:
+        settings["task"] = task
+    progress.check()
+    execute([(with_settings(read_config(path), settings), path) for path in runs_in(directory)], cache, directory, progress=progress)

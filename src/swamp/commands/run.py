@@ -1,0 +1,88 @@
+"""`swamp run`: train a recipe, or continue a run that was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from swamp.commands.arguments import parse_methods, parse_seeds, recipe_and_settings
+from swamp.commands.execution import execute, show_plan
+from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
+
+if TYPE_CHECKING:
+    from swamp.runs.config import Config
+
+usage = "Usage: swamp run [RECIPE] [--setting VALUE …] [OPTIONS]"
+
+
+def run(
+    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())],
+    out: Path | None = None,
+    seeds: str | None = None,
+    cache: Path | None = None,
+    data: Path | None = None,
+    scale: float | None = None,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    progress: ProgressOptions = PROGRESS_OPTIONS,
+) -> None:
+    """Run a recipe, or go on with a run that was stopped.
+
+    RECIPE is a built-in recipe (digits is the default; `swamp recipes` lists them) or a TOML file.
+
+    Every setting can be changed by its dotted name: --method imp, --device cuda, --precision bf16, --cycle.epochs 20,
+    --pruning.prune_fraction 0.2, --methods.swamp.particles 0:1,10:4 (one particle from cycle 0 on, four from cycle 10 on).
+    `swamp recipes digits` shows all settings with what they mean.
+
+    A model and data of your own: swamp run custom --task module:function, whose function returns a swamp.CustomTask (docs/custom.md).
+
+    The run can be stopped at any moment, by Ctrl-C or by a power cut: the same command goes on where it was, and ends with the
+    same bytes. A directory that holds a run with another configuration is refused.
+
+    Parameters
+    ----------
+    arguments
+        The recipe, and settings as --name value.
+    out
+        Directory of the run. Default: runs/RECIPE-METHOD-seedK.
+    seeds
+        Several runs, such as 0,1,2, each in DIR/seed-K. Several methods (--method imp,swamp) make DIR/METHOD or DIR/METHOD-seed-K.
+        They run one after the other, and on a CUDA device side by side.
+    cache
+        Directory in which runs share tickets, masks and everything else that they have in common.
+    data
+        Folder that holds your data sets. Default: the environment's SWAMP_DATA.
+    scale
+        Factor of all epoch counts, such as 0.1 for a tenth; each is rounded, and is at least 1.
+    dry_run
+        Show what would be done (what is pruned, sparsities, cost, disk, time), and do nothing.
+    """
+    recipe, settings = recipe_and_settings(arguments)
+    settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
+    progress.check()
+    jobs, group = asked_runs(recipe, settings, parse_seeds(seeds) if seeds is not None else [], out)
+    if dry_run:
+        for one, directory in jobs:
+            show_plan(one, directory)
+        return
+    execute(jobs, cache, group, progress=progress)
+
+
+def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], out: Path | None) -> tuple[list[tuple[Config, Path]], Path]:
+    """A run for each method and seed, with its directory, and the directory that stands for all of them."""
+    from swamp.api import default_directory
+    from swamp.runs.config import build_config
+
+    if seeds and "seed" in settings:
+        raise ValueError("give either --seed or --seeds")
+    methods = parse_methods(settings["method"]) if "method" in settings else []
+    choices = [{"method": method} for method in methods] or [{}]
+    configs = [build_config(recipe, {**settings, **choice, **seed}) for choice in choices for seed in [{"seed": s} for s in seeds] or [{}]]
+    if len(methods) < 2 and not seeds:
+        group = out or default_directory(configs[0])
+        return [(configs[0], group)], group
+    group = out or Path("runs") / "-".join([configs[0].recipe, *dict.fromkeys(config.method for config in configs)])
+    named = [([config.method] if len(methods) > 1 else []) + ([f"seed-{config.seed}"] if seeds else []) for config in configs]
+    return [(config, group / "-".join(name)) for config, name in zip(configs, named, strict=True)], group
