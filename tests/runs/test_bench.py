@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from swamp import cli
 from swamp.commands import arguments
 from swamp.engines import graphed, particle, sequential
 from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, pace, variants
