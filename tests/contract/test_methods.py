@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from swamp.core.pruning import count
+from swamp.core.pruning import rounded_share
 from swamp.engines.engine import Progress
 from swamp.methods import methods, presets
 from swamp.runs.config import Config, resolve
@@ -110,7 +110,7 @@ def test_exact_methods_keep_exactly_as_many_as_the_cycle_asks(finished: Finished
     config, _, rows = finished
     if not config.method_module.exact:
         pytest.skip("the method does not promise exact counts")
-    assert [row.num_survivors for row in rows] == [count(row.num_prunable, config.pruning.density(row.cycle)) for row in rows]
+    assert [row.num_survivors for row in rows] == [rounded_share(row.num_prunable, config.pruning.density(row.cycle)) for row in rows]
 
 
 def test_nested_methods_never_revive(finished: Finished) -> None:

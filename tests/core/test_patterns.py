@@ -8,7 +8,7 @@ from torch import Tensor
 
 from swamp.core.mask import Mask
 from swamp.core.patterns import Pattern
-from swamp.core.pruning import Pruning, count, keep_highest
+from swamp.core.pruning import Pruning, keep_highest, rounded_share
 
 SHAPES = {"stem": (16, 3, 3, 3), "conv": (16, 16, 3, 3), "short": (32, 16, 1, 1), "linear": (10, 30)}
 
@@ -31,7 +31,7 @@ def groups(layer: Tensor, size: int) -> Tensor:
 @pytest.mark.parametrize(("pattern", "keep", "size"), [("2:4", 2, 4), ("1:4", 1, 4), ("3:8", 3, 8)])
 def test_groups_of_n_m_are_whole_or_pruned(pattern: str, keep: int, size: int) -> None:
     total = Mask.ones(SHAPES).num_weights
-    least = Pattern.parse(pattern).least(SHAPES)
+    least = Pattern.parse(pattern).fewest_weights(SHAPES)
     assert least == math.ceil(total * keep / size)
     for num_keep in (total - 1, (total + least) // 2 + 100):
         mask = pruned(pattern, num_keep)
@@ -68,7 +68,7 @@ def test_channels_are_those_that_are_read_and_one_always_stays() -> None:
     for layer in mask.layers.values():
         columns = layer.transpose(0, 1).flatten(1)
         assert columns.all(1).equal(columns.any(1))
-    least = Pattern.parse("channel").least(SHAPES)
+    least = Pattern.parse("channel").fewest_weights(SHAPES)
     last = pruned("channel", least)
     assert all(int(layer.transpose(0, 1).flatten(1).any(1).sum()) == 1 for layer in last.layers.values())
     best = {name: score.transpose(0, 1).flatten(1).sum(1).argmax() for name, score in scores().items()}
@@ -79,14 +79,14 @@ def test_channels_are_those_that_are_read_and_one_always_stays() -> None:
 def test_masks_are_nested_whatever_the_scores_say_later(pattern: str) -> None:
     mask = Mask.ones(SHAPES)
     for cycle in range(1, 4):
-        num_keep = count(mask.num_weights, Pruning(prune_fraction=0.15).density(cycle))
+        num_keep = rounded_share(mask.num_weights, Pruning(prune_fraction=0.15).density(cycle))
         smaller = pruned(pattern, num_keep, mask, seed=cycle)
         assert mask.contains(smaller)
         assert num_keep - 144 < smaller.num_survivors <= num_keep
         mask = smaller
 
 
-def test_atoms_of_single_weights_are_plain_pruning() -> None:
+def test_groups_of_single_weights_are_plain_pruning() -> None:
     assert pruned("block:1x1", 1234).digest == pruned("unstructured", 1234).digest == keep_highest(scores(), Mask.ones(SHAPES), 1234).digest
 
 

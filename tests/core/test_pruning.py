@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swamp.core.mask import Mask
-from swamp.core.pruning import Pruning, count, highest, keep_highest, magnitude
+from swamp.core.pruning import Pruning, highest, keep_highest, magnitude, rounded_share
 from swamp.core.state import State
 
 
@@ -48,7 +48,7 @@ def test_nan_and_impossible_counts_are_refused() -> None:
 def test_counts_of_the_paper() -> None:
     """50/75/90/95 % are cycles 3, 6, 10, 13 at α = 0.2: SPEC's 48.80, 73.79, 89.26, 94.50 %."""
     pruning = Pruning(prune_fraction=0.2)
-    sparsities = [100 * (1 - count(1_462_704, pruning.density(cycle)) / 1_462_704) for cycle in (3, 6, 10, 13)]
+    sparsities = [100 * (1 - rounded_share(1_462_704, pruning.density(cycle)) / 1_462_704) for cycle in (3, 6, 10, 13)]
     assert [f"{sparsity:.2f}" for sparsity in sparsities] == ["48.80", "73.79", "89.26", "94.50"]
     assert [f"{100 * float(1 - Pruning(prune_fraction=a).density(c)):.2f}" for a, c in ((0.3, 8), (0.4, 6), (0.5, 4))] == [
         "94.24",
@@ -58,10 +58,10 @@ def test_counts_of_the_paper() -> None:
 
 
 def test_half_rounds_up_and_the_decimal_is_exact() -> None:
-    assert [count(n, Fraction(1, 2)) for n in (1, 3, 5)] == [1, 2, 3]  # not half to even
+    assert [rounded_share(n, Fraction(1, 2)) for n in (1, 3, 5)] == [1, 2, 3]  # not half to even
     assert Pruning(prune_fraction=0.1).density(1) == Fraction(9, 10)  # not the nearest double
-    assert count(5, Pruning(prune_fraction=0.1).density(1)) == 5  # 4.5 exactly; in floats 1 − 0.1 would do, 0.3 × 3 would not
-    assert count(10, Pruning(prune_fraction=0.7).density(1)) == 3
+    assert rounded_share(5, Pruning(prune_fraction=0.1).density(1)) == 5  # 4.5 exactly; in floats 1 − 0.1 would do, 0.3 × 3 would not
+    assert rounded_share(10, Pruning(prune_fraction=0.7).density(1)) == 3
 
 
 @settings(max_examples=60, deadline=None)

@@ -15,7 +15,7 @@ from swamp import terminal
 from swamp.core.cost import masked_macs
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.core.pruning import count, keep_highest, magnitude
+from swamp.core.pruning import keep_highest, magnitude, rounded_share
 from swamp.core.schedules import learning_rates
 from swamp.engines.sequential import Config as SequentialConfig
 from swamp.engines.sequential import Sequential
@@ -91,7 +91,7 @@ def test_magnitude_prunes_imps_first_solution_at_once(quick: Make, tmp_path: Pat
     dense = Store(tmp_path / "imp").load_state(imp[0].solution)
     ones = Mask.ones(open_task(quick()).prunable)
     for row in rows:
-        expected = keep_highest(magnitude(dense, ones), ones, count(ones.num_weights, quick().pruning.density(row.cycle)))
+        expected = keep_highest(magnitude(dense, ones), ones, rounded_share(ones.num_weights, quick().pruning.density(row.cycle)))
         assert row.mask == expected.digest
     assert rows[-1].cost == pytest.approx(imp[0].cost + rows[-1].macs)
 
@@ -197,7 +197,7 @@ def test_lottery_pools_never_touch_test_and_never_train_on_validation(quick: Mak
     # what is chosen is never worse by validation than IMP's own
     for row, (_, imp) in zip(rows, [pair for pair in ctx.trainings if pair[0].key != ctx.ticket_key], strict=True):
         assert lottery_pools.accuracy(ctx, row.solution) >= lottery_pools.accuracy(ctx, imp)
-        assert row.mask.num_survivors == count(row.mask.num_weights, config.pruning.density(row.cycle))
+        assert row.mask.num_survivors == rounded_share(row.mask.num_weights, config.pruning.density(row.cycle))
 
 
 def test_rows_of_methods_that_select_say_so(quick: Make, tmp_path: Path) -> None:

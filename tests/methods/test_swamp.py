@@ -8,7 +8,7 @@ import torch
 
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
-from swamp.core.pruning import count, keep_highest, magnitude
+from swamp.core.pruning import keep_highest, magnitude, rounded_share
 from swamp.core.state import State
 from swamp.runs.config import Config
 from swamp.runs.context import JobMaker
@@ -49,7 +49,7 @@ def test_the_average_is_the_particles_mean_and_the_mask_is_pruned_from_it(quick:
         assert mask is not None
         assert pruned is not None
         density = quick().pruning.density(progress.cycle)
-        assert keep_highest(magnitude(average, mask), mask, count(mask.num_weights, density)).digest == pruned.digest
+        assert keep_highest(magnitude(average, mask), mask, rounded_share(mask.num_weights, density)).digest == pruned.digest
 
 
 def test_statistics_are_those_of_the_average_itself(quick: Make, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from swamp.core.pruning import count
+from swamp.core.pruning import rounded_share
 from swamp.methods.method import selects
 from swamp.runs.config import build_config, config_hash, to_toml
 from swamp.runs.runner import versions
@@ -54,7 +54,7 @@ def make_run(
     several = 4 if method.startswith("swamp") else 1
     results = []
     for cycle in range(cycles + 1 if rows is None else rows):
-        survivors = min(round(reach * count(NUM_WEIGHTS, config.pruning.density(cycle))), NUM_WEIGHTS)
+        survivors = min(round(reach * rounded_share(NUM_WEIGHTS, config.pruning.density(cycle))), NUM_WEIGHTS)
 
         def measured(shift: float, cycle: int = cycle) -> dict[str, float]:
             error = 0.02 + 0.001 * skill + 0.002 * abs(cycle - 2) + 0.0003 * seed + shift

@@ -1,1 +1,1 @@
-"""Pure values and rules: state, mask, noise, schedules, pruning, jobs, cost."""
+"""Values and rules without side effects: states, masks, noise, schedules, pruning, jobs and their cost."""

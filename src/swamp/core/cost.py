@@ -1,4 +1,4 @@
-"""Cost: multiply-adds of a network's forward pass, dense and masked."""
+"""Counts the multiply-adds of a network's forward pass, dense and masked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from swamp.core.mask import Mask
 
 
 def macs_per_weight(model: nn.Module, forward: Callable[[nn.Module], Any], num_examples: int = 1) -> dict[str, int]:
-    """Forward multiply-adds of one example in every convolution and linear layer, by the name of the layer's weight.
+    """Return the multiply-adds of one example's forward pass in every convolution and linear layer, by the name of the layer's weight.
 
     `forward(model)` runs the model on `num_examples` examples. A layer that runs twice counts twice.
     """
@@ -22,7 +22,7 @@ def macs_per_weight(model: nn.Module, forward: Callable[[nn.Module], Any], num_e
     def hook(module: nn.Module, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         weight = module.weight
         assert isinstance(weight, torch.Tensor)
-        # each weight meets each output position once (a transposed convolution: each input position)
+        # Each weight is multiplied once for every output position (in a transposed convolution, for every input position).
         positions = inputs[0] if getattr(module, "transposed", False) else output
         uses = positions.numel() // weight.shape[0]
         counts[names[id(weight)]] = counts.get(names[id(weight)], 0) + uses * weight.numel() // num_examples
@@ -40,5 +40,5 @@ def macs_per_weight(model: nn.Module, forward: Callable[[nn.Module], Any], num_e
 
 
 def masked_macs(macs: Mapping[str, int], mask: Mask) -> float:
-    """Dense multiply-adds of each layer times its density, summed."""
+    """Return the sum over layers of their dense multiply-adds times their density."""
     return float(sum(count * mask.densities.get(name, 1.0) for name, count in macs.items()))

@@ -1,12 +1,27 @@
-"""Errors of others, for people."""
+"""Texts that error messages share."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 
-def reason_of(error: Exception) -> str:
-    """What it says, in one line.
+
+def reason_of(error: BaseException) -> str:
+    """Return the first line of an error's text, or its type where it has no text.
 
     >>> reason_of(RuntimeError("out of memory\\nand a page of advice")), reason_of(AssertionError())
     ('out of memory', 'AssertionError')
     """
     return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: the nearest valid name, and all of them where there are at most 20.
+
+    >>> nearest("swmap", ["imp", "swamp"])
+    "did you mean 'swamp'? Known: imp, swamp"
+    """
+    known = sorted(names)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    return guess + ("Known: " + ", ".join(known) if len(known) <= 20 else "").strip()

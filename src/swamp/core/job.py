@@ -1,4 +1,4 @@
-"""Job: everything that decides the bits of one training. Solution: what a job gives."""
+"""A `Job` is everything that decides the bits of one training; a `Solution` is its result."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from swamp.core.state import State
 
 
 class Optimizer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The optimizer of ticket and cycles."""
+    """The optimizer of the ticket and of all cycles."""
 
     name: Annotated[Literal["sgd", "adam", "adamw"], Meta(description="sgd, adam (decay in the gradient) or adamw.")] = "sgd"
     momentum: Annotated[float, Meta(ge=0, lt=1, description="SGD's momentum.")] = 0.9
-    nesterov: Annotated[bool, Meta(description="SGD's Nesterov variant.")] = False
+    nesterov: Annotated[bool, Meta(description="Use SGD's Nesterov variant.")] = False
     betas: Annotated[
         tuple[Annotated[float, Meta(ge=0, lt=1)], Annotated[float, Meta(ge=0, lt=1)]], Meta(description="Adam's β₁ and β₂.")
     ] = (0.9, 0.999)
     eps: Annotated[float, Meta(gt=0, description="Adam's ε.")] = 1e-8
-    weight_decay: Annotated[float, Meta(ge=0, description="Weight decay, on all parameters but those of no_decay.")] = 1e-4
+    weight_decay: Annotated[float, Meta(ge=0, description="Weight decay of all parameters except those of no_decay.")] = 1e-4
     no_decay: Annotated[tuple[str, ...], Meta(description='Name patterns of parameters without decay, such as "*.bias".')] = ()
-    clip_norm: Annotated[float, Meta(ge=0, description="Clip the gradient's norm to this; 0 does not clip.")] = 0.0
+    clip_norm: Annotated[float, Meta(ge=0, description="Largest norm of the gradient; 0 does not clip it.")] = 0.0
     accumulate: Annotated[int, Meta(ge=1, description="Compute each batch's gradient in this many parts, to save memory.")] = 1
 
 
 class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the machine contributes to the numbers."""
+    """The settings of the machine that change the last bits of results."""
 
     precision: Literal["float32", "bf16"] = "float32"
     threads: int = 1
@@ -46,8 +46,9 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Job:
     """One training, as data.
 
-    `rule` is how its steps differ from plain masked training, if they do. `span` is the part of the schedule that it trains, as first epoch
-    and end; what begins in the middle takes the optimizer's memory from its start, and what ends there hands it on.
+    `rule` says how its steps differ from plain masked training. `span` is the part of the schedule that it trains: its first epoch and
+    the epoch after its last. A job that begins in the middle takes the optimizer's memory from its start state, and a job that ends there
+    stores it with its solution.
     """
 
     task: str  # the task's fingerprint
@@ -91,7 +92,7 @@ class Job:
 
     @property
     def label(self) -> str:
-        """What people call it.
+        """The job's name in logs and messages.
 
         >>> job = Job.__new__(Job)
         >>> object.__setattr__(job, "noise", Noise(0).fold("cycle", 3, "particle", 2))
@@ -105,9 +106,11 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A handle to stored weights: the key now, the tensors on `load()`, so that many solutions never sit in memory together."""
+    """A handle to stored weights. It holds the key; `load()` reads the tensors, so that many solutions are never in memory together."""
 
     key: str
-    history: tuple[dict[str, Any], ...]  # one record an epoch: epoch, loss, learning_rate; sparsity and macs where the mask moves
+    history: tuple[
+        dict[str, Any], ...
+    ]  # one record for each epoch: epoch, loss, learning_rate; also sparsity and macs where the rule changes the mask
     load: Callable[[], State]
-    mask: str | None = None  # the digest of a mask that came with the weights, where that is not the job's own
+    mask: str | None = None  # the digest of the mask that the training ended with, where it differs from the job's mask

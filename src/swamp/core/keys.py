@@ -1,6 +1,6 @@
-"""Content keys: one name for one value.
+"""Content keys, under which all results are stored.
 
-Everything that is stored is stored under a key that says how it was derived, so a key is known before the value is.
+A key is a hash of how a value is derived, so it is known before the value has been computed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NUMERICS_VERSION = 2
 
 
 def canonical(value: Any) -> bytes:
-    """The one JSON text of a value: sorted names, no spaces, shortest floats."""
+    """Return the canonical JSON text of a value: sorted names, no spaces, shortest floats."""
     plain = msgspec.to_builtins(value)
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def key_of(kind: str, **inputs: Any) -> str:
-    """The key of what `kind` makes of `inputs` (numbers, texts, settings, other keys).
+    """Return the key of the result that `kind` derives from `inputs` (numbers, texts, settings, other keys).
 
     >>> key_of("mean", particles=["a", "b"]) == key_of("mean", particles=["b", "a"])
     False
@@ -35,11 +35,11 @@ def key_of(kind: str, **inputs: Any) -> str:
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """A checksum over names, types, shapes and bytes of tensors, whatever device or order they come in."""
+    """Return a checksum of the names, types, shapes and bytes of tensors, independent of their device and order."""
     total = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         total.update(canonical([name, str(tensor.dtype), list(tensor.shape)]))
-        # reshape before view: a 0-dimensional tensor cannot be seen as bytes
+        # A 0-dimensional tensor cannot be viewed as bytes, so it is reshaped first.
         total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()

@@ -1,4 +1,4 @@
-"""What this machine offers."""
+"""Describes this machine: its cores, and the code that is installed on it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import swamp
 
 
 def num_cores() -> int:
-    """Cores that this process may use; of several that torchrun started here, its share."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
-    there = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(there // int(os.environ.get("LOCAL_WORLD_SIZE", 1)), 1)
+    """Return how many cores this process may use. Processes that torchrun started on this machine divide its cores among them."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Only Linux has it.
+    available = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(available // int(os.environ.get("LOCAL_WORLD_SIZE", 1)), 1)
 
 
 @cache
 def code_digest() -> str:
-    """Of every module of this package, as it lies here."""
+    """Return a hash of the source of every module of this package."""
     (folder,) = map(Path, swamp.__path__)
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):

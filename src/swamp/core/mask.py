@@ -1,4 +1,4 @@
-"""Mask m: which prunable weights are alive."""
+"""The mask m: which of the prunable weights are alive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from swamp.core.state import State
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Named booleans over the prunable weights, in parameter order. Never written to.
+    """Named booleans over the prunable weights, in parameter order. A mask is never changed in place.
 
     >>> mask = Mask({"conv": torch.tensor([True, False, True, True])})
     >>> mask.num_survivors, mask.num_weights, mask.density
@@ -31,7 +31,7 @@ class Mask:
         object.__setattr__(self, "layers", MappingProxyType(dict(self.layers)))
 
     def __reduce__(self) -> tuple[type[Mask], tuple[dict[str, Tensor]]]:
-        return Mask, (dict(self.layers),)  # a mapping proxy cannot be pickled
+        return Mask, (dict(self.layers),)  # A MappingProxyType cannot be pickled.
 
     @staticmethod
     def ones(shapes: Mapping[str, tuple[int, ...]]) -> Mask:
@@ -51,7 +51,7 @@ class Mask:
 
     @cached_property
     def densities(self) -> dict[str, float]:
-        """Density of each layer."""
+        """The density of each layer."""
         return {name: int(layer.sum()) / layer.numel() for name, layer in self.layers.items()}
 
     @cached_property
@@ -59,16 +59,16 @@ class Mask:
         return digest(self.layers)
 
     def apply(self, state: State) -> State:
-        """w ∘ m. Off the mask stands +0, whatever stood there."""
+        """Return w ∘ m. Weights off the mask become +0, whatever their sign, NaN included."""
         masked = {name: state.parameters[name].masked_fill(~layer, 0.0) for name, layer in self.layers.items()}
         return State({**state.parameters, **masked}, state.buffers, state.memory)
 
     def contains(self, other: Mask) -> bool:
-        """Whether everything alive in `other` is alive here: masks of successive cycles are nested."""
+        """Return whether every weight that is alive in `other` is alive in this mask, as in the nested masks of successive cycles."""
         return self.layers.keys() == other.layers.keys() and all(bool((~other.layers[n] | layer).all()) for n, layer in self.layers.items())
 
     def packed(self) -> dict[str, Tensor]:
-        """Eight weights a byte, the first weight in the highest bit."""
+        """Return the layers as bits, eight weights to a byte, with the first weight in the highest bit."""
         return {name: torch.from_numpy(np.packbits(layer.numpy().reshape(-1))) for name, layer in self.layers.items()}
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Noise ξ: a seed and a path, from which every random draw of a run follows."""
+"""The noise ξ: a seed and a path that determine every random draw of a run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 
 @dataclass(frozen=True)
 class Noise:
-    """A point in a tree of random streams.
+    """A seed and a path that name one stream of random numbers.
 
-    Two noises with different paths give independent draws; the same seed and path give the same draws for ever. There is no
-    state to save: whoever needs randomness names what it is for.
+    Noises with different paths give independent draws; the same seed and path always give the same draws. There is no generator
+    state to save: code that needs random numbers names their purpose in the path.
 
     >>> noise = Noise(0).fold("cycle", 3, "particle", 2)
     >>> str(noise)
@@ -30,16 +30,16 @@ class Noise:
         return Noise(self.seed, self.path + tuple(str(part) for part in parts))
 
     def split(self, name: str, count: int) -> Iterator[Noise]:
-        """`count` siblings: name/0, name/1, …"""
+        """Yield `count` noises with the paths name/0, name/1, …"""
         return (self.fold(name, index) for index in range(count))
 
     def __str__(self) -> str:
         return "/".join((str(self.seed), *self.path))
 
     def integer(self) -> int:
-        """63 bits that belong to this noise alone."""
+        """Return a hash of seed and path with 63 bits."""
         return int.from_bytes(hashlib.sha256(str(self).encode()).digest()[:8], "big") >> 1
 
     def generator(self) -> torch.Generator:
-        """A fresh generator on the CPU; drawing there makes the draws equal on every device."""
+        """Return a new generator on the CPU, so that draws do not depend on the device."""
         return torch.Generator().manual_seed(self.integer())

@@ -1,12 +1,12 @@
-"""Patterns: which weights live and die together, so that what is left suits the hardware.
+"""Patterns say which weights are pruned together, so that hardware can make use of the zeros.
 
-    unstructured   every weight by itself
-    N:M            of M weights that read neighbouring input channels at one place, N stay: the last M − N go at once
-    block:RxC      blocks of R rows and C columns of the layer as a matrix (outputs × everything else), smaller at its edges
-    channel        all weights of a layer that read one input channel; the best channel of a layer always stays
+    unstructured   Every weight is pruned by itself.
+    N:M            Of M weights that read neighbouring input channels at one position, N stay; the other M − N are pruned together.
+    block:RxC      Blocks of R rows and C columns of the layer as a matrix (outputs × everything else), smaller at its edges.
+    channel        All weights of a layer that read one input channel; the best channel of a layer always stays.
 
-A channel is one that is read, not one that is written: BatchNorm makes a constant of a channel that nothing is written to, but a channel
-that nobody reads can be left out, with the weights that write it and its norm.
+`channel` prunes the weights that read a channel, not those that write it. BatchNorm turns a channel whose writing weights are pruned into
+a constant, which still has to be computed; but a channel that no layer reads can be removed with the weights that write it and its norm.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-KEPT = -1  # the atom of weights that a pattern never removes
+KEPT = -1  # the group number of weights that a pattern never prunes
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,17 @@ class Pattern:
     def is_free(self) -> bool:
         return self.kind == "unstructured"
 
-    def least(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
-        """The fewest weights that may be asked for: the share n/m of all, or what always stays."""
+    def fewest_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        """Return the fewest weights that pruning can leave: the share N/M of all weights, or those that are never pruned."""
         if self.kind == "n:m":
             keep, size = self.sizes
             return -(-keep * sum(math.prod(shape) for shape in shapes.values()) // size)
         blank = {name: torch.zeros(shape) for name, shape in shapes.items()}
-        return sum(int((self.atoms(layer, layer == 0) == KEPT).sum()) for layer in blank.values())
+        return sum(int((self.groups(layer, layer == 0) == KEPT).sum()) for layer in blank.values())
 
-    def atoms(self, scores: Tensor, alive: Tensor) -> Tensor:
-        """A layer's weights by the number of what they live and die with, or `KEPT`; of dead weights it means nothing."""
+    def groups(self, scores: Tensor, alive: Tensor) -> Tensor:
+        """Return for each weight of a layer the number of the group that it is pruned with, or `KEPT`. The numbers of weights that are
+        already pruned have no meaning."""
         if self.kind == "n:m":
             return self._among_neighbours(scores, alive)
         if self.kind == "channel":
@@ -71,17 +72,17 @@ class Pattern:
         return numbers.reshape(scores.shape)
 
     def _among_neighbours(self, scores: Tensor, alive: Tensor) -> Tensor:
-        """Groups along the input channels. What is left over at their end is no whole group and stays."""
+        """Group weights along the input channels. The channels that are left over at the end are no whole group and are kept."""
         keep, size = self.sizes
-        # -inf: the dead rank last
+        # Pruned weights rank last.
         inner = torch.where(alive, scores.double(), -torch.inf).movedim(1, -1)
         living = alive.movedim(1, -1)
         whole = inner.shape[-1] // size * size
-        groups = inner[..., :whole].reshape(-1, size)
-        order = groups.argsort(dim=1, descending=True, stable=True)
-        place = torch.empty_like(order).scatter_(1, order, torch.arange(size).expand_as(order))
-        goes = (place >= keep) & living[..., :whole].reshape(-1, size)
-        numbers = torch.where(goes, torch.arange(len(groups))[:, None], KEPT)
+        rows = inner[..., :whole].reshape(-1, size)
+        order = rows.argsort(dim=1, descending=True, stable=True)
+        rank = torch.empty_like(order).scatter_(1, order, torch.arange(size).expand_as(order))
+        prune = (rank >= keep) & living[..., :whole].reshape(-1, size)
+        numbers = torch.where(prune, torch.arange(len(rows))[:, None], KEPT)
         full = torch.full(inner.shape, KEPT)
         full[..., :whole] = numbers.reshape(*inner.shape[:-1], whole)
         return full.movedim(-1, 1).contiguous()
@@ -99,29 +100,31 @@ class Pattern:
 UNSTRUCTURED = Pattern("unstructured")
 
 
-def highest_atoms(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], num: int, pattern: Pattern) -> dict[str, Tensor]:
-    """Which weights stay when the atoms with the lowest mean scores go, over all layers, until at most `num` weights are left: fewer
-    than that by less than one atom. (N:M leaves more if `num` is less than what always stays, the remainders of its groups included.)"""
+def keep_highest_groups(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], num: int, pattern: Pattern) -> dict[str, Tensor]:
+    """Prune the groups with the lowest mean scores over all layers until at most `num` weights are left, and return which weights stay.
+
+    At most one group's weights fewer than `num` are left. N:M leaves more where `num` is less than what it never prunes, which includes
+    the channels that are left over behind the last whole group."""
     numbers, first = [], 0
     for name, layer in alive.items():
         if layer.ndim < 2:
             raise ValueError(f"{name} has {layer.ndim} dimension(s), and pruning.pattern is for weights with inputs and outputs")
-        atoms = pattern.atoms(scores[name], layer)
-        numbers.append(torch.where(atoms == KEPT, KEPT, atoms + first).reshape(-1))
-        first += int(atoms.max()) + 1
+        groups = pattern.groups(scores[name], layer)
+        numbers.append(torch.where(groups == KEPT, KEPT, groups + first).reshape(-1))
+        first += int(groups.max()) + 1
     flat, living = torch.cat(numbers), torch.cat([layer.reshape(-1) for layer in alive.values()])
     score = torch.cat([scores[name].reshape(-1) for name in alive]).double()
-    moving = living & (flat != KEPT)
-    least = pattern.least({name: tuple(layer.shape) for name, layer in alive.items()})
+    prunable = living & (flat != KEPT)
+    least = pattern.fewest_weights({name: tuple(layer.shape) for name, layer in alive.items()})
     if num < least:
         raise ValueError(f"the pattern leaves no fewer than {least} weights, and {num} are asked for: prune less, or in another pattern")
-    # input channels that are no whole group of N:M stay, also where the share n/m of all weights is asked for
+    # Left-over input channels of N:M are kept, even where only the share N/M of all weights is asked for.
     room = max(num - int((living & (flat == KEPT)).sum()), 0)
-    sizes = torch.zeros(first).double().index_add_(0, flat[moving], torch.ones(int(moving.sum())).double())
-    totals = torch.zeros(first).double().index_add_(0, flat[moving], score[moving])
+    sizes = torch.zeros(first).double().index_add_(0, flat[prunable], torch.ones(int(prunable.sum())).double())
+    totals = torch.zeros(first).double().index_add_(0, flat[prunable], score[prunable])
     order = torch.sort(torch.where(sizes > 0, totals / sizes, -torch.inf), descending=True, stable=True).indices
     stays = torch.zeros(first + 1, dtype=torch.bool)
     stays[order[sizes[order].cumsum(0) <= room]] = True
-    stays[KEPT] = True  # the last place, which is what -1 names
+    stays[KEPT] = True  # KEPT is -1, which indexes the last entry.
     pieces = (living & stays[flat]).split([layer.numel() for layer in alive.values()])
     return {name: piece.reshape(layer.shape) for (name, layer), piece in zip(alive.items(), pieces, strict=True)}

@@ -1,4 +1,4 @@
-"""Pruning: exact counts, and the one ranking that every score shares."""
+"""Computes exact numbers of survivors, and ranks weights by their scores, for all methods alike."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from msgspec import Meta, Struct
 from torch import Tensor
 
 from swamp.core.mask import Mask
-from swamp.core.patterns import Pattern, highest_atoms
+from swamp.core.patterns import Pattern, keep_highest_groups
 from swamp.core.state import State
 
 
 class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The protocol that all methods share: how often, how much, and back to where."""
+    """How often, how much and in which pattern a method prunes, and what each cycle starts from."""
 
     cycles: Annotated[int, Meta(ge=0, description="Number of prunings C; cycles 0..C are trained and reported.")] = 13
     prune_fraction: Annotated[float, Meta(gt=0, lt=1, description="α: fraction of the survivors removed after each cycle.")] = 0.2
@@ -30,11 +30,13 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "weights"
     targets: Annotated[
         tuple[Annotated[int, Meta(ge=0)], ...],
-        Meta(description="Cycles whose sparsities methods that prune only once take; empty: those nearest to 50, 75, 90 and 95 %."),
+        Meta(
+            description="Cycles whose sparsities are the targets of methods that prune only once; empty: those nearest to 50, 75, 90 and 95 %."
+        ),
     ] = ()
 
     pattern: Annotated[
-        str, Meta(description="What lives and dies together: unstructured, N:M such as 2:4, block:RxC, or channel (core/patterns.py).")
+        str, Meta(description="Which weights are pruned together: unstructured, N:M such as 2:4, block:RxC, or channel (core/patterns.py).")
     ] = "unstructured"
 
     def __post_init__(self) -> None:
@@ -46,7 +48,8 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def target_cycles(self) -> tuple[int, ...]:
-        """
+        """The cycles at whose sparsities methods that prune only once are trained.
+
         >>> Pruning(cycles=13, prune_fraction=0.2).target_cycles, Pruning(cycles=5, prune_fraction=0.5).target_cycles
         ((3, 6, 10, 13), (1, 2, 3, 4))
         """
@@ -57,7 +60,7 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.targets or tuple(sorted({nearest(density) for density in (0.5, 0.25, 0.1, 0.05)}))
 
     def density(self, cycle: int) -> Fraction:
-        """(1 − α)^cycle with α as the exact decimal that was written.
+        """Return (1 − α)^cycle, with α as the exact decimal that was written.
 
         >>> Pruning(prune_fraction=0.2).density(2)
         Fraction(16, 25)
@@ -65,24 +68,24 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (1 - Fraction(str(self.prune_fraction))) ** cycle
 
 
-def count(num_weights: int, density: Fraction) -> int:
-    """How many of D weights survive at a density: floor(D·density + ½), exactly.
+def rounded_share(total: int, share: Fraction) -> int:
+    """Return floor(total · share + ½), computed exactly: the number of weights that survive at a density.
 
-    >>> [count(1_462_704, Pruning(prune_fraction=0.2).density(c)) for c in (0, 3, 13)]
+    >>> [rounded_share(1_462_704, Pruning(prune_fraction=0.2).density(c)) for c in (0, 3, 13)]
     [1462704, 748904, 80413]
     """
-    return math.floor(num_weights * density + Fraction(1, 2))
+    return math.floor(total * share + Fraction(1, 2))
 
 
 def keep_highest(scores: Mapping[str, Tensor], mask: Mask, num_keep: int, pattern: str = "unstructured") -> Mask:
-    """The mask of the `num_keep` highest scores over all layers together.
+    """Return the mask of the `num_keep` highest scores over all layers together.
 
-    What is pruned already ranks last; among equal scores the lower index in parameter order stays. A pattern may leave fewer weights, by
-    less than one group of it.
+    Weights that are already pruned rank last; among equal scores the lower index in parameter order is kept. A pattern may leave fewer
+    weights, by less than one of its groups.
     """
     grouping = Pattern.parse(pattern)
     if not grouping.is_free:
-        num_keep = min(num_keep, mask.num_survivors)  # a pruning before may have left fewer than it was asked for
+        num_keep = min(num_keep, mask.num_survivors)  # An earlier pruning may have left fewer than was asked for.
     if not 0 <= num_keep <= mask.num_survivors:
         raise ValueError(f"cannot keep {num_keep} of {mask.num_survivors} surviving weights")
     flat = torch.cat([scores[name].detach().cpu().reshape(-1) for name in mask.layers])
@@ -90,17 +93,17 @@ def keep_highest(scores: Mapping[str, Tensor], mask: Mask, num_keep: int, patter
     if flat[alive].isnan().any():
         raise ValueError("a score of a surviving weight is NaN, so the weights cannot be ranked")
     if not grouping.is_free:
-        return Mask(highest_atoms({name: scores[name].detach().cpu() for name in mask.layers}, mask.layers, num_keep, grouping))
+        return Mask(keep_highest_groups({name: scores[name].detach().cpu() for name in mask.layers}, mask.layers, num_keep, grouping))
     pieces = highest(flat, alive, num_keep).split([layer.numel() for layer in mask.layers.values()])
     return Mask({name: piece.reshape(layer.shape) for (name, layer), piece in zip(mask.layers.items(), pieces, strict=True)})
 
 
 def highest(scores: Tensor, among: Tensor, num: int) -> Tensor:
-    """Which `num` of the entries marked in `among`, of which there are so many, have the highest scores, as booleans; among equals the
-    lower index wins. What is no number counts as ∞."""
+    """Mark the `num` highest scores among the entries that are marked in `among`, of which there are at least `num`. Among equal scores
+    the lower index wins; NaN counts as ∞."""
     chosen = torch.zeros_like(among.reshape(-1))
     if num:
-        # ranking the marked ones alone leaves no tie between them and the others, even at a score of −∞
+        # Only the marked entries are ranked, so that none of the others ties with them, even at a score of −∞.
         candidates = among.reshape(-1).nonzero().reshape(-1)
         values = scores.reshape(-1)[candidates].nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
         least = _nth_highest(values, num)
@@ -111,12 +114,12 @@ def highest(scores: Tensor, among: Tensor, num: int) -> Tensor:
 
 
 def _nth_highest(values: Tensor, num: int) -> Tensor:
-    """Selecting is several times as fast as sorting; a GPU, which sorts fast, has no selection that is deterministic."""
+    """Return the nth highest value. On the CPU selecting is several times as fast as sorting; on a GPU it is not deterministic."""
     if values.device.type == "cpu":
         return values.kthvalue(len(values) - num + 1).values
     return values.sort(descending=True).values[num - 1]
 
 
 def magnitude(state: State, mask: Mask) -> dict[str, Tensor]:
-    """The score of magnitude pruning: |w|."""
+    """Return the score of magnitude pruning, |w|."""
     return {name: state.parameters[name].abs() for name in mask.layers}

@@ -1,4 +1,4 @@
-"""Rules: how a training departs from plain masked SGD, as data. What they do to tensors stands in `training/rules`."""
+"""Rules say, as data, how a training differs from plain masked SGD. `training/rules` implements them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class SAM(Struct, frozen=True, kw_only=True, tag="sam"):
 
 
 class RigL(Struct, frozen=True, kw_only=True, tag="rigl"):
-    """Every `interval` steps, until the share `until` of the training, each layer drops the share f_t of its weights with the smallest
-    |w| and grows as many where the dense gradient is largest; f_t goes from `fraction` to 0 by a half cosine."""
+    """RigL (Evci et al. 2020): every `interval` steps, until the share `until` of the training, each layer drops the share f_t of its
+    weights with the smallest |w| and grows as many where the dense gradient is largest; f_t falls from `fraction` to 0 by a half cosine."""
 
     interval: Annotated[int, Meta(ge=1)]
     fraction: Share
@@ -37,7 +37,7 @@ class RigL(Struct, frozen=True, kw_only=True, tag="rigl"):
 
 class Gradual(Struct, frozen=True, kw_only=True, tag="gradual"):
     """Gradual magnitude pruning (Zhu and Gupta 2017): every `interval` steps between the shares `begin` and `end` of the training the
-    smallest weights go, over all layers, so that the density follows a cubic down to `num_keep` weights."""
+    smallest weights of all layers are pruned, so that the density falls along a cubic to `num_keep` weights."""
 
     num_keep: Annotated[int, Meta(ge=0)]
     interval: Annotated[int, Meta(ge=1)]
@@ -50,20 +50,20 @@ class Gradual(Struct, frozen=True, kw_only=True, tag="gradual"):
         return first <= step <= last and ((step - first) % self.interval == 0 or step == last)
 
     def survivors(self, step: int, num_steps: int, num_weights: int) -> int:
-        """k + (D − k)(1 − p)³, where p is how far the window has gone."""
+        """Return k + (D − k)(1 − p)³, where p is the share of the window that has passed."""
         first, last = self._window(num_steps)
         left = 1 - Fraction(step - first, last - first) if last > first else Fraction(0)
         return math.floor(self.num_keep + (num_weights - self.num_keep) * left**3 + Fraction(1, 2))
 
     def _window(self, num_steps: int) -> tuple[int, int]:
-        """First and last step at which anything is pruned; the last step of all still trains what is left."""
+        """Return the first and the last step at which weights are pruned; the training's last step comes after the last pruning."""
         last = min(math.floor(self.end * num_steps), num_steps - 1)
         return min(math.floor(self.begin * num_steps), last), last
 
 
 class DST(Struct, frozen=True, kw_only=True, tag="dst"):
     """Dynamic sparse training (Liu et al. 2020): thresholds t, one for each output unit, are learnt beside the weights. The forward pass
-    uses w · [|w| > t], the loss has α Σ exp(−t) added, and a layer with no more than `least_density` alive starts over at t = 0."""
+    uses w · [|w| > t], the loss has α Σ exp(−t) added, and the thresholds of a layer whose density falls to `least_density` are reset to 0."""
 
     alpha: Annotated[float, Meta(ge=0)]
     least_density: Share = 0.01
@@ -73,5 +73,5 @@ Rule = SAM | RigL | Gradual | DST
 
 
 def num_gradients(rule: Rule | None) -> int:
-    """Gradients that a step takes: SAM's is taken at a point that another one leads to."""
+    """Return how many gradients a step computes: SAM needs a first one to find the point at which it takes the second."""
     return 2 if isinstance(rule, SAM) else 1

@@ -1,4 +1,4 @@
-"""Learning-rate schedules and the SWA window: one number a step, known before the first step."""
+"""Learning-rate schedules and the window of SWA. They give a number for each step, all known before the first step."""
 
 from __future__ import annotations
 
@@ -10,41 +10,43 @@ from msgspec import Meta, Struct
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One training: how long, and how fast."""
+    """How long a training takes, and its learning rate over time."""
 
     epochs: Annotated[int, Meta(ge=0, description="Epochs of training.")] = 150
     learning_rate: Annotated[float, Meta(gt=0, description="Peak learning rate.")] = 0.1
     shape: Annotated[
         Literal["cosine", "constant", "linear", "step"],
-        Meta(description="How the learning rate goes down: to 0 by a half cosine or a line, not at all, or in steps."),
+        Meta(description="How the learning rate falls: to 0 along a half cosine or a line, not at all, or in steps."),
     ] = "cosine"
-    warmup: Annotated[float, Meta(ge=0, description="Epochs of linear warm-up before that.")] = 0.0
+    warmup: Annotated[float, Meta(ge=0, description="Epochs of linear warm-up at the beginning.")] = 0.0
     milestones: Annotated[
         tuple[Annotated[float, Meta(gt=0, lt=1)], ...],
         Meta(description="shape = step: fractions of the training at which the rate is multiplied by gamma."),
     ] = (0.5, 0.75)
-    gamma: Annotated[float, Meta(gt=0, le=1, description="shape = step: the factor.")] = 0.1
+    gamma: Annotated[float, Meta(gt=0, le=1, description="shape = step: the factor by which the rate is multiplied.")] = 0.1
 
 
 class SWA(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Stochastic weight averaging at the end of a training."""
 
-    start: Annotated[float, Meta(ge=0, lt=1, description="Averaging starts at epoch floor(start · epochs) and takes each epoch's end.")] = (
-        0.75
-    )
+    start: Annotated[
+        float,
+        Meta(ge=0, lt=1, description="Averaging starts at epoch floor(start · epochs) and includes the weights at the end of each epoch."),
+    ] = 0.75
     learning_rate: Annotated[float, Meta(gt=0, description="Constant learning rate of the averaging phase.")] = 0.05
     entry: Annotated[
         str,
         Meta(
             pattern=r"^(jump|cosine-to|continue|anneal:[1-9][0-9]*)$",
-            description="How the rate gets there: jump (the schedule runs on until the phase, then jumps), cosine-to (a half "
-            "cosine that arrives there), anneal:K (a half cosine over the first K epochs of the phase), continue (never: the "
-            "schedule goes on).",
+            description="How the rate reaches that constant: jump (at once when the phase starts), cosine-to (along a half cosine "
+            "before the phase), anneal:K (along a half cosine over the first K epochs of the phase), continue (never: the "
+            "schedule is not changed).",
         ),
     ] = "jump"
 
     def start_epoch(self, epochs: int) -> int:
-        """
+        """Return the first epoch whose weights are averaged.
+
         >>> [SWA().start_epoch(epochs) for epochs in (150, 160, 60)]
         [112, 120, 45]
         """
@@ -52,7 +54,7 @@ class SWA(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def half_cosine(progress: float) -> float:
-    """1 at progress 0, 0 at progress 1."""
+    """Return a value that falls along half a cosine from 1 at progress 0 to 0 at progress 1."""
     return 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
@@ -71,7 +73,7 @@ def _scale(schedule: Schedule, step: int, num_steps: int, num_warmup: int) -> fl
 
 
 def learning_rates(schedule: Schedule, steps_per_epoch: int, swa: SWA | None = None) -> list[float]:
-    """The learning rate of every step of a training.
+    """Return the learning rate of every step of a training.
 
     >>> learning_rates(Schedule(epochs=2, learning_rate=1.0, shape="linear"), steps_per_epoch=2)
     [1.0, 0.75, 0.5, 0.25]

@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from swamp.core.errors import reason_of
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export.sparse import read_sparse
@@ -33,8 +34,7 @@ def read_checkpoint(path: Path, model: nn.Module) -> tuple[State, Mask | None]:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
     except Exception as error:  # damaged files make the libraries fail in any way
-        first = (str(error).splitlines() or [""])[0]
-        raise ValueError(f"{path} is no checkpoint that can be read: {first or type(error).__name__}") from None
+        raise ValueError(f"{path} is no checkpoint that can be read: {reason_of(error)}") from None
     if found is None:
         state, mask, _ = read_sparse(path, like)
     else:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
+from swamp.core.errors import reason_of
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import narrow as narrowing
@@ -66,7 +67,7 @@ def _smaller(model: nn.Module, mask: Mask, task: Task) -> tuple[nn.Module, str]:
         inputs, named = onnx.two_examples(task)
         small = narrowing.narrowed(model, mask, *inputs, **named)
     except Exception as error:  # torch refuses models in many ways, and their weights can leave as they are
-        return model, f"not narrowed, pruned channels are zeros: the model's graph cannot be read ({(str(error).splitlines() or [''])[0]})"
+        return model, f"not narrowed, pruned channels are zeros: the model's graph cannot be read ({reason_of(error)})"
     before, after = (sum(p.numel() for p in one.parameters()) for one in (model, small))
     if before == after:
         return model, "not narrowed, pruned channels are zeros: each of them enters a sum, or a layer of another kind, or is read elsewhere"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from swamp.core.errors import reason_of
 from swamp.export import narrow, native, onnx
 from swamp.export.compiled import compile_sparse
 from swamp.export.sparse import load_sparse
@@ -77,7 +78,7 @@ def open_contender(path: Path, task: Task, threads: int) -> Contender:
     try:
         _timed(model, onnx.example_input(task), 1)
     except RuntimeError as error:
-        raise ValueError(f"the tensors of {path} do not fit together: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"the tensors of {path} do not fit together: {reason_of(error)}") from None
     return Contender(path.name, "torch", model, size, taken, about)
 
 

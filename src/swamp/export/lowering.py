@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Node
 
+from swamp.core.errors import reason_of
 from swamp.export.taps import Network, Part, Size, Value, whole
 
 
@@ -49,8 +50,7 @@ def _exported(model: nn.Module, example: Tensor) -> torch.export.ExportedProgram
         with torch.no_grad():
             return torch.export.export(model, (example,))
     except Exception as error:  # of many kinds, one for each thing that a graph cannot say
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"torch.export cannot read this network: {first}") from None
+        raise ValueError(f"torch.export cannot read this network: {reason_of(error)}") from None
 
 
 def _computed(node: Node, values: Mapping[Any, Value | Tensor | None], network: Network) -> Value:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from swamp.core.errors import reason_of
 from swamp.core.keys import canonical
 from swamp.core.noise import Noise
 from swamp.tasks.task import Task
@@ -88,7 +89,7 @@ def _cause(error: BaseException) -> str:
     """The first line of what is at the bottom of it."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return (str(error).splitlines() or [""])[0] or type(error).__name__
+    return reason_of(error)
 
 
 def _program(model: nn.Module, example: tuple[Tensor, ...], names: list[str], shapes: Any) -> Any:

@@ -6,7 +6,8 @@ import sys
 from functools import cache
 from typing import cast
 
-from swamp.core.discovery import modules_with, nearest
+from swamp.core.discovery import modules_with
+from swamp.core.errors import nearest
 from swamp.methods.method import Method, Preset
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from swamp.core.mask import Mask
-from swamp.core.pruning import count
+from swamp.core.pruning import rounded_share
 from swamp.core.rules import Gradual
 from swamp.methods.method import Context, Keep, Preset, Row
 from swamp.methods.targets import OneShotConfig
@@ -48,7 +48,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
     init, dense, cycles = ctx.init(), dense_mask(ctx.task), ctx.pruning.target_cycles
 
     def rule(cycle: int) -> Gradual:
-        num_keep = count(dense.num_weights, ctx.pruning.density(cycle))
+        num_keep = rounded_share(dense.num_weights, ctx.pruning.density(cycle))
         return Gradual(num_keep=num_keep, interval=config.interval, begin=config.begin, end=config.end, pattern=ctx.pruning.pattern)
 
     jobs = [ctx.job(init, dense, ctx.noise.fold("target", cycle), rule=rule(cycle), length=config.length) for cycle in cycles]

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from swamp.analyses.ensemble import is_kept
-from swamp.core.discovery import nearest
-from swamp.core.pruning import Pruning, count
+from swamp.core.errors import nearest
+from swamp.core.pruning import Pruning, rounded_share
 from swamp.drawing.numbers import Format, duration, format_of, percent, spread
 from swamp.drawing.tables import Table
 from swamp.report.analyses import traces_in
@@ -95,7 +95,7 @@ class Findings:
         density = self.densities[labels, column]
         rows = self.rows.get((labels, column), {})
         num = next((row.num_prunable for row in rows.values()), 0)
-        return percent(1 - count(num, density) / num if num else float(1 - density))
+        return percent(1 - rounded_share(num, density) / num if num else float(1 - density))
 
     def other_sparsity(self, labels: Labels, column: Column) -> str:
         """The one reached, where that is not the one asked for."""

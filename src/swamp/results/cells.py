@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from swamp.core.pruning import count
+from swamp.core.pruning import rounded_share
 from swamp.drawing.numbers import FORMATS, format_of, percent, spread
 from swamp.results.ranking import best_two
 from swamp.results.series import Series, reached
@@ -41,7 +41,7 @@ def columns_of(all_series: Sequence[Series]) -> list[Column]:
     for series in all_series:
         for row in (row for run in series.runs for row in run):
             found.setdefault(series.wanted(row), row.num_prunable)
-    return [Column(density, 1 - count(found[density], density) / found[density]) for density in sorted(found, reverse=True)]
+    return [Column(density, 1 - rounded_share(found[density], density) / found[density]) for density in sorted(found, reverse=True)]
 
 
 def metrics_of(all_series: Sequence[Series]) -> list[str]:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from swamp.core.pruning import Pruning, count
+from swamp.core.pruning import Pruning, rounded_share
 from swamp.drawing.numbers import percent
 from swamp.runs.config import deciding_settings
 from swamp.runs.settings import text_of
@@ -52,9 +52,9 @@ class Series:
         if not self.settings["start"]:
             return pruning.density(row.cycle)
         # cycles are counted from the mask that it started with, which may be that of another's cycle
-        cycle = next(cycle for cycle in itertools.count() if count(row.num_prunable, pruning.density(cycle)) <= row.num_survivors)
+        cycle = next(cycle for cycle in itertools.count() if rounded_share(row.num_prunable, pruning.density(cycle)) <= row.num_survivors)
         usual = pruning.density(cycle)
-        return usual if count(row.num_prunable, usual) == row.num_survivors else Fraction(row.num_survivors, row.num_prunable)
+        return usual if rounded_share(row.num_prunable, usual) == row.num_survivors else Fraction(row.num_survivors, row.num_prunable)
 
     def at(self, density: Fraction) -> list[RowRecord]:
         """The row of each run that has one for this density."""
@@ -129,7 +129,7 @@ def main_metrics(row: RowRecord) -> list[str]:
 
 def reached(rows: Sequence[RowRecord], density: Fraction) -> str:
     """The sparsity of rows in %, where it is not the one asked for."""
-    exact = all(row.num_survivors == count(row.num_prunable, density) for row in rows)
+    exact = all(row.num_survivors == rounded_share(row.num_prunable, density) for row in rows)
     return "" if exact else percent(statistics.fmean(row.sparsity for row in rows))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from swamp.core.patterns import Pattern
-from swamp.core.pruning import count
+from swamp.core.pruning import rounded_share
 from swamp.methods.method import Keep, knows_patterns, selects
 from swamp.runs.config import Config, complete, deciding_settings, resolve
 from swamp.store.directory import Store
@@ -36,8 +36,8 @@ def check_survivors(config: Config, task: Task) -> None:
         raise ValueError(
             f"method {config.method!r} does not keep to the mask that start = {config.start!r} begins with; start from a dense file instead"
         )
-    if not count(num_weights, config.pruning.density(config.pruning.cycles)):
-        empty = next(cycle for cycle in range(config.pruning.cycles + 1) if not count(num_weights, config.pruning.density(cycle)))
+    if not rounded_share(num_weights, config.pruning.density(config.pruning.cycles)):
+        empty = next(cycle for cycle in range(config.pruning.cycles + 1) if not rounded_share(num_weights, config.pruning.density(cycle)))
         raise ValueError(f"none of {num_weights} weights would survive at cycle {empty}: lower pruning.cycles or pruning.prune_fraction")
 
 
@@ -51,12 +51,12 @@ def check_pattern(config: Config, task: Task) -> None:
     flat = [name for name, shape in task.prunable.items() if len(shape) < 2]
     if flat:
         raise ValueError(f"pruning.pattern = {pruning.pattern!r} is for weights with inputs and outputs, and {flat[0]} is a vector")
-    least, first = pattern.least(task.prunable), dense_mask(task).num_survivors
-    below = next((cycle for cycle in range(pruning.cycles + 1) if count(first, pruning.density(cycle)) < least), None)
+    least, first = pattern.fewest_weights(task.prunable), dense_mask(task).num_survivors
+    below = next((cycle for cycle in range(pruning.cycles + 1) if rounded_share(first, pruning.density(cycle)) < least), None)
     if below is not None:
         raise ValueError(
             f"pruning.pattern = {pruning.pattern!r} leaves at least {least} of {dense_mask(task).num_weights} weights, and cycle {below} "
-            f"asks for {count(first, pruning.density(below))}: lower pruning.cycles or pruning.prune_fraction"
+            f"asks for {rounded_share(first, pruning.density(below))}: lower pruning.cycles or pruning.prune_fraction"
         )
 
 

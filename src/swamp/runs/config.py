@@ -15,7 +15,8 @@ import torch
 from msgspec import Meta, Struct, structs
 
 from swamp import engines, tasks
-from swamp.core.discovery import modules_with, nearest
+from swamp.core.discovery import modules_with
+from swamp.core.errors import nearest
 from swamp.core.job import Numerics, Optimizer
 from swamp.core.keys import canonical
 from swamp.core.pruning import Pruning

@@ -18,7 +18,7 @@ from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.core.pruning import count, keep_highest, magnitude
+from swamp.core.pruning import keep_highest, magnitude, rounded_share
 from swamp.core.rules import Rule, num_gradients
 from swamp.core.state import State
 from swamp.engines.engine import AveragingEngine, Engine, EngineContext, Progress, Report
@@ -50,7 +50,7 @@ class JobMaker:
         part: tuple[float, float] = (0.0, 1.0),
     ) -> Job:
         config = self.config
-        epochs = max(count(config.cycle.epochs, Fraction(str(length))), 1)
+        epochs = max(rounded_share(config.cycle.epochs, Fraction(str(length))), 1)
         schedule = structs.replace(config.cycle, epochs=epochs, warmup=min(config.cycle.warmup, epochs))
         first, end = (math.floor(Fraction(str(share)) * schedule.epochs) for share in part)
         return Job(
@@ -90,7 +90,7 @@ class JobMaker:
 
     def num_keep(self, keep: Fraction) -> int:
         """How many weights a density means: of those that the first mask has."""
-        return count(dense_mask(self.task).num_survivors, keep)
+        return rounded_share(dense_mask(self.task).num_survivors, keep)
 
     @property
     def has_ticket(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta, Struct
 
 from swamp.analyses import ANALYSES
-from swamp.core.discovery import nearest
+from swamp.core.errors import nearest
 from swamp.core.pruning import Pruning
 from swamp.landscape.point import Split
 from swamp.runs.config import Config, all_settings, build_config

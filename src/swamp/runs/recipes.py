@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from swamp.core.discovery import nearest
+from swamp.core.errors import nearest
 
 Table = dict[str, Any]
 DEFAULT_RECIPE = "digits"

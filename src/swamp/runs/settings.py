@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, structs
 
-from swamp.core.discovery import nearest
+from swamp.core.errors import nearest
 
 
 def convert(value: Any, kind: Any, prefix: str = "") -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from swamp.core.view import seen_with
+from swamp.core.state import call_with_tensors
 
 Loss = Callable[[nn.Module], Tensor]
 
@@ -17,7 +17,7 @@ def leaves(model: nn.Module, names: Sequence[str]) -> tuple[dict[str, Tensor], C
     parameters = dict(model.named_parameters())
     weights = {name: parameters[name].detach().clone().requires_grad_() for name in names}
     tensors = {**weights, **{name: buffer.clone() for name, buffer in model.named_buffers()}}
-    return weights, lambda loss: seen_with(model, tensors, loss)
+    return weights, lambda loss: call_with_tensors(model, tensors, loss)
 
 
 def gradients_of(value: Tensor, points: Sequence[Tensor], *, create_graph: bool = False) -> list[Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest
-from swamp.core.view import seen_with
+from swamp.core.state import call_with_tensors
 from swamp.scores.snip import gradients_of
 
 
@@ -25,7 +25,7 @@ def synflow(model: nn.Module, outputs: Callable[[nn.Module], Tensor], mask: Mask
         parameters[name] = (parameters[name] * layer.to(parameters[name].device)).requires_grad_()
     buffers = {name: buffer.double() if buffer.is_floating_point() else buffer for name, buffer in model.named_buffers()}
     weights = [parameters[name] for name in mask.layers]
-    gradients = gradients_of(seen_with(model, {**parameters, **buffers}, outputs).sum(), weights)
+    gradients = gradients_of(call_with_tensors(model, {**parameters, **buffers}, outputs).sum(), weights)
     # layers that subtract (LayerNorm) can make flow negative
     return {name: (weight.detach() * gradient).abs() for name, weight, gradient in zip(mask.layers, weights, gradients, strict=True)}
 

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from swamp.core.cost import macs_per_weight
+from swamp.core.errors import reason_of
 from swamp.core.keys import key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State
@@ -300,7 +301,7 @@ class CustomTask:
             loss = self.loss(model.eval(), batch)
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
             self._check_labels(model, batch)
-            raise ValueError(f"the model and the loss cannot take a batch of the training data: {str(error).splitlines()[0]}") from error
+            raise ValueError(f"the model and the loss cannot take a batch of the training data: {reason_of(error)}") from error
         if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:
             raise ValueError("the loss must be one number that depends on the model's parameters, such as a mean over the batch")
         if not math.isfinite(loss.item()):
@@ -310,7 +311,7 @@ class CustomTask:
         try:
             _ = self._metrics_of_a_batch
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
-            raise ValueError(f"the metric cannot take a batch of the test data: {str(error).splitlines()[0]}") from error
+            raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
 
     def _check_single(self) -> None:
         """BatchNorm over one example has no variance."""
@@ -321,7 +322,7 @@ class CustomTask:
         except ValueError as error:
             raise ValueError(
                 f"an epoch of {self.num_examples} examples in batches of {self.batch_size} has a batch of one example, on which the model "
-                f"cannot be trained ({str(error).splitlines()[0]}); choose another batch_size"
+                f"cannot be trained ({reason_of(error)}); choose another batch_size"
             ) from error
 
     def _check_labels(self, model: nn.Module, batch: Batch) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
 
+from swamp.core.errors import reason_of
 from swamp.core.keys import digest, key_of
 from swamp.core.noise import Noise
 from swamp.tasks.task import Batch
@@ -78,7 +79,7 @@ class Examples:
             try:
                 return self.collate(examples)
             except (RuntimeError, TypeError) as error:  # such as images that are not tensors, or of several sizes
-                raise ValueError(f"examples of the {self.what} data make no batch: {str(error).splitlines()[0]}") from error
+                raise ValueError(f"examples of the {self.what} data make no batch: {reason_of(error)}") from error
 
     def first(self) -> Batch:
         """A batch of two, or of the only one: what all of them look like."""

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from swamp.core.errors import reason_of
+
 
 def transformers() -> Any:
     try:
@@ -111,7 +113,7 @@ def _read(model: str, read: Any, **options: Any) -> Any:
             try:
                 return read(str(folder), **options)
             except Exception as error:  # every library that reads a part of it has errors of its own
-                raise ValueError(f"{folder} holds no checkpoint that transformers can read: {_first_line(error)}") from error
+                raise ValueError(f"{folder} holds no checkpoint that transformers can read: {reason_of(error).rstrip('.:')}") from error
         if model.startswith(("/", ".", "~")):
             raise ValueError(f"model {model!r} was not found: there is no such folder; save_pretrained of model and tokenizer makes one")
         try:
@@ -122,9 +124,5 @@ def _read(model: str, read: Any, **options: Any) -> Any:
             except Exception as error:
                 raise ValueError(
                     f"model {model!r} was not found: it is no folder, not in the Hugging Face cache of this machine, and the hub did not "
-                    f"give it; offline, give the folder of a checkpoint with --tasks.text.model DIR ({_first_line(error)})"
+                    f"give it; offline, give the folder of a checkpoint with --tasks.text.model DIR ({reason_of(error).rstrip('.:')})"
                 ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from swamp.core.discovery import nearest
+from swamp.core.errors import nearest
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State

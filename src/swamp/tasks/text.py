@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from swamp.core.cost import macs_per_weight
-from swamp.core.discovery import nearest
+from swamp.core.errors import nearest
 from swamp.core.keys import digest, key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State

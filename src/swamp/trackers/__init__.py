@@ -7,7 +7,8 @@ import sys
 from functools import cache
 from types import ModuleType
 
-from swamp.core.discovery import modules_with, nearest
+from swamp.core.discovery import modules_with
+from swamp.core.errors import nearest
 
 
 @cache

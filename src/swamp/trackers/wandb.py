@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from swamp.core.errors import reason_of
 from swamp.trackers.tracker import Point, TrackedRun
 
 name = "wandb"
@@ -50,7 +51,7 @@ class WeightsAndBiases:
                 return wandb.init(**arguments), ""
             why = "no API key (wandb login)"
         except wandb.Error as error:
-            why = str(error).splitlines()[0]
+            why = reason_of(error)
         return wandb.init(**arguments, mode="offline"), why
 
     def log(self, point: Point) -> None:

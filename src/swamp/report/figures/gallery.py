@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swamp.core.discovery import nearest
+from swamp.core.errors import nearest
 from swamp.drawing.canvas import check_picture, pyplot, save
 from swamp.report.figures.cost import cost_against_accuracy
 from swamp.report.figures.curves import error_and_size, error_curves, nll_curves

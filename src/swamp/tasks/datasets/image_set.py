@@ -9,7 +9,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from swamp.core.discovery import nearest
+from swamp.core.errors import nearest
 from swamp.tasks.held_out import HeldOut, hold_out
 
 

@@ -8,7 +8,8 @@ from functools import partial
 
 from torch import nn
 
-from swamp.core.discovery import nearest, registered
+from swamp.core.discovery import registered
+from swamp.core.errors import nearest
 from swamp.tasks.models.residual import ResidualNet, wide_residual_net
 from swamp.tasks.models.resnet import ResNet
 from swamp.tasks.models.vgg import VGG

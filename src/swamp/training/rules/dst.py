@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from swamp.core.mask import Mask
-from swamp.core.view import seen_with
+from swamp.core.state import call_with_tensors
 from swamp.tasks.task import Batch
 from swamp.training.rules.plain import Plain
 from swamp.training.step import Parts
@@ -79,7 +79,9 @@ class DST(Plain):
 
         def loss(network: Any, batch: Batch) -> Tensor:
             penalty = sum(torch.exp(-threshold).sum() for threshold in network.thresholds)
-            return seen_with(network.model, network.seen(), lambda model: learner.task.loss(model, batch)) + self.rule.alpha * penalty
+            return (
+                call_with_tensors(network.model, network.seen(), lambda model: learner.task.loss(model, batch)) + self.rule.alpha * penalty
+            )
 
         return learner.gradient_of(loss, network, batch)
 
