@@ -2,6 +2,7 @@
 # make test        the environment, then linters, types and the suite
 # make test-slow   the long fault and scale tests
 # make test-gpu    the tests that need a CUDA device
+# make docs        the documentation as a site, in site/; broken links are errors
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -9,11 +10,11 @@ DEMO := runs/demo
 # equal bytes are promised where a number of threads is fixed, and no card is in the way
 ON_CPU := OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
 
-.PHONY: demo test test-slow test-gpu lint clean
+.PHONY: demo test test-slow test-gpu docs lint clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev,docs]'
 	touch $@
 
 demo: $(STAMP)
@@ -36,5 +37,8 @@ test-slow: $(STAMP)
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu
 
+docs: $(STAMP)
+	$(BIN)/zensical build --strict --clean
+
 clean:
-	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist build site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
