@@ -1,4 +1,4 @@
-"""Training speed of the engines on one GPU: the table of docs/log.md.
+"""Training speed of the engines on one GPU: the tables of docs/log/2026-11-16.md.
 
     python benchmarks/engines.py [MODEL …] [--steps N] [--json FILE]
 

@@ -18,24 +18,39 @@ from swamp.runs.grid import expand, read_grid
 from swamp.trackers.tracker import Point
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
+START = (DOCS / "start.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
-def blocks(language: str, text: str = README) -> list[str]:
+def blocks(language: str, text: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_python_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readme_is_short_and_begins_with_a_command() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 150
+    assert [line for line in lines if len(line) > 120] == []
+    assert any(line.startswith("make demo") for line in lines[:20])
+
+
+def test_the_examples_of_the_readme_and_of_the_first_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert blocks("python")
-    for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), {})
+    (own_model,) = blocks("python", README)
+    exec(compile(own_model, "README.md", "exec"), {"__name__": "__main__"})
+    assert "'49% sparse: " in capsys.readouterr().out
+    assert (tmp_path / "sparse.pt").exists()
+    (recipe,) = blocks("python", START)
+    exec(compile(recipe, "start.md", "exec"), {"__name__": "__main__"})
     assert "25572 of 102288 weights survive" in capsys.readouterr().out
 
 
 def test_the_examples_of_custom_tasks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    cnn, transformer = blocks("python", (ROOT / "docs" / "custom.md").read_text())
+    cnn, transformer = blocks("python", (DOCS / "custom.md").read_text())
     exec(compile(cnn, "custom.md", "exec"), {"__name__": "__main__"})
     assert (tmp_path / "cnn.pt").exists()
     shown = capsys.readouterr().out
@@ -55,32 +70,33 @@ def test_the_examples_of_custom_tasks_run(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_toml_snippets_are_recipes(tmp_path: Path) -> None:
-    for block in blocks("toml"):
+    for block in blocks("toml", START):
         (tmp_path / "mine.toml").write_text(block)
         config = build_config(str(tmp_path / "mine.toml"))
         assert config.pruning.cycles == tomllib.loads(block)["pruning"]["cycles"]
 
 
 def test_the_grid_in_the_documentation_is_a_grid(tmp_path: Path) -> None:
-    (block,) = blocks("toml", (ROOT / "docs" / "ablations.md").read_text())
+    (block,) = blocks("toml", (DOCS / "ablations.md").read_text())
     (tmp_path / "rates.toml").write_text(block)
     sweep = expand(read_grid(tmp_path / "rates.toml"), tmp_path)
     assert len(sweep.runs) == 3 * 5  # of six combinations one is excluded
 
 
 def test_commands_exist_and_take_the_arguments_shown() -> None:
-    commands = [line.split("#")[0].split() for block in blocks("bash") for line in block.splitlines() if line.startswith("swamp ")]
+    shown = [block for page in (README, START, (DOCS / "index.md").read_text()) for block in blocks("bash", page)]
+    commands = [line.split("#")[0].split() for block in shown for line in block.splitlines() if line.startswith("swamp ")]
     assert commands
     for _, name, *arguments in commands:
         _, bound, _ = app.parse_args([name, *arguments], exit_on_error=False, print_error=False)
         if name == "run":
             split_arguments(bound.args)
-    named = set(re.findall(r"`swamp (\w+)", README))
-    assert named <= {name for name in app if not name.startswith("-")}
+    every = {name for name in app if not name.startswith("-")}
+    assert set(re.findall(r"`swamp ([\w-]+)", README.partition("## Commands")[2])) == every
 
 
 def test_following_shows_commands_and_a_tracker_that_work(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "following.md").read_text()
+    page = (DOCS / "following.md").read_text()
     inline = [text.split() for text in re.findall(r"`(swamp (?:figure|ensemble|analyse) [^`…]+)`", page)]
     assert len(inline) >= 8
     for _, *arguments in inline:
@@ -105,16 +121,50 @@ def test_make_targets_exist() -> None:
     assert set(re.findall(r"make ([a-z-]+)", README)) <= set(targets)
 
 
+def anchors(page: Path) -> set[str]:
+    """Anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_pictures_exist(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name) if name else page
+        assert file.is_file(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
+
+
 def test_files_named_in_the_documentation_exist() -> None:
     assert not re.search(r"\b(RESULTS|TODO|TBD|FIXME)\b", README)
-    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
-        for name in re.findall(r"`((?:src|docs|tests|benchmarks)/[\w/.-]+)`", document.read_text()):
-            assert (ROOT / name).exists(), f"{document.name} names {name}"
+    for page in PAGES:
+        if page.parent.name != "log":  # the diary names files of its day
+            for name in re.findall(r"`((?:src|docs|tests|benchmarks)/[\w/.-]+)`", page.read_text()):
+                assert (ROOT / name).exists(), f"{page.name} names {name}"
 
 
-def test_the_tree_in_the_readme_is_the_tree() -> None:
-    rooms = {path.name for path in (ROOT / "src" / "swamp").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert rooms == set(re.findall(r"^  (\w+)/ ", README, re.MULTILINE))
+def test_pictures_are_shown_somewhere() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    assert [picture.name for picture in (DOCS / "pictures").iterdir() if picture.name not in text] == []
+
+
+def test_every_page_is_on_the_site_and_on_its_front_page() -> None:
+    site = (ROOT / "zensical.toml").read_text()
+    front = (DOCS / "index.md").read_text()
+    for page in DOCS.rglob("*.md"):
+        name = str(page.relative_to(DOCS))
+        assert f'"{name}"' in site, f"zensical.toml lacks {name}"
+        assert name == "index.md" or page.parent.name == "log" or f"({name})" in front, f"docs/index.md lacks {name}"
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    shown = re.findall(r"^::: swamp\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert sorted(shown) == sorted(set(swamp.__all__) - {"__version__"})
 
 
 def test_the_public_names_are_documented() -> None:
@@ -128,5 +178,5 @@ def test_the_public_names_are_documented() -> None:
 def test_the_page_of_methods_is_what_the_code_says() -> None:
     from swamp.report.pages import methods_page
 
-    page = (ROOT / "docs" / "methods.md").read_text()
+    page = (DOCS / "methods.md").read_text()
     assert page.endswith(methods_page()), "write docs/methods.md anew: python -m swamp.report.pages docs/methods.md"
