@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.runs_on_paper import made_up
+from tests.support.made_up_runs import made_up
 from tests.test_cli import call
 
 

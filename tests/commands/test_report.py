@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.synthetic import make_run
+from tests.support.made_up_runs import make_run
 from tests.test_cli import call
 
 

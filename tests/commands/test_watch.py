@@ -14,8 +14,8 @@ from swamp.commands import watch as module
 from swamp.runs.runner import iterate
 from swamp.store.directory import Store
 from swamp.training.train import Diverged
-from tests.report.synthetic import make_run
 from tests.runs.test_watching import Heard
+from tests.support.made_up_runs import make_run
 from tests.test_cli import FLAGS, call
 
 

@@ -8,9 +8,7 @@ from msgspec import structs
 from swamp.report.page.headline import headline
 from swamp.results.cells import cells, columns_of, common_column, metrics_of
 from swamp.results.ranking import best_first, more_is_better
-from swamp.results.series import read_series
-from tests.report.runs_on_paper import made_up
-from tests.report.synthetic import make_run
+from tests.support.made_up_runs import made_up, make_run, read_series
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ def ranks(runs: list[Path], metric: str, column: int) -> dict[str, int]:
 
 
 def errors(runs: list[Path], column: int) -> dict[str, float]:
-    return {series.label: 1 - series.runs[0][column].metrics["accuracy"] for series in read_series(runs)}
+    return {series.label: 1 - series.runs[0].rows[column].metrics["accuracy"] for series in read_series(runs)}
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "nll", "ece"])
@@ -56,7 +54,7 @@ def test_seeds_become_a_mean_and_a_deviation(tmp_path: Path) -> None:
     series = read_series([make_run(tmp_path / str(seed), "imp", seed) for seed in (0, 2)])
     cell = cells(series, columns_of(series), "accuracy")[0][2]
     assert cell
-    base = 100 * series[0].runs[0][2].metrics["accuracy"]
+    base = 100 * series[0].runs[0].rows[2].metrics["accuracy"]
     assert cell.values == pytest.approx([base, base - 0.06])
     assert cell.text == f"{base - 0.03:.2f} ± 0.04"
 
@@ -87,7 +85,8 @@ def test_what_is_better_of_somebodys_own_metric_is_not_guessed(runs: list[Path])
     assert best_first({"b": 2.0, "a": 1.0}, "perplexity") == ["b", "a"]
     series = read_series(runs)
     for s in series:
-        s.runs = [[structs.replace(row, metric="perplexity", metrics={"perplexity": row.metrics["nll"]}) for row in run] for run in s.runs]
+        for run in s.runs:
+            run.rows[:] = [structs.replace(row, metric="perplexity", metrics={"perplexity": row.metrics["nll"]}) for row in run.rows]
     assert {cell.rank for line in cells(series, columns_of(series), "perplexity") for cell in line if cell} == {0}
     assert str(headline(series)).startswith("Perplexity at 96.87 % sparsity: <b>imp</b>")  # as given
 

@@ -8,13 +8,13 @@ import pytest
 
 from swamp.drawing.tables import Table
 from swamp.results.comparison import comparisons, records
-from swamp.results.reading import LeftOut
-from swamp.results.series import collapses, read_series
-from tests.report.runs_on_paper import made_up
+from swamp.results.series import collapses
+from swamp.results.stored_run import LeftOut
+from tests.support.made_up_runs import made_up, read_series
 
 
 def comparison(paths: list[Path]) -> Table:
-    (table,) = comparisons(paths)
+    (table,) = comparisons(read_series(paths))
     return table
 
 
@@ -73,7 +73,7 @@ def test_records_are_the_numbers_of_the_runs(tmp_path: Path) -> None:
     for seed, value in enumerate((0.5, 0.75)):
         made_up(tmp_path / f"s{seed}", [{"metrics": {"accuracy": value, "nll": 0.1}, "members": members}], seed=seed)
     made_up(tmp_path / "imp", [{"metrics": {"accuracy": 0.125, "nll": 0.2}}], method="imp", seed=1)
-    found = {(r["method"], r["metric"], r["of"]): r for r in records([tmp_path / "s0", tmp_path / "s1", tmp_path / "imp"])}
+    found = {(r["method"], r["metric"], r["of"]): r for r in records(read_series([tmp_path / "s0", tmp_path / "s1", tmp_path / "imp"]))}
     assert set(found) == {("swamp", m, of) for m in ("accuracy", "nll") for of in ("network", "particles")} | {
         ("imp", m, "network") for m in ("accuracy", "nll")
     }
@@ -89,7 +89,7 @@ def test_unfinished_runs_are_named(tmp_path: Path) -> None:
     assert f"not finished: {tmp_path / 'a'}" in comparison([made_up(tmp_path / "a", accuracies(0.9), finished=False)]).note
     empty = made_up(tmp_path / "b", [], finished=False)  # before its first row
     assert comparison([empty]).rows == []
-    assert list(records([empty])) == []
+    assert list(records(read_series([empty]))) == []
 
 
 def test_many_methods_have_each_its_own_metric_and_are_ranked_within_it(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_metric_of_ones_own_is_not_ranked(tmp_path: Path) -> None:
     rows = [[{"metric": "wer", "metrics": {"wer": value, "nll": value}}] for value in (0.1, 0.2)]
     paths = [made_up(tmp_path / m, given, method=m) for m, given in zip(("imp", "swamp"), rows, strict=True)]
     assert comparison(paths).ranks == {(0, 2): 1}  # the NLL of the first
-    assert {(r["metric"], r["rank"]) for r in records(paths)} == {("wer", None), ("nll", 1), ("nll", None)}
+    assert {(r["metric"], r["rank"]) for r in records(read_series(paths))} == {("wer", None), ("nll", 1), ("nll", None)}
 
 
 def test_collapse_is_reported(tmp_path: Path) -> None:
@@ -123,15 +123,15 @@ def test_recipes_are_not_ranked_against_each_other(tmp_path: Path) -> None:
         made_up(tmp_path / f"{recipe}-{method}", accuracies(value), method=method, recipe=recipe)
         for recipe, method, value in (("a", "imp", 0.9), ("b", "imp", 0.4), ("b", "swamp", 0.5), ("c", "imp", 0.1))
     ]
-    tables = comparisons(paths, [LeftOut(tmp_path / "gone", "it is empty")])
+    tables = comparisons(read_series(paths), [LeftOut(tmp_path / "gone", "it is empty")])
     assert [table.title for table in tables] == [f"On the test set of {recipe}" for recipe in "abc"]
     assert [ranked(table) for table in tables] == [{}, {"50.00": 1}, {}]
     assert ["gone" in table.note for table in tables] == [False, False, True]
-    assert [(r["recipe"], r["method"]) for r in records(paths) if r["rank"]] == [("b", "swamp")]
+    assert [(r["recipe"], r["method"]) for r in records(read_series(paths)) if r["rank"]] == [("b", "swamp")]
 
 
 def test_a_particle_without_a_metric_is_passed_over(tmp_path: Path) -> None:
     members = [{"accuracy": 0.5}, {"accuracy": 0.75, "nll": 2.0}]
     path = made_up(tmp_path / "a", [{"metrics": {"accuracy": 0.9, "nll": 1.0, "ece": 0.1}, "members": members}])
-    assert {r["metric"]: r["values"] for r in records([path]) if r["of"] == "particles"} == {"accuracy": [0.625], "nll": [2.0]}
+    assert {r["metric"]: r["values"] for r in records(read_series([path])) if r["of"] == "particles"} == {"accuracy": [0.625], "nll": [2.0]}
     assert comparison([path]).rows[0][-1].startswith("2.000")

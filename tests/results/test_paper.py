@@ -7,10 +7,10 @@ import pytest
 from swamp.report.page.document import write_report
 from swamp.results.comparison import comparisons
 from swamp.results.paper import paper_numbers, shortened
-from swamp.results.series import Series, read_series
+from swamp.results.series import Series
 from swamp.runs.config import build_config, deciding_settings
 from swamp.runs.grid import BETWEEN, built_in_grid, expand
-from tests.report.synthetic import make_run
+from tests.support.made_up_runs import make_run, read_series
 
 RECIPE = "cifar10-wrn28-2"
 
@@ -19,9 +19,9 @@ RECIPE = "cifar10-wrn28-2"
 def test_every_run_of_a_target_finds_the_numbers_of_its_cell(target: str, tmp_path: Path) -> None:
     grid = built_in_grid("targets", target)
     assert grid.paper
-    rows = read_series([make_run(tmp_path / "any", rows=1)])[0].runs
+    runs = read_series([make_run(tmp_path / "any", rows=1)])[0].runs
     for run in expand(grid, Path("x"), seeds=[2]).runs:
-        made = Series(run.config.recipe, run.config.method, deciding_settings(run.config), rows)
+        made = Series(run.config.recipe, run.config.method, deciding_settings(run.config), runs)
         said = dict(zip(grid.cycles(run.config.pruning), grid.paper[BETWEEN.join(run.labels)], strict=True))
         found = paper_numbers(made, grid.metric or "accuracy")
         assert found.items() >= {cycle: text for cycle, text in said.items() if text != "–"}.items()
@@ -48,7 +48,7 @@ def test_other_settings_have_no_numbers_and_other_lengths_have(tmp_path: Path) -
 
 def test_a_run_that_has_not_come_so_far_says_nothing_of_them(tmp_path: Path) -> None:
     for rows, said in ((3, False), (4, True)):
-        (table,) = comparisons([make_run(tmp_path / str(rows), recipe=RECIPE, cycles=13, rows=rows)])
+        (table,) = comparisons(read_series([make_run(tmp_path / str(rows), recipe=RECIPE, cycles=13, rows=rows)]))
         assert ("the paper's" in table.header) == said
         assert ("the paper's numbers" in table.note) == said
 
@@ -60,11 +60,11 @@ def test_they_stand_beside_ours(tmp_path: Path) -> None:
     for number in ("94.74 ± 0.04", "94.88 ± 0.09", "94.73 ± 0.10", "94.23 ± 0.11", "0.177 ± 0.002"):
         assert page.count(f"<small>paper {number}</small>") == 1
     assert "trainings have another length here: swamp" in page
-    (few,) = comparisons([run])
+    (few,) = comparisons(read_series([run]))
     assert few.header[:3] == ["sparsity %", "swamp accuracy %", "the paper's"]
     assert [few.rows[cycle][2] for cycle in (0, 3, 13)] == ["–", "94.74 ± 0.04", "94.23 ± 0.11"]
     others = [make_run(tmp_path / name, name, recipe=RECIPE, cycles=13) for name in ("imp", "dense", "snip")]
-    (many,) = comparisons([others[0], run, *others[1:]])
+    (many,) = comparisons(read_series([others[0], run, *others[1:]]))
     assert [line[0] for line in many.rows] == [
         "imp",
         "imp, the paper's",

@@ -12,6 +12,8 @@ import swamp
 from swamp.core.state import State
 from swamp.export.sparse import encode
 from swamp.results.comparison import comparisons
+from swamp.results.series import make_series
+from swamp.results.stored_run import read_run
 from swamp.runs.config import Config, config_hash
 from swamp.runs.networks import load_network
 from swamp.runs.runner import iterate, open_task
@@ -53,7 +55,7 @@ def test_a_dense_file_starts_a_dense_run(quick: Quick, files: Path, tmp_path: Pa
     assert [round(row.sparsity, 2) for row in rows] == [0, 0.5, 0.75]
     plain = list(iterate(quick(), tmp_path / "b"))
     assert {row.solution for row in rows}.isdisjoint(row.solution for row in plain)
-    (table,) = comparisons([tmp_path / "a", tmp_path / "b"])
+    (table,) = comparisons(make_series(map(read_run, [tmp_path / "a", tmp_path / "b"])))
     assert len(table.rows) >= 3
 
 

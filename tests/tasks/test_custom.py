@@ -17,7 +17,7 @@ from swamp.commands.watch import stillness
 from swamp.core.noise import Noise
 from swamp.engines import graphed, particle, recorded, sequential
 from swamp.report.page.top import lack
-from swamp.results.reading import read_runs
+from swamp.results.stored_run import read_runs
 from swamp.runs.config import build_config
 from swamp.runs.runner import can_be_sent, iterate
 from swamp.store.records import resume_command

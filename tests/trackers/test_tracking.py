@@ -20,7 +20,7 @@ from swamp.trackers.lines import Lines
 from swamp.trackers.tracker import Point, TrackedRun
 from swamp.trackers.tracking import tracked
 from tests.conftest import contents
-from tests.report.synthetic import make_run
+from tests.support.made_up_runs import make_run
 
 
 class Hearing(Silent):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 import torch
-from msgspec import Struct
 from torch import Tensor
 
+from swamp.results.ensembles import EnsembleRow
 from swamp.runs.config import Config, deciding_settings, resolve, with_settings
 from swamp.runs.runner import open_task
 from swamp.runs.stored import read_config
@@ -19,17 +19,6 @@ from swamp.store.directory import Store
 from swamp.store.records import RowRecord, read_results
 from swamp.tasks.task import Task
 from swamp.training.numerics import applied, autocast
-
-
-class EnsembleRow(Struct, frozen=True, kw_only=True):
-    """The networks of several runs at one cycle."""
-
-    cycle: int
-    sparsity: float  # mean over the networks
-    metrics: dict[str, float]  # of the ensemble, on the test set
-    members: list[dict[str, float]]  # of each network
-    macs: float  # of all networks together
-    solutions: list[str] = []  # which networks they are
 
 
 def ensemble(directories: Sequence[Path], task: Task | None = None, device: str = "auto") -> Iterator[EnsembleRow]:

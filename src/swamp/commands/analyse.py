@@ -130,7 +130,8 @@ def analyse_runs(
     from swamp.analyses.study import Settings, Study, rows_of
     from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
     from swamp.report.figures.landscapes import draw, draw_spread
-    from swamp.results.series import read_series
+    from swamp.results.series import make_series
+    from swamp.results.stored_run import read_run
     from swamp.store.analysis_store import AnalysisStore
     from swamp.terminal import Analysing, print_table
 
@@ -146,7 +147,7 @@ def analyse_runs(
     settings, paths = settings or Settings(), list(chosen)
     for path, cycles in chosen.items():  # before the first of them is worked on for hours
         rows_of(path, cycles)
-    all_series = read_series(paths)
+    all_series = make_series(map(read_run, paths))
     lacking: dict[Path, str] = {}
     for path, cycles in chosen.items():
         with Analysing(progress.plain, progress.quiet) as watcher:

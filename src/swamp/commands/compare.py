@@ -36,20 +36,22 @@ def compare(
     from swamp.report.figures.curves import error_against_sparsity
     from swamp.results.comparison import comparisons, records
     from swamp.results.differences import differences
-    from swamp.results.reading import readable
+    from swamp.results.series import make_series
+    from swamp.results.stored_run import require_runs
     from swamp.terminal import plain_text, print_table
 
     if not directories:
         raise ValueError("compare needs at least one run directory")
     form = format or form_of(out)
-    paths, left_out = readable(directories)
+    runs, left_out = require_runs(directories)
+    all_series = make_series(runs)
     if form in ("csv", "json"):
         for one in left_out:
             print(f"swamp: {one}", file=sys.stderr)
-        found = list(records(paths))
+        found = list(records(all_series))
         text = as_csv(found) if form == "csv" else as_json(found)
     else:
-        tables = [*comparisons(paths, left_out), *differences(paths)]
+        tables = [*comparisons(all_series, left_out), *differences(all_series)]
         text = "\n".join(map({"text": plain_text, "markdown": markdown, "latex": latex}[form], tables))
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +63,7 @@ def compare(
     else:
         print(text, end="")
     if plot:
-        error_against_sparsity(paths, plot)
+        error_against_sparsity(all_series, plot)
         if out or form == "text":
             print(f"picture: {plot}")
 

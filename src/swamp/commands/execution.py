@@ -167,11 +167,12 @@ def whole_plan(job: Job, task: Task) -> Plan:
 
 def print_run(directory: Path, progress: ProgressOptions) -> None:
     from swamp.report.tables import run_table
+    from swamp.results.stored_run import read_run
     from swamp.terminal import print_table
 
     if progress.quiet:
         return
-    print_table(run_table(directory), plain=progress.plain)
+    print_table(run_table(read_run(directory)), plain=progress.plain)
     print(f"run: {directory}")
 
 

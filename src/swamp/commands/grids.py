@@ -140,12 +140,14 @@ def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     """Of the grid, and of the analyses of its runs where nobody has just shown those."""
     from swamp.report.analyses import analysis_tables
     from swamp.report.grid_tables import grid_tables
-    from swamp.results.series import read_series
+    from swamp.results.series import make_series
+    from swamp.results.stored_run import read_run
     from swamp.store.directory import Store
     from swamp.terminal import print_table
 
-    begun = [run.directory for run in sweep.runs if analyses and Store(run.directory).header()]
-    for table in [*analysis_tables(read_series(begun), [sweep.grid.analysis]), *grid_tables(sweep)]:
+    stored = {run.directory: read_run(run.directory) for run in sweep.runs if Store(run.directory).header()}
+    of_analyses = analysis_tables(make_series(stored.values()), [sweep.grid.analysis]) if analyses else ()
+    for table in [*of_analyses, *grid_tables(sweep, stored)]:
         print_table(table, plain)
         print()
 

@@ -27,11 +27,11 @@ def report(
 
     if not directories:
         raise ValueError("report needs at least one run directory")
-    readings, left_out = write_report(directories, out)
+    runs, left_out = write_report(directories, out)
     for one in left_out:
         print(f"swamp: {one}", file=sys.stderr)
-    unfinished = sum(not reading.finished for reading in readings)
-    runs = f"{len(readings)} run" + "s" * (len(readings) != 1)
-    print(f"report: {out} ({runs}{f', {unfinished} of them not finished' if unfinished else ''})")
-    if not readings:
+    unfinished = sum(not run.finished for run in runs)
+    number = f"{len(runs)} run" + "s" * (len(runs) != 1)
+    print(f"report: {out} ({number}{f', {unfinished} of them not finished' if unfinished else ''})")
+    if not runs:
         raise ValueError("none of these runs can be shown; the page says why")

@@ -36,6 +36,7 @@ def watch(
     import time
 
     from swamp.report.tables import run_table
+    from swamp.results.stored_run import read_run
     from swamp.runs.watching import Watch
     from swamp.store.directory import runs_in
     from swamp.terminal import Apart, listener, print_table
@@ -79,7 +80,7 @@ def watch(
                     screen.say(stillness(path, waited))
             time.sleep(LOOK_SECONDS)
     for path in watches:
-        print_table(run_table(path), plain=plain)
+        print_table(run_table(read_run(path)), plain=plain)
         print(f"run: {path}")
     if failed:
         raise SystemExit(1)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
-
-from swamp.drawing.numbers import PERCENTAGES, format_of
-from swamp.results.series import Series
 
 # Okabe and Ito's colours and two of Tol's, which colour-blind readers can tell apart, with a marker each for print: as many as the paper's
 # main table has methods.
@@ -80,23 +76,6 @@ def text(label: str) -> str:
     return label.replace("$", r"\$")
 
 
-def on(all_series: Sequence[Series]) -> str:
-    """The recipes, for a title."""
-    return text(", ".join(sorted({series.recipe for series in all_series})))
-
-
-def name_missing(figure: Any, all_series: Sequence[Series], drawn: Collection[str]) -> None:
-    """Say below the picture whom it does not show."""
-    missing = [series.label for series in all_series if series.label not in drawn]
-    if missing:
-        figure.supxlabel(text(f"not measured at this sparsity: {', '.join(missing)}"), fontsize=8)
-
-
 def tidy(axes: Any) -> None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def error_label(all_series: Sequence[Series]) -> str:
-    metrics = {row.metric for series in all_series for run in series.runs for row in run}
-    return "test error (%)" if metrics <= PERCENTAGES else ", ".join(sorted(format_of(metric).label for metric in metrics))

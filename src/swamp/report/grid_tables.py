@@ -22,13 +22,14 @@ from swamp.results.ensembles import read_ensembles
 from swamp.results.ranking import best_two
 from swamp.results.series import AT, SELECTED, reached
 from swamp.results.statistics import EXPLAINED, difference_text, paired
+from swamp.results.stored_run import StoredRun
 from swamp.runs.checks import require_same_config
 from swamp.runs.config import Config, deciding_settings
 from swamp.runs.grid import BETWEEN, Grid, Labels, Sweep, expand
 from swamp.runs.settings import text_of
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
-from swamp.store.records import RowRecord, read_results
+from swamp.store.records import RowRecord
 
 Column = Fraction | None  # a density; None: the last cycle of each run, whatever its density
 T = TypeVar("T")
@@ -119,23 +120,23 @@ def columns_of(grid: Grid, pruning: Pruning) -> dict[int, Column]:
     return {cycle: None if grid.at == "last" else pruning.density(cycle) for cycle in grid.cycles(pruning)}
 
 
-def read_findings(sweep: Sweep) -> Findings:
+def gather(sweep: Sweep, stored: Mapping[Path, StoredRun]) -> Findings:
+    """Arrange the rows of a grid's runs, by directory, as the tables show them."""
     rows: dict[tuple[Labels, Column], dict[int, RowRecord]] = {}
     densities: dict[tuple[Labels, Column], Fraction] = {}
     num_finished = num_analysed = 0
     for labels, config, directory in sweep.runs:
-        store, pruning = Store(directory), config.pruning
+        run, pruning = stored.get(directory), config.pruning
         columns = columns_of(sweep.grid, pruning)
         densities |= {(labels, column): pruning.density(cycle) for cycle, column in columns.items()}
-        header = store.header()
-        if header is None:
+        if run is None:
             continue
-        require_same_config(config, directory, header)
-        num_finished += store.finished()
+        require_same_config(config, directory, run.header)
+        num_finished += run.finished
         traces = traces_in(directory, sweep.grid.split) if sweep.grid.analysis == "hessian" else {}
         analysed = bool(traces) if sweep.grid.analysis == "hessian" else AnalysisStore(directory).has_result(sweep.grid.analysis)
         num_analysed += bool(sweep.grid.analysis) and analysed
-        for row in read_results(directory):
+        for row in run.rows:
             if row.cycle in traces:
                 row = structs.replace(row, metrics={**row.metrics, "trace": traces[row.cycle]})
             if row.cycle in columns and (sweep.grid.metric != "trace" or row.cycle in traces):
@@ -143,8 +144,9 @@ def read_findings(sweep: Sweep) -> Findings:
     return Findings(sweep, rows, densities, {run.labels: run.config.recipe for run in sweep.runs}, num_finished, num_analysed)
 
 
-def grid_tables(sweep: Sweep) -> list[Table]:
-    found = read_findings(sweep)
+def grid_tables(sweep: Sweep, stored: Mapping[Path, StoredRun]) -> list[Table]:
+    """Tables of a grid: its runs are given by directory, as far as they were begun."""
+    found = gather(sweep, stored)
     tables = [main_table(found)]
     if sweep.grid.against:
         tables.append(difference_table(found))

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
-from swamp.analyses.ensemble import EnsembleRow
 from swamp.drawing.numbers import FORMATS, duration, format_of, over_seeds, percent, shown
 from swamp.drawing.tables import Table
 from swamp.export.inference import Speed
+from swamp.results.ensembles import EnsembleRow
+from swamp.results.stored_run import StoredRun
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config
 from swamp.runs.plan import Estimate, Plan
-from swamp.runs.stored import read_config
-from swamp.store.records import read_results
 from swamp.tasks.task import Task
 
 
-def run_table(directory: Path) -> Table:
-    """A run's rows."""
-    config, results = read_config(directory), read_results(directory)
+def run_table(run: StoredRun) -> Table:
+    """List the rows of a run."""
+    config, results = run.config, run.rows
     first = results[0] if results else None
     metrics = [first.metric, *(name for name in FORMATS if name != first.metric), *sorted(first.metrics)] if first else []
     metrics = [name for name in dict.fromkeys(metrics) if first and name in first.metrics]

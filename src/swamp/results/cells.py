@@ -39,14 +39,14 @@ def columns_of(all_series: Sequence[Series]) -> list[Column]:
     """By density, as networks of one recipe may have different numbers of prunable weights."""
     found: dict[Fraction, int] = {}
     for series in all_series:
-        for row in (row for run in series.runs for row in run):
-            found.setdefault(series.wanted(row), row.num_prunable)
+        for row in series.rows:
+            found.setdefault(series.requested_density(row), row.num_prunable)
     return [Column(density, 1 - rounded_share(found[density], density) / found[density]) for density in sorted(found, reverse=True)]
 
 
 def metrics_of(all_series: Sequence[Series]) -> list[str]:
     """All metrics that were measured, the one that counts first."""
-    rows = [row for series in all_series for run in series.runs for row in run]
+    rows = [row for series in all_series for row in series.rows]
     known = [row.metric for row in rows] + [*FORMATS] + sorted({name for row in rows for name in row.metrics})
     return [name for name in dict.fromkeys(known) if any(name in row.metrics for row in rows)]
 

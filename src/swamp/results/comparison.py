@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from swamp.drawing.numbers import format_of, over_seeds
@@ -12,18 +11,17 @@ from swamp.drawing.tables import Table
 from swamp.results.cells import Cell, Column, cells, columns_of, metrics_of
 from swamp.results.notes import notes_of
 from swamp.results.paper import paper_numbers
-from swamp.results.reading import LeftOut
-from swamp.results.series import Series, grouped, main_metrics, reached, read_series
-from swamp.store.directory import Store
+from swamp.results.series import Series, grouped, main_metrics, reached
+from swamp.results.stored_run import LeftOut
 from swamp.store.records import RowRecord
 
 FEW = 3  # so many methods stand side by side
 Part = tuple[list[str], list[list[str]], dict[tuple[int, int], int]]  # header, body, ranks
 
 
-def comparisons(directories: Sequence[Path], left_out: Sequence[LeftOut] = ()) -> list[Table]:
+def comparisons(all_series: Sequence[Series], left_out: Sequence[LeftOut] = ()) -> list[Table]:
     """A table a recipe; what could not be read is said below the last."""
-    groups = grouped(read_series(directories))
+    groups = grouped(all_series)
     tables = [comparison(group, f"On the test set of {recipe}" if len(groups) > 1 else "On the test set") for recipe, group in groups]
     if left_out:
         damages = [f"{'damaged: ' if one.damaged else ''}{one}" for one in left_out]
@@ -36,7 +34,7 @@ def comparison(group: Sequence[Series], title: str) -> Table:
     it has some. A few methods stand side by side, with their particles; many stand one below the other."""
     table = side_by_side if len(group) <= FEW else one_below_the_other
     header, body, ranks = table(group, columns_of(group))
-    unfinished = [str(directory) for series in group for directory in series.directories if not Store(directory).finished()]
+    unfinished = [str(run.directory) for series in group for run in series.runs if not run.finished]
     notes = notes_of(group, inexact=any(" @ " in cell for line in body for cell in line[1:]))
     notes += [f"not finished: {', '.join(unfinished)}"] if unfinished else []
     return Table(title, header, body, "\n".join(notes), ranks)
@@ -73,7 +71,7 @@ def _heading(owner: str, series: Series, metric: str, number: int) -> str:
 
 def one_below_the_other(all_series: Sequence[Series], columns: Sequence[Column]) -> Part:
     """A line for each method: the metric that counts at each sparsity. It may not be the same for all; those of one metric are ranked."""
-    counting = [next((row.metric for run in series.runs for row in run), "accuracy") for series in all_series]
+    counting = [next((row.metric for row in series.rows), "accuracy") for series in all_series]
     lines: dict[int, list[Cell | None]] = {}
     for metric in dict.fromkeys(counting):
         places = [index for index, its in enumerate(counting) if its == metric]
@@ -110,10 +108,10 @@ def _at_other(text: str, sparsity: str) -> str:
     return f"{text} @ {sparsity}" if sparsity else text
 
 
-def records(directories: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def records(all_series: Sequence[Series]) -> Iterator[dict[str, Any]]:
     """Every number that was measured, for other programs: a record for each method, sparsity and metric, of its network and of its
     particles (their mean in each run). Values are those of results.json, one a seed; ranks are those within a recipe."""
-    for _, group in grouped(read_series(directories)):
+    for _, group in grouped(all_series):
         yield from records_of(group)
 
 

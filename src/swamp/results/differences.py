@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from swamp.drawing.numbers import format_of
 from swamp.drawing.tables import Table
 from swamp.results.cells import Column, columns_of
 from swamp.results.comparison import FEW
-from swamp.results.series import Series, by_recipe, read_series
+from swamp.results.series import Series, by_recipe
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 
 BASELINE = "imp"
 
 
-def differences(directories: Sequence[Path]) -> list[Table]:
+def differences(all_series: Sequence[Series]) -> list[Table]:
     """A table a recipe; none where no two seeds are shared."""
-    groups = by_recipe(read_series(directories))
-    return [table for _, group in groups if (table := differences_of(group))]
+    return [table for _, group in by_recipe(all_series) if (table := differences_of(group))]
 
 
 def differences_of(group: Sequence[Series]) -> Table | None:
     """Of one recipe: each series minus the baseline (the first of IMP, else the first) at each sparsity."""
     baseline = next((series for series in group if series.method == BASELINE), group[0])
     others = [series for series in group if series is not baseline]
-    metric = next(row.metric for run in baseline.runs for row in run)
+    metric = next(row.metric for row in baseline.rows)
     columns = columns_of(group)
     found = {
         series.label: [paired(_by_seed(series, metric, column), _by_seed(baseline, metric, column)) for column in columns]

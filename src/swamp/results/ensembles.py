@@ -8,7 +8,16 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from swamp.analyses.ensemble import EnsembleRow
+
+class EnsembleRow(Struct, frozen=True, kw_only=True):
+    """The networks of several runs at one cycle, with their predictions averaged."""
+
+    cycle: int
+    sparsity: float  # mean over the networks
+    metrics: dict[str, float]  # of the ensemble, on the test set
+    members: list[dict[str, float]]  # of each network
+    macs: float  # of all networks together
+    solutions: list[str] = []  # the keys of the networks' weights
 
 
 class Ensemble(Struct):

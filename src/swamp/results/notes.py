@@ -11,7 +11,7 @@ from swamp.results.series import AT, SELECTED, Series, collapses
 
 def notes_of(all_series: Sequence[Series], inexact: bool) -> list[str]:
     """`inexact`: whether a row has another sparsity than the one asked for."""
-    selected = [series.label for series in all_series if any(row.selected_on == "validation" for run in series.runs for row in run)]
+    selected = [series.label for series in all_series if any(row.selected_on == "validation" for row in series.rows)]
     metrics = metrics_of(all_series)
     quoted = [series for series in all_series if any(paper_numbers(series, metric).keys() & series.cycles for metric in metrics)]
     changed = [series.label for series in quoted if shortened(series)]

@@ -28,7 +28,7 @@ class Cell(NamedTuple):
 
 def paper_numbers(series: Series, metric: str) -> dict[int, str]:
     """A metric in the paper at each cycle that it has."""
-    counts = next((row.metric for run in series.runs for row in run), None)
+    counts = next((row.metric for row in series.rows), None)
     found: dict[int, str] = {}
     for cell in cells_of(series):
         if metric == (cell.metric or counts):

@@ -1,22 +1,22 @@
-"""Runs that differ in their seed alone, read as one series."""
+"""Runs that differ in their seed alone, as one series."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from swamp.core.pruning import Pruning, rounded_share
 from swamp.drawing.numbers import percent
+from swamp.results.stored_run import StoredRun
 from swamp.runs.config import deciding_settings
 from swamp.runs.settings import text_of
-from swamp.runs.stored import read_config
 from swamp.store.directory import Store
-from swamp.store.records import RowRecord, read_results
+from swamp.store.records import RowRecord
 
 AT = "@: at this sparsity instead, which is what the method reached"
 SELECTED = "chosen by validation examples, which were not trained on"
@@ -26,98 +26,110 @@ SELECTED = "chosen by validation examples, which were not trained on"
 class Series:
     """Runs that differ in their seed alone."""
 
-    recipe: str
+    recipe: str  # as it is shown: different tasks of a user's own have different ones
     method: str
-    settings: dict[str, Any]  # what decided the numbers, but for the seed
-    runs: list[list[RowRecord]] = field(default_factory=list)
-    seeds: list[int] = field(default_factory=list)
-    label: str = ""  # tells it from the others that it was read with
-    name: str = ""  # tells it from those of the same recipe
-    directories: list[Path] = field(default_factory=list)
-    problem: str = ""  # of tasks of somebody's own, which share a recipe
-    factory: str = ""
+    settings: dict[str, Any]  # all that decide the numbers, without the seed
+    runs: list[StoredRun]
+    label: str = ""  # distinguishes it from all series that it was made with
+    name: str = ""  # distinguishes it from the others of its recipe
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.seed for run in self.runs]
+
+    @property
+    def directories(self) -> list[Path]:
+        return [run.directory for run in self.runs]
+
+    @property
+    def rows(self) -> list[RowRecord]:
+        """The rows of all runs."""
+        return [row for run in self.runs for row in run.rows]
+
+    @property
+    def cycles(self) -> set[int]:
+        return {row.cycle for row in self.rows}
 
     @property
     def seeds_shown(self) -> str:
         return f" (n={len(self.runs)})" if len(self.runs) > 1 else ""
 
-    @property
-    def cycles(self) -> set[int]:
-        """Those of which any run has a row."""
-        return {row.cycle for run in self.runs for row in run}
-
-    def wanted(self, row: RowRecord) -> Fraction:
-        """The density that the row's cycle asks for. A method that is not exact has some other."""
+    def requested_density(self, row: RowRecord) -> Fraction:
+        """The density that the row's cycle asks for. A method that is not exact reaches another."""
         pruning = Pruning(prune_fraction=self.settings["pruning.prune_fraction"])
         if not self.settings["start"]:
             return pruning.density(row.cycle)
-        # cycles are counted from the mask that it started with, which may be that of another's cycle
+        # Cycles are counted from the mask that the run started with, which may be that of another run's cycle.
         cycle = next(cycle for cycle in itertools.count() if rounded_share(row.num_prunable, pruning.density(cycle)) <= row.num_survivors)
         usual = pruning.density(cycle)
         return usual if rounded_share(row.num_prunable, usual) == row.num_survivors else Fraction(row.num_survivors, row.num_prunable)
 
+    def requested_densities(self) -> list[Fraction]:
+        """The densities that the cycles ask for, from dense to sparse."""
+        return sorted({self.requested_density(row) for row in self.rows}, reverse=True)
+
     def at(self, density: Fraction) -> list[RowRecord]:
-        """The row of each run that has one for this density."""
+        """The row of each run that has one for this requested density."""
         return [row for _, row in self.seeded(density)]
 
     def seeded(self, density: Fraction) -> list[tuple[int, RowRecord]]:
-        """The same rows, each with its seed: a run that is not finished may lack one."""
-        runs = zip(self.seeds, self.runs, strict=True)
-        return [(seed, row) for seed, run in runs for row in run if self.wanted(row) == density]
+        """The rows for this requested density, each with its seed. An unfinished run may have none."""
+        return [(run.seed, row) for run in self.runs for row in run.rows if self.requested_density(row) == density]
 
 
-def read_series(directories: Iterable[Path]) -> list[Series]:
-    """Runs grouped by configuration, in the order in which they first appear, each with a label that tells it from the others."""
-    found: list[Series] = []
-    for directory in directories:
-        config = read_config(directory)
+def make_series(runs: Iterable[StoredRun]) -> list[Series]:
+    """Group runs by configuration, in the order in which configurations first appear, and label each group."""
+    found: dict[str, Series] = {}
+    for run in runs:
+        config = run.config
         settings = {name: value for name, value in deciding_settings(config).items() if name != "seed"}
-        problem = (Store(directory).header() or {}).get("problem", "")
-        mine = (config.recipe, problem, config.method, settings)
-        series = next((s for s in found if (s.recipe, s.problem, s.method, s.settings) == mine), None)
-        if series is None:
-            factory = config.tasks.get("custom", {}).get("factory", "")
-            series = Series(config.recipe, config.method, settings, problem=problem, factory=factory)
-            found.append(series)
-        if config.seed in series.seeds:
-            raise ValueError(f"{directory}: seed {config.seed} of this configuration is given twice")
-        series.runs.append(read_results(directory))
-        series.seeds.append(config.seed)
-        series.directories.append(directory)
-    _tell_problems_apart(found)
-    for series in found:
-        alike = [s for s in found if (s.recipe, s.method) == (series.recipe, series.method)]
+        series = found.setdefault(
+            str((config.recipe, run.problem, config.method, settings)), Series(config.recipe, config.method, settings, [])
+        )
+        if run.seed in series.seeds:
+            raise ValueError(f"{run.directory}: seed {run.seed} of this configuration is given twice")
+        series.runs.append(run)
+    all_series = list(found.values())
+    _name_own_tasks(all_series)
+    for series in all_series:
+        alike = [s for s in all_series if (s.recipe, s.method) == (series.recipe, series.method)]
         differing = sorted(key for key in {k for s in alike for k in s.settings} if len({str(s.settings.get(key)) for s in alike}) > 1)
         own = [key for key in differing if series.settings.get(key) is not None]
         series.name = " ".join([series.method, *(f"{key}={text_of(series.settings[key])}" for key in own)])
-        series.label = series.name if len({s.recipe for s in found}) == 1 else f"{series.recipe} {series.name}"
-    return found
+        series.label = series.name if len({s.recipe for s in all_series}) == 1 else f"{series.recipe} {series.name}"
+    return all_series
 
 
-def _tell_problems_apart(found: Sequence[Series]) -> None:
-    """Several tasks of somebody's own are several recipes, each by its function's name, or by a number where that names several or none."""
-    problems = {(series.recipe, series.problem) for series in found}
-    factories = {(series.recipe, series.problem): series.factory for series in found}
-    shared = {recipe for recipe, _ in problems if sum(recipe == other for other, _ in problems) > 1}
-    for series in found:
-        if series.recipe in shared:
-            unique = series.factory and sum(series.factory == other for other in factories.values()) == 1
-            series.recipe = f"{series.recipe} {series.factory if unique else series.problem[:8]}"
+def _name_own_tasks(all_series: Sequence[Series]) -> None:
+    """Give different tasks of a user's own different recipe names: that of the function that makes the task, or part of the task's
+    fingerprint where the function is unknown or makes several."""
+
+    def task_of(series: Series) -> tuple[str, str]:
+        return series.recipe, series.runs[0].problem
+
+    factories = {task_of(series): series.runs[0].config.tasks.get("custom", {}).get("factory", "") for series in all_series}
+    recipes = [recipe for recipe, _ in factories]
+    for series in all_series:
+        if recipes.count(series.recipe) > 1:
+            recipe, problem = task_of(series)
+            factory = factories[recipe, problem]
+            unique = factory and list(factories.values()).count(factory) == 1
+            series.recipe = f"{recipe} {factory if unique else problem[:8]}"
 
 
 def grouped(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
-    """Only within a recipe can they be compared."""
+    """Group series by recipe: only within a recipe can they be compared."""
     recipes = dict.fromkeys(series.recipe for series in all_series)
     return [(recipe, [series for series in all_series if series.recipe == recipe]) for recipe in recipes]
 
 
 def by_recipe(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
-    """The same of those that have a row."""
-    return grouped([series for series in all_series if any(series.runs)])
+    """Group the series that have a row by recipe."""
+    return grouped([series for series in all_series if series.rows])
 
 
 def layer_names(row: RowRecord, directories: Sequence[Path]) -> list[str]:
-    """A row's layers, from the network's input to its output where a stored mask tells; results.json is sorted by name."""
+    """The layers of a row, from the network's input to its output if a stored mask gives that order; results.json is sorted by name."""
     found = next((names for path in directories if (names := Store(path).mask_layers(row.mask))), None)
     return found if found and set(found) == set(row.densities) else sorted(row.densities)
 
@@ -128,18 +140,19 @@ def main_metrics(row: RowRecord) -> list[str]:
 
 
 def reached(rows: Sequence[RowRecord], density: Fraction) -> str:
-    """The sparsity of rows in %, where it is not the one asked for."""
+    """The mean sparsity of rows in %, if it is not the requested one; otherwise an empty text."""
     exact = all(row.num_survivors == rounded_share(row.num_prunable, density) for row in rows)
     return "" if exact else percent(statistics.fmean(row.sparsity for row in rows))
 
 
 def collapses(all_series: Sequence[Series]) -> list[str]:
-    """Which methods emptied which layers, and where; a sentence for all sparsities at which they are the same."""
+    """Sentences that say which methods emptied which layers, one for all sparsities at which these are the same."""
     emptied: dict[tuple[str, float], set[str]] = {}
     for series in all_series:
-        for row in (row for run in series.runs for row in run if row.empty_layers):
-            emptied.setdefault((series.label, row.sparsity), set()).update(row.empty_layers)
-    places: dict[tuple[str, str], list[str]] = {}
+        for row in series.rows:
+            if row.empty_layers:
+                emptied.setdefault((series.label, row.sparsity), set()).update(row.empty_layers)
+    sparsities: dict[tuple[str, str], list[str]] = {}
     for (label, sparsity), names in sorted(emptied.items()):
-        places.setdefault((label, ", ".join(sorted(names))), []).append(percent(sparsity))
-    return [f"empty layers of {label} at {', '.join(where)} %: {names}" for (label, names), where in places.items()]
+        sparsities.setdefault((label, ", ".join(sorted(names))), []).append(percent(sparsity))
+    return [f"empty layers of {label} at {', '.join(where)} %: {names}" for (label, names), where in sparsities.items()]

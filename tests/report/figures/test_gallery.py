@@ -17,9 +17,8 @@ from swamp.report.figures.landscapes import PICTURES
 from swamp.report.figures.layer_densities import layer_densities
 from swamp.report.figures.particle_bars import particle_bars
 from swamp.results.ensembles import read_ensembles
-from swamp.results.series import read_series
 from swamp.store.analysis_store import AnalysisStore
-from tests.report.runs_on_paper import made_up
+from tests.support.made_up_runs import made_up, read_series
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from swamp.drawing.canvas import pyplot
 from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
 from swamp.report.figures.landscapes import PICTURES, draw, draw_spread, picture, spread_picture
 from swamp.report.figures.spreads import SPREADS
-from swamp.results.series import read_series
 from swamp.store.analysis_store import AnalysisStore
-from tests.report.runs_on_paper import made_up
+from tests.support.made_up_runs import made_up, read_series
 
 RUN = {"recipe": "digits", "method": "swamp", "seed": 3}
 MEASURES = ("test error", "test loss")

@@ -8,8 +8,7 @@ import pytest
 
 from swamp.report.page import annexes
 from swamp.report.page.annexes import MAX_CELLS, Analyses
-from swamp.results.series import read_series
-from tests.report.synthetic import add_analyses, add_overlap, make_run
+from tests.support.made_up_runs import add_analyses, add_overlap, make_run, read_series
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from swamp.report.page.document import write_report
-from tests.report.synthetic import add_analyses, add_overlap, make_run
+from tests.support.made_up_runs import add_analyses, add_overlap, make_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

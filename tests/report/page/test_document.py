@@ -16,7 +16,7 @@ from swamp.report.page import charts
 from swamp.report.page.document import digest, page_file, script_text, write_report
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
-from tests.report.synthetic import LAYERS, add_analyses, make_run
+from tests.support.made_up_runs import LAYERS, add_analyses, make_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> --><!-- ' \" ]]> \u2028 &lt;b&gt;"
 

@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.drawing.canvas import name_missing, on, style, text, tidy
+from swamp.drawing.canvas import style, text, tidy
 from swamp.drawing.numbers import format_of
+from swamp.report.figures.captions import name_missing, on
 from swamp.results.cells import cells, columns_of, common_column
 from swamp.results.series import Series
 
@@ -20,7 +21,7 @@ def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
     columns = columns_of(all_series)
     if not columns:
         raise ValueError("none of these runs has a finished row yet")
-    metrics = {row.metric for series in all_series for run in series.runs for row in run}
+    metrics = {row.metric for series in all_series for row in series.rows}
     if len(metrics) > 1:
         raise ValueError(f"these runs are judged by different metrics: {', '.join(sorted(metrics))}")
     (metric,) = metrics

@@ -7,20 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swamp.drawing.canvas import check_picture, error_label, on, pyplot, save, style, text, tidy
+from swamp.drawing.canvas import check_picture, pyplot, save, style, text, tidy
 from swamp.drawing.numbers import error_of
+from swamp.report.figures.captions import error_label, on
 from swamp.results.ensembles import Ensemble
-from swamp.results.series import Series, by_recipe, read_series
+from swamp.results.series import Series, by_recipe
 
 FEW_CURVES = 6
 Measure = Callable[[str, Mapping[str, float]], float | None]  # of the metric that counts and all that there are
 
 
-def error_against_sparsity(directories: Sequence[Path], out: Path) -> None:
+def error_against_sparsity(all_series: Sequence[Series], out: Path) -> None:
     """Test error of each method (or the metric that counts, where that is no percentage) against the share of weights that remain; bands
     are ± one standard deviation over seeds."""
     check_picture(out)
-    save(error_curves(pyplot(), read_series(directories)), out)
+    save(error_curves(pyplot(), all_series), out)
 
 
 def error_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
@@ -33,7 +34,7 @@ def error_and_size(plt: Any, all_series: Sequence[Series], ensembles: Sequence[E
 
 
 def nll_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
-    if not any("nll" in row.metrics for series in all_series for run in series.runs for row in run):
+    if not any("nll" in row.metrics for series in all_series for row in series.rows):
         raise ValueError("none of these runs measured an NLL")
     return curves(plt, all_series, ensembles, lambda metric, metrics: metrics.get("nll"), "NLL against sparsity", label="test NLL")
 
@@ -138,7 +139,7 @@ class Curve(NamedTuple):
 
 def curve_of(series: Series, measure: Measure) -> Curve:
     curve = Curve([], [], [], [], [])
-    for wanted in sorted({series.wanted(row) for run in series.runs for row in run}, reverse=True):
+    for wanted in series.requested_densities():
         rows = series.at(wanted)
         values = [value for row in rows if (value := measure(row.metric, row.metrics)) is not None]
         if not values:

@@ -15,8 +15,8 @@ from swamp.report.figures.layer_densities import layer_densities
 from swamp.report.figures.particle_bars import particle_bars
 from swamp.report.figures.spreads import SPREADS
 from swamp.results.ensembles import Ensemble, read_ensembles
-from swamp.results.reading import LeftOut, readable
-from swamp.results.series import Series, read_series
+from swamp.results.series import Series, make_series
+from swamp.results.stored_run import LeftOut, StoredRun, require_runs
 from swamp.store.analysis_store import AnalysisStore
 
 
@@ -43,23 +43,24 @@ def draw(name: str, directories: Sequence[Path], out: Path) -> list[LeftOut]:
     if name not in FIGURES and name not in ANALYSES:
         raise ValueError(f"unknown figure {name!r}; {nearest(name, [*FIGURES, *ANALYSES])}")
     plt = pyplot()
-    paths, left_out = readable(directories)
+    runs, left_out = require_runs(directories)
     if name in ANALYSES:
-        save(analysis(plt, name, paths), out)
+        save(analysis(plt, name, runs), out)
         return left_out
-    all_series = read_series(paths)
-    if not any(run for series in all_series for run in series.runs):
+    all_series = make_series(runs)
+    if not any(run.rows for run in runs):
         raise ValueError("none of these runs has a finished row yet")
-    save(FIGURES[name].draw(plt, all_series, read_ensembles(dict.fromkeys([*directories, *paths]))), out)
+    save(FIGURES[name].draw(plt, all_series, read_ensembles(dict.fromkeys([*directories, *(run.directory for run in runs)]))), out)
     return left_out
 
 
-def analysis(plt: Any, name: str, directories: Sequence[Path]) -> Any:
-    if len(directories) > 1 and name not in SPREADS:
-        raise ValueError(f"figure {name!r} is of one run, not of {len(directories)}")
+def analysis(plt: Any, name: str, runs: Sequence[StoredRun]) -> Any:
+    directories = [run.directory for run in runs]
+    if len(runs) > 1 and name not in SPREADS:
+        raise ValueError(f"figure {name!r} is of one run, not of {len(runs)}")
     lacking = [path for path in directories if not AnalysisStore(path).has_result(name)]
     if lacking:
         raise ValueError(f"figure {name!r} needs an analysis that is not there yet: swamp analyse {lacking[0]} --{name}")
-    if len(directories) > 1:
-        return spread_picture(plt, read_series(directories), name)
+    if len(runs) > 1:
+        return spread_picture(plt, make_series(runs), name)
     return picture(plt, AnalysisStore(directories[0]), name)

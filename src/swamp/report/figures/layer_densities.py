@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.drawing.canvas import name_missing, on, shades, style, text, tidy
+from swamp.drawing.canvas import shades, style, text, tidy
 from swamp.drawing.numbers import percent
+from swamp.report.figures.captions import name_missing, on
 from swamp.results.cells import cells, columns_of, common_column
 from swamp.results.series import Series, layer_names
 from swamp.store.records import RowRecord
@@ -17,11 +18,11 @@ FEW_NAMES = 40
 
 def layer_densities(plt: Any, all_series: Sequence[Series]) -> Any:
     """Of one method a line for each sparsity; of several a line each, at the highest sparsity that most of them have."""
-    first = next((row for series in all_series for run in series.runs for row in run), None)
+    first = next((row for series in all_series for row in series.rows), None)
     if first is None:
         raise ValueError("none of these runs has a finished row yet")
     names = layer_names(first, [directory for series in all_series for directory in series.directories])
-    if any(set(row.densities) != set(names) for series in all_series for run in series.runs for row in run):
+    if any(set(row.densities) != set(names) for series in all_series for row in series.rows):
         raise ValueError("these runs are of different networks: their layers cannot stand in one picture")
     figure, axes = plt.subplots(figsize=(min(4.5 + 0.18 * len(names), 16), 4.6), layout="constrained")
     lines, title = _by_sparsity(plt, all_series[0]) if len(all_series) == 1 else _by_method(all_series)
@@ -52,7 +53,7 @@ Line = tuple[str, dict[str, Any], list[RowRecord]]
 
 
 def _by_sparsity(plt: Any, series: Series) -> tuple[list[Line], str]:
-    asked = sorted({series.wanted(row) for run in series.runs for row in run}, reverse=True)
+    asked = series.requested_densities()
     rows = [series.at(density) for density in asked]
     labels = [percent(statistics.fmean(row.sparsity for row in found)) for found in rows]
     drawn = [{"color": shade, "marker": "o", "markersize": 4} for shade in shades(plt, len(asked))]
@@ -61,7 +62,7 @@ def _by_sparsity(plt: Any, series: Series) -> tuple[list[Line], str]:
 
 def _by_method(all_series: Sequence[Series]) -> tuple[list[Line], str]:
     columns = columns_of(all_series)
-    metric = next(row.metric for series in all_series for run in series.runs for row in run)
+    metric = next(row.metric for series in all_series for row in series.rows)
     column = columns[common_column(cells(all_series, columns, metric), len(columns))]
     lines = [
         (series.label, {**style(index), "markersize": 5}, rows)

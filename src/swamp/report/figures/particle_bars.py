@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.drawing.canvas import ORANGE, error_label, on, text, tidy
+from swamp.drawing.canvas import ORANGE, text, tidy
 from swamp.drawing.numbers import error_of
+from swamp.report.figures.captions import error_label, on
 from swamp.results.series import Series
 from swamp.store.records import RowRecord
 
@@ -17,7 +18,7 @@ PARTICLE, AVERAGE = "#9CC4E4", ORANGE  # light and dark, so that print without c
 def particle_bars(plt: Any, all_series: Sequence[Series]) -> Any:
     """A panel for each method that has particles. They stand from best to worst; over several seeds each bar is the mean of its place, and
     the average has ± one standard deviation."""
-    shown = [series for series in all_series if any(row.members for run in series.runs for row in run)]
+    shown = [series for series in all_series if any(row.members for row in series.rows)]
     if not shown:
         raise ValueError("none of these runs has particles")
     figure, grid = plt.subplots(len(shown), 1, figsize=(7.2, 0.6 + 3.0 * len(shown)), layout="constrained", squeeze=False, sharey=True)
@@ -34,7 +35,7 @@ def particle_bars(plt: Any, all_series: Sequence[Series]) -> Any:
 
 
 def _panel(axes: Any, series: Series) -> None:
-    asked = sorted({series.wanted(row) for run in series.runs for row in run if row.members}, reverse=True)
+    asked = sorted({series.requested_density(row) for row in series.rows if row.members}, reverse=True)
     labels = []
     for place, wanted in enumerate(asked):
         rows = [row for row in series.at(wanted) if row.members]

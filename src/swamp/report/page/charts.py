@@ -13,7 +13,6 @@ from typing import Any
 from swamp.drawing.numbers import error_of, finite, format_of, spread
 from swamp.results.cells import cells, columns_of, common_column, metrics_of
 from swamp.results.ranking import best_first, more_is_better
-from swamp.results.reading import Reading
 from swamp.results.series import Series, by_recipe, layer_names
 from swamp.store.records import RowRecord
 
@@ -22,7 +21,7 @@ MAX_EPOCHS = 150_000  # of all training curves together; beyond, every second ep
 PREFERRED = ("swamp", "imp")  # shown at first in any case
 
 
-def chart_data(all_series: Sequence[Series], readings: Sequence[Reading]) -> dict[str, Any]:
+def chart_data(all_series: Sequence[Series]) -> dict[str, Any]:
     metrics = metrics_of(all_series)
     layers = {id(series): layers_of(series) for series in all_series}
     first = shown_at_first(all_series)
@@ -40,7 +39,7 @@ def chart_data(all_series: Sequence[Series], readings: Sequence[Reading]) -> dic
             }
             for index, series in enumerate(all_series)
         ],
-        **training_curves(all_series, readings),
+        **training_curves(all_series),
     }
 
 
@@ -110,22 +109,19 @@ def shown_at_first(all_series: Sequence[Series]) -> set[int]:
 
 
 def layers_of(series: Series) -> list[str]:
-    row = next((row for run in series.runs for row in run), None)
+    row = next((row for row in series.rows), None)
     return layer_names(row, series.directories) if row else []
 
 
-def training_curves(all_series: Sequence[Series], readings: Sequence[Reading]) -> dict[str, Any]:
+def training_curves(all_series: Sequence[Series]) -> dict[str, Any]:
     """Loss and learning rate of each training, by epoch. Particles share their learning rates, which are stored once."""
-    places = {
-        directory: (index, seed) for index, s in enumerate(all_series) for directory, seed in zip(s.directories, s.seeds, strict=True)
-    }
     runs = []
-    for reading in readings:
+    for index, run in ((index, run) for index, series in enumerate(all_series) for run in series.runs):
         curves: dict[str, list[dict[str, Any]]] = {}
-        for record in reading.epochs():
+        for record in run.epochs():
             curves.setdefault(record["training"], []).append(record)
         if curves:
-            runs.append((*places[reading.directory], curves))
+            runs.append((index, run.seed, curves))
     total = sum(len(records) for _, _, curves in runs for records in curves.values())
     step = -(-total // MAX_EPOCHS) or 1
     rates: dict[tuple[Any, ...], int] = {}

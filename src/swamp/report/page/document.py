@@ -20,8 +20,8 @@ from swamp.report.page.annexes import Analyses
 from swamp.report.page.charts import chart_data
 from swamp.report.page.section import Section
 from swamp.report.page.top import header, notices
-from swamp.results.reading import LeftOut, Reading, read_runs
-from swamp.results.series import read_series
+from swamp.results.series import make_series
+from swamp.results.stored_run import LeftOut, StoredRun, read_runs
 from swamp.store.files import make_directory
 from swamp.version import __version__
 
@@ -38,24 +38,24 @@ SCRIPTS = (
 )  # each uses those before it
 
 
-def write_report(directories: Sequence[Path], out: Path) -> tuple[list[Reading], list[LeftOut]]:
+def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun], list[LeftOut]]:
     """Write the page, and say what was read and what could not be."""
     if out.suffix not in (".html", ".htm"):
         raise ValueError(f"a report's name ends in .html, not {out.name!r}")
     if out.is_dir():
         raise ValueError(f"--out {out} is a directory; a report is a file")
-    readings, left_out = read_runs(directories)
-    text = page(readings, left_out, directories)
+    runs, left_out = read_runs(directories)
+    text = page(runs, left_out, directories)
     make_directory(out.resolve().parent)
     out.write_text(text, encoding="utf-8")
-    return readings, left_out
+    return runs, left_out
 
 
-def page(readings: Sequence[Reading], left_out: Sequence[LeftOut], directories: Sequence[Path]) -> str:
+def page(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], directories: Sequence[Path]) -> str:
     """`directories`: what was asked for, which may hold analyses that are of several runs."""
-    all_series = read_series([reading.directory for reading in readings])
+    all_series = make_series(runs)
     analyses = Analyses(all_series, directories)
-    data = {**chart_data(all_series, readings), **analyses.data()}
+    data = {**chart_data(all_series), **analyses.data()}
     made = [
         results.curves(all_series),
         results.results(all_series),
@@ -68,7 +68,7 @@ def page(readings: Sequence[Reading], left_out: Sequence[LeftOut], directories: 
         landscape.surfaces(analyses),
         landscape.curvature(analyses),
         provenance.configuration(all_series),
-        provenance.runs(all_series, readings),
+        provenance.runs(all_series),
     ]
     parts = [part for part in made if part]
     style, script = page_file("page.css"), script_text()
@@ -79,9 +79,9 @@ def page(readings: Sequence[Reading], left_out: Sequence[LeftOut], directories: 
         version=__version__,
         title=join(f"swamp report: {recipes}" if recipes else "swamp report"),
         style=style,
-        header=header(all_series, readings, now),
+        header=header(all_series, now),
         nav=navigation(parts),
-        sections=join(notices(readings, left_out, analyses.warnings), *(part.html for part in parts)),
+        sections=join(notices(runs, left_out, analyses.warnings), *(part.html for part in parts)),
         footer=join(f"Made by swamp {__version__} from the run directories named above, and from nothing else."),
         data=json_text(data),
         script=script,

@@ -9,8 +9,8 @@ from swamp.drawing.markup import Html, element
 from swamp.drawing.numbers import duration
 from swamp.report.page.repeat import analysis_commands, command
 from swamp.report.page.section import Section, command_line, count, section
-from swamp.results.reading import Reading
 from swamp.results.series import Series
+from swamp.results.stored_run import StoredRun
 from swamp.runs.settings import toml_text
 
 
@@ -70,47 +70,47 @@ def breakable(name: str) -> list[Any]:
     return [part for piece in before for part in (f"{piece}.", element("wbr"))] + [last]
 
 
-def runs(all_series: Sequence[Series], readings: Sequence[Reading]) -> Section | None:
-    if not readings:
+def runs(all_series: Sequence[Series]) -> Section | None:
+    if not all_series:
         return None
-    read = {reading.directory: reading for reading in readings}
     return section(
         "Runs",
         "Runs, and how to make them again",
         "Every number above is in these directories; times leave out what a cache had. The same command on the same kind of machine with "
         "the same torch gives the same bits.",
-        element("ul", *(run_item(series.label, [read[path] for path in series.directories]) for series in all_series), class_="runs"),
+        element("ul", *(run_item(series) for series in all_series), class_="runs"),
     )
 
 
-def run_item(label: str, readings: Sequence[Reading]) -> Html:
-    """The runs of a configuration."""
-    finished = sum(reading.finished for reading in readings)
-    done = finished == len(readings)
-    state = "finished" if done else ("not finished" if not finished else f"{finished} of {len(readings)} finished")
+def run_item(series: Series) -> Html:
+    """List the runs of a configuration."""
+    runs = series.runs
+    finished = sum(run.finished for run in runs)
+    done = finished == len(runs)
+    state = "finished" if done else ("not finished" if not finished else f"{finished} of {len(runs)} finished")
     return element(
         "li",
-        element("div", element("b", label), element("span", state, class_="state" if done else "state open"), class_="title"),
-        *(element("p", text) for text in dict.fromkeys(environment(reading) for reading in readings)),
-        element("ul", *(element("li", *place(reading)) for reading in readings), class_="places"),
-        element("pre", *(command_line(text) for reading in readings for text in commands(reading))),
+        element("div", element("b", series.label), element("span", state, class_="state" if done else "state open"), class_="title"),
+        *(element("p", text) for text in dict.fromkeys(environment(run) for run in runs)),
+        element("ul", *(element("li", *place(run)) for run in runs), class_="places"),
+        element("pre", *(command_line(text) for run in runs for text in commands(run))),
     )
 
 
-def commands(reading: Reading) -> list[str]:
-    cycles = {row.cycle for row in reading.results}
-    return [command(reading.config, reading.directory), *analysis_commands(reading.directory, cycles)]
+def commands(run: StoredRun) -> list[str]:
+    cycles = {row.cycle for row in run.rows}
+    return [command(run.config, run.directory), *analysis_commands(run.directory, cycles)]
 
 
-def place(reading: Reading) -> list[Any]:
-    seconds = reading.seconds()
-    rows = f"seed {reading.config.seed}: {count(len(reading.results), 'row')}{f' in {duration(seconds)}' if seconds else ''}, "
-    notes = element("span", f" {reading.config.notes}", class_="text") if reading.config.notes else None
-    return [rows, element("code", reading.directory), notes]
+def place(run: StoredRun) -> list[Any]:
+    seconds = run.seconds()
+    rows = f"seed {run.config.seed}: {count(len(run.rows), 'row')}{f' in {duration(seconds)}' if seconds else ''}, "
+    notes = element("span", f" {run.config.notes}", class_="text") if run.config.notes else None
+    return [rows, element("code", run.directory), notes]
 
 
-def environment(reading: Reading) -> str:
-    config, versions = reading.config, reading.header.get("versions")
+def environment(run: StoredRun) -> str:
+    config, versions = run.config, run.header.get("versions")
     known = versions if isinstance(versions, dict) else {}  # a bad one is no reason to show nothing
     texts = [f"{name} {version}" for name, version in sorted(known.items(), key=lambda pair: pair[0] != "swamp")]
     made_with = ", ".join(texts) or "unknown versions"

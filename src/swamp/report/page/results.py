@@ -107,7 +107,7 @@ def result_cell(cell: Cell | None, paper: Mapping[int, str]) -> Html:
 def result_notes(group: Sequence[Series]) -> list[str]:
     columns: Sequence[Column] = columns_of(group)
     inexact = any(cell and cell.other_sparsity for line in cells(group, columns, metrics_of(group)[0]) for cell in line)
-    rows = [row for series in group for run in series.runs for row in run]
+    rows = [row for series in group for row in series.rows]
     share = max((row.sparsity_of_all / row.sparsity for row in rows if row.sparsity), default=0)
     notes = [
         f"All with {seeds(group[0])}." if same_seeds(group) else "",

@@ -22,7 +22,7 @@ def cost(all_series: Sequence[Series]) -> Section | None:
 
 
 def particles(all_series: Sequence[Series]) -> Section | None:
-    if not any(row.members for series in all_series for run in series.runs for row in run):
+    if not any(row.members for series in all_series for row in series.rows):
         return None
     return section(
         "Particles",
@@ -40,7 +40,7 @@ def training(curves: Mapping[str, Any]) -> Section | None:
 
 
 def layers(all_series: Sequence[Series]) -> Section | None:
-    if not any(row.densities for series in all_series for run in series.runs for row in run):
+    if not any(row.densities for series in all_series for row in series.rows):
         return None
     return section(
         "Layers",

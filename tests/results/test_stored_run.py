@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import swamp
-from swamp.results.reading import read_runs
-from swamp.results.series import by_recipe, read_series
-from tests.report.synthetic import make_run
+from swamp.results.series import by_recipe, make_series
+from swamp.results.stored_run import read_runs
+from tests.support.made_up_runs import make_run
 
 
 def test_a_damaged_run_is_named_and_the_others_are_read(tmp_path: Path) -> None:
@@ -25,8 +25,8 @@ def test_a_damaged_run_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     altered.write_text(json.dumps(rows))
     (strange / "run.json").write_text(json.dumps([1]))
     (make_run(tmp_path / "lost", "imp", 5) / "run.json").unlink()
-    readings, damages = read_runs([tmp_path / "group", tmp_path / "header", tmp_path / "altered", strange, tmp_path / "lost"])
-    assert [reading.directory.name for reading in readings] == ["seed-0"]
+    runs, damages = read_runs([tmp_path / "group", tmp_path / "header", tmp_path / "altered", strange, tmp_path / "lost"])
+    assert [reading.directory.name for reading in runs] == ["seed-0"]
     why = {damage.directory.name: damage.why for damage in damages}
     assert list(why) == ["seed-1", "header", "altered", "strange", "lost"]
     assert all(damage.damaged for damage in damages)
@@ -38,8 +38,8 @@ def test_a_damaged_run_is_named_and_the_others_are_read(tmp_path: Path) -> None:
 
 def test_a_run_that_was_made_again_is_shown_once(tmp_path: Path) -> None:
     first, again = make_run(tmp_path / "run"), make_run(tmp_path / "run-again")
-    readings, (twin,) = read_runs([tmp_path])
-    assert [reading.directory for reading in readings] == [first]
+    runs, (twin,) = read_runs([tmp_path])
+    assert [reading.directory for reading in runs] == [first]
     assert (twin.directory, twin.damaged) == (again, False)
     assert f"the seed of {first}, which is shown" in twin.why
 
@@ -47,10 +47,10 @@ def test_a_run_that_was_made_again_is_shown_once(tmp_path: Path) -> None:
 def test_what_changed_after_the_end_is_said(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run / "metrics.jsonl").write_text('{"training": "ticket", "epoch": 0, "loss": NaN}\nnonsense\n[]\n{"training": 3, "epoch": 1}\n')
-    (reading,), damages = read_runs([run])
+    (read,), damages = read_runs([run])
     assert not damages
-    assert reading.warnings == ("metrics.jsonl changed since the run was finished",)
-    assert [record["training"] for record in reading.epochs()] == ["ticket"]
+    assert read.warnings == ("metrics.jsonl changed since the run was finished",)
+    assert [record["training"] for record in read.epochs()] == ["ticket"]
 
 
 def test_what_an_unfinished_run_still_lacks(tmp_path: Path) -> None:
@@ -59,11 +59,11 @@ def test_what_an_unfinished_run_still_lacks(tmp_path: Path) -> None:
     whole = make_run(tmp_path / "whole", seed=2)
     (none / "results.json").unlink()
     (none / "metrics.jsonl").unlink()
-    readings, damages = read_runs([half, none, whole, whole])
+    runs, damages = read_runs([half, none, whole, whole])
     assert not damages
-    assert [reading.missing_cycles() for reading in readings] == [[3, 4, 5], [], []]
-    assert [len(reading.results) for reading in readings] == [3, 0, 6]
-    assert readings[0].seconds() == 3.5
+    assert [reading.missing_cycles() for reading in runs] == [[3, 4, 5], [], []]
+    assert [len(reading.rows) for reading in runs] == [3, 0, 6]
+    assert runs[0].seconds() == 3.5
 
 
 def test_tasks_of_ones_own_are_not_taken_for_one_another(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_tasks_of_ones_own_are_not_taken_for_one_another(tmp_path: Path) -> None
     for name, data in {"classes": (x, (x[:, 0] > 0).long()), "numbers": (x, x[:, :2])}.items():
         for seed in (0, 1):  # which draw an init each, and that is no part of the problem
             swamp.prune(nn.Linear(4, 2), data, data, out=tmp_path / name / f"seed-{seed}", seed=seed, engine="sequential", **short)
-    readings, left_out = read_runs([tmp_path / "classes", tmp_path / "numbers"])
-    assert (len(readings), left_out) == (4, [])
-    series = read_series([reading.directory for reading in readings])
+    runs, left_out = read_runs([tmp_path / "classes", tmp_path / "numbers"])
+    assert (len(runs), left_out) == (4, [])
+    series = make_series(runs)
     assert [one.seeds for one in series] == [[0, 1], [0, 1]]
     assert len(by_recipe(series)) == 2
