@@ -9,7 +9,7 @@ import pytest
 
 from swamp.cli import main
 from swamp.runs.stored import read_config
-from tests.tasks.datasets.made_up import Bytes, idx, publish, write
+from tests.support.made_up_datasets import Bytes, idx, publish, write
 
 QUICK = ["--method", "imp", "--engine", "sequential", "--pruning.cycles", "1"]
 QUICK += ["--tasks.image.model", "wrn8-1", "--tasks.image.batch_size", "20"]

@@ -1,4 +1,4 @@
-"""The graphed engine's bookkeeping runs without CUDA too: a graph_stream that calls steps instead of capturing them takes the stream's place."""
+"""Runs the graphed engine's bookkeeping without CUDA: a stand-in for GraphStream calls steps instead of capturing them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from swamp.engines import graphed, particle, recorded
-from tests.engines.trainings import CallingLane
+from tests.support.trainings import CallingLane
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

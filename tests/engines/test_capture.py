@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from swamp.core.rules import SAM
-from swamp.engines import graphed, particle, places
+from swamp.engines import graphed, particle, particle_pool
 from swamp.engines.graph_stream import host_draws
-from tests.engines.trainings import (
+from tests.support.blobs import Net
+from tests.support.trainings import (
     NUM_PARTICLES,
     LookingBlobs,
     PlacedBlobs,
@@ -28,7 +29,6 @@ from tests.engines.trainings import (
     trained,
     two_kinds,
 )
-from tests.training.blobs import Net
 
 
 class Replacing(Net):
@@ -127,7 +127,7 @@ def test_one_shape_that_cannot_be_captured_leaves_the_others_their_graphs(
         made.append(particle.Particle(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(places, "Particle", picky)
+    monkeypatch.setattr(particle_pool, "Particle", picky)
     task = PlacedBlobs()
     sharp, plain = make_jobs(task, rule=SAM(rho=0.05)), make_jobs(task)
     context = make_workshop(task, device)
@@ -148,11 +148,11 @@ def test_a_shape_that_fails_beside_others_is_tried_alone(
             raise RuntimeError("CUDNN_STATUS_INTERNAL_ERROR")
         return particle.Particle(*arguments)
 
-    monkeypatch.setattr(places, "Particle", shy)
+    monkeypatch.setattr(particle_pool, "Particle", shy)
     task = PlacedBlobs()
     engine = bare(task, device)
     assert len(trained(engine, two_kinds(task))) == 2 * NUM_PARTICLES
-    assert [len(kind.particles) for kind in engine.places.kinds.values()] == [NUM_PARTICLES] * 2
+    assert [len(variant.particles) for variant in engine.pool.variants.values()] == [NUM_PARTICLES] * 2
     assert not messages(caplog)
 
 

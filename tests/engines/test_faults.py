@@ -14,9 +14,9 @@ import pytest
 
 from swamp.runs.config import Config
 from tests.conftest import contents
-from tests.engines import hosts
-from tests.engines.hosts import Hosts
 from tests.engines.test_distributed import CHECKPOINTS, SETTINGS, reference, torchrun
+from tests.support import hosts
+from tests.support.hosts import Hosts
 from tests.test_kill import alive, children, newest
 
 Make = Callable[..., Config]

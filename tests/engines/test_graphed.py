@@ -20,8 +20,8 @@ from swamp.engines.engine import Progress
 from swamp.engines.graph_stream import GraphStream
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
-from tests.engines.memory_store import MemoryStore
-from tests.engines.trainings import (
+from tests.support.memory_store import MemoryStore
+from tests.support.trainings import (
     NUM_PARTICLES,
     CallingLane,
     PlacedBlobs,
@@ -182,7 +182,7 @@ def test_idle_places_make_room_for_an_average(device: torch.device, monkeypatch:
     trained(engine, make_jobs(task))
     monkeypatch.setattr(graphed, "Averager", scarce)
     check_average(engine, task)
-    assert not any(kind.particles for kind in engine.places.kinds.values())
+    assert not any(variant.particles for variant in engine.pool.variants.values())
 
 
 @pytest.mark.parametrize("short_of_memory", [False, True])

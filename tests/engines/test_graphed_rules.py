@@ -10,7 +10,7 @@ from swamp.core.rules import DST, SAM, Gradual, RigL, Rule
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state import State
 from swamp.engines import graphed, sequential
-from tests.engines.trainings import both, digits, distance, make_jobs, make_workshop, started, trained
+from tests.support.trainings import both, digits, distance, make_jobs, make_workshop, started, trained
 
 RULES: list[Rule] = [
     SAM(rho=0.05),

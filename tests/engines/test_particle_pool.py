@@ -13,11 +13,11 @@ import torch
 from swamp.core.job import Optimizer
 from swamp.core.rules import SAM
 from swamp.core.schedules import SWA, Schedule
-from swamp.engines import graphed, particle, places, sequential
+from swamp.engines import graphed, particle, particle_pool, sequential
 from swamp.engines.engine import CheckpointedTraining, train_job
 from swamp.training import train
 from swamp.training.averaging import RunningMean
-from tests.engines.trainings import (
+from tests.support.trainings import (
     NUM_PARTICLES,
     PlacedBlobs,
     bare,
@@ -45,7 +45,7 @@ def test_short_of_memory_fewer_train_at_a_time(
         made.append(particle.Particle(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(places, "Particle", scarce)
+    monkeypatch.setattr(particle_pool, "Particle", scarce)
     task = PlacedBlobs()
     jobs = make_jobs(task)
     expected, found = both(task, jobs, device, compile=False)
@@ -105,7 +105,7 @@ def test_jobs_of_two_shapes_share_the_card_and_keep_their_graphs(device: torch.d
     """As when two methods take turns in a group of runs: what was captured for one is there when it comes again."""
     made, together = [], set()
     kind, epoch = particle.Particle, graphed.Graphed._epoch
-    monkeypatch.setattr(places, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
+    monkeypatch.setattr(particle_pool, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
     monkeypatch.setattr(graphed.Graphed, "_epoch", lambda self, *given: [together.add(len(self.busy)), epoch(self, *given)][1])
     task = PlacedBlobs()
     plain, sharp = make_jobs(task), make_jobs(task, rule=SAM(rho=0.05))
@@ -135,7 +135,7 @@ def test_particles_of_another_shape_make_room_when_memory_runs_out(
         living.add(made)
         return made
 
-    monkeypatch.setattr(places, "Particle", scarce)
+    monkeypatch.setattr(particle_pool, "Particle", scarce)
     task = PlacedBlobs()
     plain, sharp = make_jobs(task), make_jobs(task, rule=SAM(rho=0.05))
     engine = bare(task, device)
@@ -175,8 +175,8 @@ def test_no_place_is_made_before_a_job_takes_it(
 
 def test_more_shapes_than_are_kept_are_captured_once_each(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     made, kind = [], particle.Particle
-    monkeypatch.setattr(places, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
-    task, num_shapes = PlacedBlobs(), places.MOST_KINDS + 3
+    monkeypatch.setattr(particle_pool, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
+    task, num_shapes = PlacedBlobs(), particle_pool.MAX_VARIANTS + 3
     jobs = [make_jobs(task, optimizer=Optimizer(weight_decay=1e-4 * number))[0] for number in range(num_shapes)]
     engine = bare(task, device)
     assert len(trained(engine, jobs)) == num_shapes
@@ -199,7 +199,7 @@ def test_what_failed_is_gone_before_another_is_tried(device: torch.device, monke
 
     task = PlacedBlobs()
     engine = bare(task, device)
-    monkeypatch.setattr(places, "Particle", fragile)
+    monkeypatch.setattr(particle_pool, "Particle", fragile)
     gc.disable()
     try:
         trained(engine, [*make_jobs(task)[:1], *make_jobs(task, rule=SAM(rho=0.05))[:1]])
@@ -212,7 +212,7 @@ def test_idle_places_make_room_for_what_trains_without_a_graph(device: torch.dev
     monkeypatch.setattr(graphed, "train_job", lambda context, job, report, learner: scarce(context, job, report, learner))
 
     def scarce(*arguments: Any) -> Any:
-        if any(kind.particles for kind in engine.places.kinds.values()):
+        if any(variant.particles for variant in engine.pool.variants.values()):
             raise torch.OutOfMemoryError
         return train_job(*arguments)
 
@@ -221,7 +221,7 @@ def test_idle_places_make_room_for_what_trains_without_a_graph(device: torch.dev
             raise RuntimeError("it looks at its own numbers")
         return particle.Particle(*arguments)
 
-    monkeypatch.setattr(places, "Particle", picky)
+    monkeypatch.setattr(particle_pool, "Particle", picky)
     task = PlacedBlobs()
     engine = bare(task, device)
     assert len(trained(engine, two_kinds(task))) == 2 * NUM_PARTICLES
@@ -251,12 +251,12 @@ def test_kernels_that_fail_on_a_card_are_done_without(
             raise failure("out of resource: shared memory")
         return particle.Particle(*arguments)
 
-    monkeypatch.setattr(places, "Particle", fragile)
+    monkeypatch.setattr(particle_pool, "Particle", fragile)
     task = digits()
     engine = bare(task, device)
-    engine.places.fused = True
+    engine.pool.fused = True
     trained(engine, make_jobs(task, schedule=Schedule(epochs=1)))
-    assert all(kind.particles for kind in engine.places.kinds.values())
+    assert all(variant.particles for variant in engine.pool.variants.values())
     assert messages(caplog) == [
         "engine 'graphed': the kernels of this model's layers do not work on this card (out of resource: shared memory); compiling it"
     ]

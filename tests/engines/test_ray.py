@@ -25,8 +25,8 @@ from swamp.runs.runner import Silent, iterate, open_task
 from swamp.tasks.task import Batch
 from swamp.training.train import Diverged
 from tests.conftest import contents
-from tests.engines.memory_store import MemoryStore
-from tests.training.blobs import Blobs
+from tests.support.blobs import Blobs
+from tests.support.memory_store import MemoryStore
 from tests.training.test_train import make_job
 
 Make = Callable[..., Config]

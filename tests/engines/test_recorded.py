@@ -19,8 +19,8 @@ from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
-from tests.engines.trainings import CallingLane, LookingBlobs
-from tests.training.blobs import Blobs
+from tests.support.blobs import Blobs
+from tests.support.trainings import CallingLane, LookingBlobs
 
 CPU = torch.device("cpu")
 

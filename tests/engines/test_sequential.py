@@ -9,8 +9,8 @@ import torch
 from swamp.core.job import Numerics
 from swamp.engines import sequential
 from swamp.runs.config import build_config, resolve
-from tests.engines.trainings import distance, make_jobs, make_workshop, started, trained
-from tests.training.blobs import Blobs
+from tests.support.blobs import Blobs
+from tests.support.trainings import distance, make_jobs, make_workshop, started, trained
 
 
 def test_compiled_steps_compute_the_same_but_for_rounding() -> None:

@@ -13,7 +13,7 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export.checkpoint import read_checkpoint
 from swamp.export.sparse import encode
-from tests.export.hostile import torn
+from tests.support.hostile import torn
 
 
 class Model(nn.Module):

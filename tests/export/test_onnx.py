@@ -88,7 +88,7 @@ def test_networks_that_are_no_graphs_get_one_sentence() -> None:
 def test_a_network_of_texts_takes_any_batch_and_length(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from swamp.tasks.text import Config, TextTask
-    from tests.tasks.made_up_text import write_checkpoint, write_glue
+    from tests.support.made_up_text import write_checkpoint, write_glue
 
     folder = write_checkpoint(tmp_path / "bert")
     task = TextTask(Config(dataset="rte", data=str(write_glue(tmp_path)), model=str(folder), max_length=32))

@@ -17,7 +17,7 @@ from swamp.core.state import State
 from swamp.export import reader
 from swamp.export.reader import Malformed, decode
 from swamp.export.sparse import encode
-from tests.export.hostile import assembled, mutate, parts
+from tests.support.hostile import assembled, mutate, parts
 
 
 def small() -> tuple[State, Mask]:

@@ -12,7 +12,7 @@ from swamp.landscape.connectivity import barrier, between, dirichlet, hull_exces
 from swamp.landscape.point import TEST_ERROR, TEST_LOSS, TRAIN_LOSS, Setting, combined, measured, subset
 from swamp.tasks.custom import CustomTask
 from swamp.training.averaging import averaged_state
-from tests.training.blobs import Blobs
+from tests.support.blobs import Blobs
 
 CPU = torch.device("cpu")
 

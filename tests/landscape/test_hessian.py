@@ -18,7 +18,7 @@ from swamp.landscape.hessian import Hessian, lanczos, probe_traces, spectral_den
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import dense_mask
-from tests.training.blobs import Blobs
+from tests.support.blobs import Blobs
 
 CPU = torch.device("cpu")
 

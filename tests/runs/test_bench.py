@@ -16,7 +16,7 @@ from swamp.runs.plan import estimate, make_plan
 from swamp.runs.runner import make_engine_context, open_task
 from swamp.store.directory import Store
 from tests.engines.test_graphed import CallingLane
-from tests.training.blobs import Blobs
+from tests.support.blobs import Blobs
 
 
 def test_the_least_traffic_is_counted_by_layers_with_weights() -> None:

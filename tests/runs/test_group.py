@@ -22,7 +22,7 @@ from swamp.runs.runner import Silent, iterate, open_task, open_tasks
 from swamp.store.records import RowRecord, read_results
 from swamp.training.train import Diverged
 from tests.conftest import contents
-from tests.engines.trainings import CallingLane
+from tests.support.trainings import CallingLane
 
 Make = Callable[..., Config]
 GRAPHED = {"engine": "graphed", "engines__graphed__compile": False, "device": "cpu", "precision": "float32"}

@@ -42,7 +42,12 @@ def test_the_decay_goes_on_while_the_last_half_is_averaged() -> None:
 def test_the_papers_sparsities_are_cycles_5_7_and_9() -> None:
     pruning = build_config("rte-roberta").pruning
     total = 84_934_656
-    assert [round(100 * (1 - rounded_share(total, pruning.density(cycle)) / total), 2) for cycle in (0, 5, 7, 9)] == [0.0, 40.95, 52.17, 61.26]
+    assert [round(100 * (1 - rounded_share(total, pruning.density(cycle)) / total), 2) for cycle in (0, 5, 7, 9)] == [
+        0.0,
+        40.95,
+        52.17,
+        61.26,
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -26,7 +26,7 @@ from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import prunable_weights
 from swamp.training.train import Diverged
 from tests.conftest import contents
-from tests.engines.trainings import CallingLane, distance, make_jobs, make_workshop, started, trained
+from tests.support.trainings import CallingLane, distance, make_jobs, make_workshop, started, trained
 
 CPU = torch.device("cpu")
 GENERATOR = torch.Generator().manual_seed(0)

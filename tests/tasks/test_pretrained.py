@@ -10,7 +10,7 @@ import pytest
 
 from swamp.tasks import pretrained
 from swamp.tasks.text import Config, TextTask
-from tests.tasks.made_up_text import transformers, write_checkpoint
+from tests.support.made_up_text import transformers, write_checkpoint
 
 
 @pytest.fixture

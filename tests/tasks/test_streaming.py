@@ -16,7 +16,7 @@ from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, traini
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.source import Views
 from swamp.tasks.streaming import Streaming
-from tests.tasks.datasets.made_up import gradient_jpeg, write
+from tests.support.made_up_datasets import gradient_jpeg, write
 
 CPU = torch.device("cpu")
 SYNSETS = ("n01440764", "n01443537", "n01484850")

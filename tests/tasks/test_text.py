@@ -17,7 +17,7 @@ from swamp.core.state import State
 from swamp.tasks.metrics import f1
 from swamp.tasks.text import Config, TextTask, logits_of
 from swamp.training.train import Training
-from tests.tasks.made_up_text import write_checkpoint, write_glue
+from tests.support.made_up_text import write_checkpoint, write_glue
 
 CPU = torch.device("cpu")
 ADAM = Optimizer(name="adam", betas=(0.9, 0.98), eps=1e-6, weight_decay=0.0)

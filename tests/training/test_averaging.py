@@ -13,7 +13,7 @@ from swamp.core.schedules import SWA, Schedule
 from swamp.core.state import State
 from swamp.training.averaging import RunningMean, averaged_state, mean_parameters, refresh_batchnorm
 from swamp.training.train import Training
-from tests.training.blobs import Blobs
+from tests.support.blobs import Blobs
 from tests.training.test_train import CPU, make_job, trained
 
 

@@ -16,7 +16,7 @@ from swamp.core.state import State
 from swamp.training.numerics import applied
 from swamp.training.train import Diverged, Training
 from swamp.training.update import Update
-from tests.training.blobs import Blobs
+from tests.support.blobs import Blobs
 
 CPU = torch.device("cpu")
 

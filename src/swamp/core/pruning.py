@@ -30,9 +30,7 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "weights"
     targets: Annotated[
         tuple[Annotated[int, Meta(ge=0)], ...],
-        Meta(
-            description="Cycles whose sparsities are the targets of methods that prune only once; empty: those nearest to 50, 75, 90 and 95 %."
-        ),
+        Meta(description="Cycles whose sparsities methods that prune only once aim at; empty: those nearest to 50, 75, 90 and 95 %."),
     ] = ()
 
     pattern: Annotated[

@@ -63,7 +63,7 @@ class Gradual(Struct, frozen=True, kw_only=True, tag="gradual"):
 
 class DST(Struct, frozen=True, kw_only=True, tag="dst"):
     """Dynamic sparse training (Liu et al. 2020): thresholds t, one for each output unit, are learnt beside the weights. The forward pass
-    uses w · [|w| > t], the loss has α Σ exp(−t) added, and the thresholds of a layer whose density falls to `least_density` are reset to 0."""
+    uses w · [|w| > t], the loss has α Σ exp(−t) added, and a layer whose density falls to `least_density` has its thresholds reset to 0."""
 
     alpha: Annotated[float, Meta(ge=0)]
     least_density: Share = 0.01

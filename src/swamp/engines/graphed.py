@@ -169,7 +169,7 @@ class Graphed:
                 yield
 
     def _fill(self, waiting: deque[Job], plans: dict[Particle, Plan]) -> bool:
-        """Give jobs that wait the particles that are free; whether there were any. No particle is made before a job takes it: one that is idle
+        """Give jobs that wait the particles that are free; whether there were any. No particle is made before a job takes it: an idle one
         would be freed when memory runs out on the way, made again for the next attempt, and so for ever."""
         found = False
         for job in list(waiting):

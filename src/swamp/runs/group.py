@@ -2,8 +2,8 @@
 
 Each is an ordinary run in a thread of its own, but only one thread works at a time. A run goes on until it needs trainings and then
 waits; when all wait, their jobs are trained together. A run whose trainings have ended goes on at once, where the engine can take what it
-needs next while it trains the others' (`StreamingEngine`); else when all have ended. Each run sees the machine as if it were alone on it, and
-leaves the same bytes.
+needs next while it trains the others' (`StreamingEngine`); else when all have ended. Each run sees the machine as if it were alone on it,
+and leaves the same bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ProgressOptions a run that another process, or another machine, is doing: what its directory shows, told to a listener. Nothing is written."""
+"""Follows a run of another process or machine: tells a listener what the run directory shows. Nothing is written."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import torch
 
 from swamp.tasks.datasets import DATASETS
 from swamp.tasks.datasets.cifar import TRAIN_10, read_cifar10, read_cifar100
-from tests.tasks.datasets.made_up import cifar_batch, pack, publish, python2_pickle, write
+from tests.support.made_up_datasets import cifar_batch, pack, publish, python2_pickle, write
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from swamp.tasks.datasets import official
 from swamp.tasks.datasets.fashion_mnist import read_fashion_mnist
-from tests.tasks.datasets.made_up import Bytes, idx, publish, write
+from tests.support.made_up_datasets import Bytes, idx, publish, write
 
 PIXELS: Bytes = np.random.default_rng(0).integers(0, 256, (6, 28, 28), dtype=np.uint8)
 LABELS: Bytes = np.array([0, 9, 3, 3, 1, 7], np.uint8)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from swamp.tasks.datasets.glue import MRPC, RTE, TEXT_SETS, Table, read_mrpc, read_pairs, read_rte
-from tests.tasks.made_up_text import rows_of, table_text, write_glue
+from tests.support.made_up_text import rows_of, table_text, write_glue
 
 QUOTED = 'He said " yes'
 

@@ -7,7 +7,7 @@ import pytest
 
 from swamp.tasks.datasets.image_set import FileSet
 from swamp.tasks.datasets.imagenet import read_imagenet, read_test_set
-from tests.tasks.datasets.made_up import jpeg, write
+from tests.support.made_up_datasets import jpeg, write
 
 SYNSETS = ("n01440764", "n01443537", "n01484850")
 

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from swamp.tasks.datasets.jpeg import centre_view, random_box, read_image, to_tensor, training_view
-from tests.tasks.datasets.made_up import gradient_jpeg, jpeg, write
+from tests.support.made_up_datasets import gradient_jpeg, jpeg, write
 
 
 def ramp(width: int, height: int) -> Image.Image:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from swamp.tasks.datasets.pickles import load_arrays
-from tests.tasks.datasets.made_up import python2_pickle
+from tests.support.made_up_datasets import python2_pickle
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -7,7 +7,7 @@ import torch
 
 from swamp.tasks.datasets import tiny_imagenet
 from swamp.tasks.datasets.tiny_imagenet import read_tiny_imagenet
-from tests.tasks.datasets.made_up import jpeg, write
+from tests.support.made_up_datasets import jpeg, write
 
 COLOURS = {"n02": (250, 10, 10), "n01": (10, 250, 10)}  # not in the order of their names
 

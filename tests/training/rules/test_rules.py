@@ -19,7 +19,7 @@ from swamp.core.state import State
 from swamp.training.rules.dst import thresholded
 from swamp.training.rules.rigl import exchanged
 from swamp.training.train import Training
-from tests.training.blobs import Blobs
+from tests.support.blobs import Blobs
 from tests.training.test_train import CPU, half_mask, make_job, trained
 
 RIGL = RigL(interval=2, fraction=0.5, until=0.75)

@@ -23,8 +23,8 @@ from swamp.engines.engine import EngineContext, Progress
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import Plan
 from swamp.training.numerics import seed_model_draws
-from tests.engines.memory_store import MemoryStore
-from tests.training.blobs import Blobs
+from tests.support.blobs import Blobs
+from tests.support.memory_store import MemoryStore
 
 NUM_PARTICLES = 3
 
