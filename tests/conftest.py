@@ -1,25 +1,18 @@
-"""Shared by all tests: one thread, and a run that is small enough to be run often."""
+"""Fixtures of all tests: one thread, small configurations, and finished runs that are made once per process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from swamp.cli import main
 from swamp.runs.config import Config, build_config
-
-# Two prunings of the digits network, two epochs of four steps a cycle: about a second.
-QUICK: dict[str, Any] = {
-    "pruning.cycles": 2,
-    "ticket.epochs": 1,
-    "cycle.epochs": 2,
-    "tasks.image.batch_size": 125,
-    "methods.swamp.particles": 2,
-    "engine": "sequential",
-}
+from tests.support.cli import FLAGS
+from tests.support.runs import QUICK
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -46,12 +39,17 @@ def quick() -> Callable[..., Config]:
     return make
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    """The bytes of everything in a run directory that equal runs must share."""
-    ignored = {"timing.jsonl", "run.json", "config.toml", ".lock"}
-    files = [
-        p
-        for p in sorted(directory.rglob("*"))
-        if p.is_file() and p.name not in ignored and not {"damaged", "tracking"} & set(p.relative_to(directory).parts)
-    ]
-    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+@pytest.fixture(scope="session")
+def swamp_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of SWAMP with the settings of QUICK. Tests read it; one that changes it copies it first."""
+    directory = tmp_path_factory.mktemp("finished") / "swamp"
+    main(["run", *FLAGS, "--out", str(directory)])
+    return directory
+
+
+@pytest.fixture(scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is left in the user's cache, and nothing is found there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -17,25 +17,9 @@ import pytest
 
 import swamp
 from swamp.cli import main
-from tests.conftest import QUICK, contents
-from tests.test_kill import children
-
-FLAGS = [f"--{name}={value}" for name, value in QUICK.items()]
-
-
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "swamp", *map(str, arguments)], capture_output=True, text=True)
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    """A command in this process: its status, standard output and standard error."""
-    status = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        status = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
+from tests.support.cli import FLAGS, call, run
+from tests.support.processes import children
+from tests.support.runs import contents
 
 
 @pytest.fixture(scope="module")

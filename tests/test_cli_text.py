@@ -14,8 +14,8 @@ import pytest
 
 from swamp.cli import main
 from swamp.store.records import read_results
-from tests.conftest import contents
 from tests.support.made_up_text import write_checkpoint, write_glue
+from tests.support.runs import contents
 
 QUICK = ["--pruning.cycles=1", "--ticket.epochs=3", "--cycle.epochs=2", "--tasks.text.batch_size=100"]
 QUICK += ["--ticket.learning_rate=0.01", "--cycle.learning_rate=0.01"]

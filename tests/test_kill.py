@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import QUICK, contents
+from tests.support.processes import alive, children, newest, start
+from tests.support.runs import QUICK, contents
 
 COMMAND = [sys.executable, "-m", "swamp", "run", "digits"]
 
@@ -28,31 +29,6 @@ def command(directory: Path, method: str = "swamp", keep: str = "all") -> list[s
     }
     settings = {**QUICK, **changes}
     return [*COMMAND, "--out", str(directory), *(f"--{name}={value}" for name, value in settings.items())]
-
-
-def children(pid: int) -> list[int]:
-    """Processes whose parent is `pid` (Linux)."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-            if parent == pid:
-                found.append(int(entry.name))
-    return found
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def start(line: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def strike(process: subprocess.Popen[str], target: str) -> bool:
@@ -74,18 +50,6 @@ def strike(process: subprocess.Popen[str], target: str) -> bool:
     else:
         os.killpg(process.pid, signal.SIGKILL)
     return True
-
-
-def newest(directory: Path) -> int:
-    """When anything was last written there, in nanoseconds; kept up to date by checkpoints at every epoch."""
-    times = [0]
-    for folder in (directory / "work", directory / "objects"):
-        for path in folder.glob("*"):
-            try:
-                times.append(path.stat().st_mtime_ns)
-            except OSError:
-                continue  # it was a temporary
-    return max(times)
 
 
 def kill_until_finished(directory: Path, line: list[str], rng: random.Random, most: int) -> dict[str, int]:

@@ -67,3 +67,19 @@ def test_landscape_never_imports_methods() -> None:
 
 def test_no_room_for_leftovers() -> None:
     assert not [path for path in SOURCE.rglob("*.py") if path.stem in ("utils", "common", "helpers", "misc")]
+
+
+def test_no_test_module_imports_another() -> None:
+    """What test modules share lives in tests/support or is a fixture of a conftest.py."""
+    tests = Path(__file__).parent
+    for path in tests.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                modules = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            else:
+                continue
+            for module in modules:
+                last = [name for name in module.split(".") if name.startswith("test_") or name == "conftest"]
+                assert not (module.startswith("tests.") and last), f"{path.relative_to(tests)} imports {module}"

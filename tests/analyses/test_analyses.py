@@ -27,7 +27,7 @@ from swamp.runs.runner import iterate
 from swamp.store.directory import Store
 from swamp.store.records import read_results
 from swamp.tasks.custom import CustomTask
-from tests.conftest import QUICK, contents
+from tests.support.runs import QUICK, contents
 
 SMALL = Settings(examples=40, max_probes=20, steps=6, starts=2, points=3, samples=2, grid=3)
 

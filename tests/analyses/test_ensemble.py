@@ -22,7 +22,8 @@ Make = Callable[..., Config]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    from tests.conftest import QUICK, build_config
+    from swamp.runs.config import build_config
+    from tests.support.runs import QUICK
 
     settings: dict[str, Any] = {**QUICK, "method": "imp", "pruning.cycles": 1, "cycle.epochs": 4}
     settings.pop("methods.swamp.particles")

@@ -16,8 +16,8 @@ from swamp.commands.analyse import parse_cycles
 from swamp.runs.config import Config, build_config
 from swamp.runs.runner import iterate
 from swamp.tasks.custom import CustomTask
-from tests.conftest import contents
-from tests.test_cli import call
+from tests.support.cli import call
+from tests.support.runs import contents
 
 
 @pytest.fixture

@@ -15,21 +15,21 @@ from swamp.runs.runner import open_task
 from swamp.runs.stored import read_config
 from swamp.store.records import read_results
 from swamp.tasks.models import find_model
-from tests.commands.test_export import call, finished
-from tests.export.test_compiled import needs_compiler, own_cache
+from tests.support.cli import status_of
+from tests.support.compiling import needs_compiler
 
-__all__ = ["finished", "own_cache"]
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @needs_compiler
-def test_files_are_measured_beside_the_dense_network(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_are_measured_beside_the_dense_network(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / name for name in ("a.sparse", "b.safetensors", "c.onnx")]
     for path in files:
-        assert call("export", finished, "--format", path.suffix[1:], "--out", path) == 0
+        assert status_of("export", swamp_run, "--format", path.suffix[1:], "--out", path) == 0
     capsys.readouterr()
-    assert call("bench-inference", *files, "--rounds", "1") == 0
+    assert status_of("bench-inference", *files, "--rounds", "1") == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    accuracy = f"{100 * read_results(finished)[-1].metrics['accuracy']:.2f}"
+    accuracy = f"{100 * read_results(swamp_run)[-1].metrics['accuracy']:.2f}"
     shown = {(line[0], line[1]): line for line in lines[2:]}
     assert set(shown) == {("(dense)", "torch"), ("c.onnx", "onnxruntime")} | {
         (name, runtime) for name in ("a.sparse", "b.safetensors") for runtime in ("torch", "onnxruntime", "sparse")
@@ -40,33 +40,33 @@ def test_files_are_measured_beside_the_dense_network(finished: Path, tmp_path: P
 
 
 def test_without_a_compiler_the_others_are_measured(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    swamp_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call("export", finished, "--format", "sparse", "--out", tmp_path / "m")
+    status_of("export", swamp_run, "--format", "sparse", "--out", tmp_path / "m")
     monkeypatch.setenv("CXX", "no-such-compiler")
     capsys.readouterr()
-    assert call("bench-inference", tmp_path / "m", "--rounds", "1") == 0
+    assert status_of("bench-inference", tmp_path / "m", "--rounds", "1") == 0
     said = capsys.readouterr().out
     assert "m without the sparse path: the sparse path needs a C++ compiler, and there is no no-such-compiler" in said
     assert [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["m"]][:2] == ["torch", "onnxruntime"]
 
 
 def test_without_onnxruntime_the_others_are_measured(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    swamp_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call("export", finished, "--format", "sparse", "--out", tmp_path / "m")
+    status_of("export", swamp_run, "--format", "sparse", "--out", tmp_path / "m")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     monkeypatch.setenv("CXX", "no-such-compiler")
     capsys.readouterr()
-    assert call("bench-inference", tmp_path / "m", "--rounds", "1") == 0
+    assert status_of("bench-inference", tmp_path / "m", "--rounds", "1") == 0
     said = capsys.readouterr().out
     assert "m without onnxruntime: ONNX needs the extra `export`" in said
     assert next(line.split()[1] for line in said.splitlines() if line.split()[:1] == ["m"]) == "torch"
 
 
-def test_ratios_are_those_of_the_clock(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    call("export", finished, "--format", "onnx", "--out", tmp_path / "m.onnx")
-    task = open_task(read_config(finished))
+def test_ratios_are_those_of_the_clock(swamp_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status_of("export", swamp_run, "--format", "onnx", "--out", tmp_path / "m.onnx")
+    task = open_task(read_config(swamp_run))
     graph = open_contender(tmp_path / "m.onnx", task, 1)
     monkeypatch.setattr(inference, "_timed", lambda model, x, repeats: len(x) * (1.0 if model is graph.model else 4.0))
     dense, measured = measure([graph], task, (1, 64), 2, 1)
@@ -78,9 +78,9 @@ def test_ratios_are_those_of_the_clock(finished: Path, tmp_path: Path, monkeypat
 def test_files_that_say_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_file({"w": torch.ones(2)}, tmp_path / "m")
     for path, why in [(tmp_path / "m", "does not say which task"), (tmp_path / "none", "cannot be read")]:
-        assert call("bench-inference", path) == 2
+        assert status_of("bench-inference", path) == 2
         assert why in capsys.readouterr().err
-    assert call("bench-inference") == 2
+    assert status_of("bench-inference") == 2
 
 
 def test_nothing_that_a_file_names_is_called(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_nothing_that_a_file_names_is_called(tmp_path: Path, capsys: pytest.Capt
         ({"task": "image", "settings": {"model": "nonsense"}}, "nonsense"),
     ]:
         save_file({"w": torch.ones(2)}, tmp_path / "m", {"swamp": json.dumps(about)})
-        assert call("bench-inference", tmp_path / "m") == 2
+        assert status_of("bench-inference", tmp_path / "m") == 2
         assert why in capsys.readouterr().err
 
 
@@ -98,9 +98,9 @@ def test_tensors_that_do_not_fit_together_are_refused(tmp_path: Path, capsys: py
     tensors = find_model("resnet-digits")(1, 10).state_dict()
     tensors["blocks.0.conv1.weight"] = tensors["blocks.0.conv1.weight"][:3]
     save_file(tensors, tmp_path / "m", {"swamp": json.dumps({"task": "image", "settings": {}})})
-    assert call("bench-inference", tmp_path / "m") == 2
+    assert status_of("bench-inference", tmp_path / "m") == 2
     assert "do not fit together" in capsys.readouterr().err
     graph = onnx.ModelProto(ir_version=8, metadata_props=[{"key": "swamp", "value": json.dumps({"task": "image", "settings": {}})}])
     (tmp_path / "m.onnx").write_bytes(graph.SerializeToString())
-    assert call("bench-inference", tmp_path / "m.onnx") == 2
+    assert status_of("bench-inference", tmp_path / "m.onnx") == 2
     assert "onnxruntime cannot run this graph" in capsys.readouterr().err

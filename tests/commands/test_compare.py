@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cli import call
 from tests.support.made_up_runs import made_up
-from tests.test_cli import call
 
 
 @pytest.fixture

@@ -11,29 +11,11 @@ import torch
 from safetensors.torch import load_file
 
 import swamp
-from swamp.cli import main
 from swamp.core.state import State
 from swamp.runs.runner import open_task
 from swamp.runs.stored import read_config
 from swamp.store.records import read_results
-from tests.conftest import QUICK
-
-FLAGS = [f"--{name}={value}" for name, value in QUICK.items()]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("runs") / "swamp"
-    main(["run", *FLAGS, "--out", str(directory)])
-    return directory
-
-
-def call(*arguments: str | Path) -> int:
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
+from tests.support.cli import FLAGS, status_of
 
 
 def loaded(format: str, path: Path, model: torch.nn.Module) -> torch.nn.Module:
@@ -48,9 +30,9 @@ def loaded(format: str, path: Path, model: torch.nn.Module) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("format", ["sparse", "safetensors", "torch", "onnx"])
-def test_a_network_comes_back_with_its_stored_accuracy(format: str, finished: Path, tmp_path: Path) -> None:
-    out, row, task = tmp_path / "model", read_results(finished)[-1], open_task(read_config(finished))
-    assert call("export", finished, "--format", format, "--out", out) == 0
+def test_a_network_comes_back_with_its_stored_accuracy(format: str, swamp_run: Path, tmp_path: Path) -> None:
+    out, row, task = tmp_path / "model", read_results(swamp_run)[-1], open_task(read_config(swamp_run))
+    assert status_of("export", swamp_run, "--format", format, "--out", out) == 0
     found = task.evaluate(loaded(format, out, task.model()), "test")
     assert found["accuracy"] == row.metrics["accuracy"]
     if format != "onnx":
@@ -62,10 +44,10 @@ def test_a_network_comes_back_with_its_stored_accuracy(format: str, finished: Pa
     assert torch.__version__ in card
 
 
-def test_a_sparse_file_has_weights_mask_and_where_they_come_from(finished: Path, tmp_path: Path) -> None:
-    assert call("export", finished, "--cycle", "1", "--format", "sparse", "--out", tmp_path / "m") == 0
-    model, mask, about = swamp.load_sparse(tmp_path / "m", open_task(read_config(finished)).model())
-    ours = swamp.load(finished, cycle=1)
+def test_a_sparse_file_has_weights_mask_and_where_they_come_from(swamp_run: Path, tmp_path: Path) -> None:
+    assert status_of("export", swamp_run, "--cycle", "1", "--format", "sparse", "--out", tmp_path / "m") == 0
+    model, mask, about = swamp.load_sparse(tmp_path / "m", open_task(read_config(swamp_run)).model())
+    ours = swamp.load(swamp_run, cycle=1)
     assert mask.digest == ours.mask.digest
     assert State.of(model).digest() == State.of(ours.model).digest()
     assert about["settings"]["model"] == "resnet-digits"
@@ -73,67 +55,67 @@ def test_a_sparse_file_has_weights_mask_and_where_they_come_from(finished: Path,
     assert "data" not in about["settings"]  # nobody else's business
 
 
-def test_rows_are_found_by_sparsity(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("export", finished, "--sparsity", "52", "--format", "sparse", "--out", tmp_path / "m") == 0
+def test_rows_are_found_by_sparsity(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("export", swamp_run, "--sparsity", "52", "--format", "sparse", "--out", tmp_path / "m") == 0
     assert "cycle 1, 50.00 % sparse" in capsys.readouterr().out
     for given, why in [
         ("90", "no network near 90 % sparsity; it has 0.00, 50.00, 75.00"),
         ("0.5", "expected percent"),
         ("nan", "expected percent"),
     ]:
-        assert call("export", finished, "--sparsity", given, "--format", "sparse", "--out", tmp_path / "n") == 2
+        assert status_of("export", swamp_run, "--sparsity", given, "--format", "sparse", "--out", tmp_path / "n") == 2
         assert why in capsys.readouterr().err
-    assert call("export", finished, "--sparsity", "50", "--cycle", "1", "--format", "sparse", "--out", tmp_path / "n") == 2
+    assert status_of("export", swamp_run, "--sparsity", "50", "--cycle", "1", "--format", "sparse", "--out", tmp_path / "n") == 2
     assert not (tmp_path / "n").exists()
 
 
-def test_nothing_is_overwritten_without_being_asked(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["export", finished, "--format", "torch", "--out", tmp_path / "m"]
+def test_nothing_is_overwritten_without_being_asked(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["export", swamp_run, "--format", "torch", "--out", tmp_path / "m"]
     (tmp_path / "m.md").write_text("mine")
-    assert call(*command) == 2
+    assert status_of(*command) == 2
     assert "m.md is there already; --overwrite replaces it" in capsys.readouterr().err
     assert not (tmp_path / "m").exists()
     assert (tmp_path / "m.md").read_text() == "mine"
-    assert call(*command, "--overwrite") == 0
+    assert status_of(*command, "--overwrite") == 0
     assert (tmp_path / "m.md").read_text() != "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "m.md"]
 
 
 @pytest.mark.parametrize("format", ["sparse", "safetensors"])
-def test_sixteen_bits_say_what_they_cost(format: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sixteen_bits_say_what_they_cost(format: str, swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {}
     for values in ("float32", "bfloat16"):
-        assert call("export", finished, "--format", format, "--values", values, "--out", tmp_path / values) == 0
+        assert status_of("export", swamp_run, "--format", format, "--values", values, "--out", tmp_path / values) == 0
         sizes[values] = (tmp_path / values).stat().st_size
     said = re.search(r"bfloat16 values: accuracy on the test set ([\d.]+), with float32 values ([\d.]+)", capsys.readouterr().out)
     assert said
-    task = open_task(read_config(finished))
+    task = open_task(read_config(swamp_run))
     assert f"{task.evaluate(loaded(format, tmp_path / 'bfloat16', task.model()), 'test')['accuracy']:.4f}" == said[1]
-    assert f"{read_results(finished)[-1].metrics['accuracy']:.4f}" == said[2]
+    assert f"{read_results(swamp_run)[-1].metrics['accuracy']:.4f}" == said[2]
     assert 0.5 < sizes["bfloat16"] / sizes["float32"] < 0.7
 
 
 def test_onnx_refuses_what_it_cannot_do(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["export", finished, "--format", "onnx", "--out", tmp_path / "m"]
-    assert call(*command, "--values", "float16") == 2
+    command = ["export", swamp_run, "--format", "onnx", "--out", tmp_path / "m"]
+    assert status_of(*command, "--values", "float16") == 2
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert call(*command) == 2
+    assert status_of(*command) == 2
     assert "pip install 'swamp[export]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_directories_that_hold_no_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("export", tmp_path, "--format", "sparse", "--out", tmp_path / "m") == 2
+    assert status_of("export", tmp_path, "--format", "sparse", "--out", tmp_path / "m") == 2
     assert "holds no run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("format", ["safetensors", "onnx"])
 def test_a_channel_pruned_network_leaves_narrower(format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--method=imp", *(flag for flag in FLAGS if "particles" not in flag), "--pruning.pattern=channel", "--cycle.epochs=1"]
-    assert call("run", *flags, "--out", tmp_path / "run") == 0
-    assert call("export", tmp_path / "run", "--format", format, "--out", tmp_path / "m") == 0
+    assert status_of("run", *flags, "--out", tmp_path / "run") == 0
+    assert status_of("export", tmp_path / "run", "--format", format, "--out", tmp_path / "m") == 0
     said = re.search(
         r"narrowed to ([\d,]+) of ([\d,]+) parameters: accuracy on the test set ([\d.]+), before ([\d.]+)", capsys.readouterr().out
     )

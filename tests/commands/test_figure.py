@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cli import call
 from tests.support.made_up_runs import made_up
-from tests.test_cli import call
 
 
 def test_a_figure_of_a_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from swamp.cli import main
 from swamp.commands import analyse as analyses
 from swamp.engines.engine import Progress
 from swamp.store.analysis_store import AnalysisStore
-from tests.test_cli import call
+from tests.support.cli import call
 
 SHORT = ["--pruning.cycles=1", "--ticket.epochs=1", "--cycle.epochs=2", "--tasks.image.batch_size=250", "--engine=sequential"]
 GRID = """

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cli import call
 from tests.support.made_up_runs import make_run
-from tests.test_cli import call
 
 
 def test_the_page_is_made_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

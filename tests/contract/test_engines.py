@@ -9,7 +9,7 @@ import pytest
 
 from swamp.runs.config import Config, engine_modules
 from swamp.runs.runner import iterate
-from tests.conftest import contents
+from tests.support.runs import contents
 
 Make = Callable[..., Config]
 

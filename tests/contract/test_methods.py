@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from swamp.core.pruning import rounded_share
-from swamp.engines.engine import Progress
 from swamp.methods import methods, presets
 from swamp.runs.config import Config, resolve
 from swamp.runs.plan import make_plan
 from swamp.runs.runner import iterate, make_engine_context, open_task
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
-from tests.conftest import contents
+from tests.support.listeners import Watcher
+from tests.support.runs import contents
 
 Make = Callable[..., Config]
 NAMES = [*methods(), *presets()]
@@ -30,26 +30,11 @@ CASES = [pytest.param((name, ON_CPU), id=name) for name in NAMES]
 CASES += [pytest.param((name, ON_CUDA), id=f"{name}-cuda", marks=pytest.mark.gpu) for name in NAMES]
 
 
-class Watcher:
-    """A listener that remembers what was trained."""
-
-    def __init__(self) -> None:
-        self.trained = 0
-
-    def planned(self, num_epochs: int) -> None: ...
-
-    def epoch(self, progress: Progress) -> None:
-        self.trained += progress.trained
-
-    def row(self, result: RowRecord) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-
 @pytest.fixture(scope="module", params=CASES)
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path, list[RowRecord]]:
     """A small run of each method."""
-    from tests.conftest import QUICK, build_config
+    from swamp.runs.config import build_config
+    from tests.support.runs import QUICK
 
     name, where = request.param
     settings: dict[str, Any] = {**QUICK, "method": name, **where}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,26 +17,13 @@ from swamp.core.job import Optimizer
 from swamp.engines.distributed import Config, check
 from swamp.runs.config import Config as RunConfig
 from swamp.runs.runner import iterate, open_task, settings_that_must_match
-from tests.conftest import QUICK, contents
-from tests.test_cli import call
-from tests.test_kill import children
+from tests.support.cli import call
+from tests.support.processes import children
+from tests.support.runs import contents
+from tests.support.torchrun import CHECKPOINTS, reference, torchrun
 
 Make = Callable[..., RunConfig]
 CPU = torch.device("cpu")
-CHECKPOINTS = "work/[0-9a-f]*.checkpoint"  # of trainings; a sign that ranks leave for each other begins with tmp
-SETTINGS = {**QUICK, "methods.swamp.particles": 4, "checkpoint_seconds": 0, "cycle.epochs": 3, "engine": "distributed"}
-
-
-def torchrun(ranks: int, directory: Path, *options: str, **changes: object) -> list[str]:
-    settings = {**SETTINGS, "engines.distributed.timeout": 60, **{name.replace("__", "."): value for name, value in changes.items()}}
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *options]
-    return [*launch, "-m", "swamp", "run", "digits", f"--out={directory}", *(f"--{name}={value}" for name, value in settings.items())]
-
-
-def reference(quick: Make, directory: Path, **changes: object) -> dict[str, bytes]:
-    settings = {name.replace(".", "__"): value for name, value in {**SETTINGS, "engine": "sequential"}.items()}
-    list(iterate(quick(**{**settings, **changes}), directory))
-    return contents(directory)
 
 
 def test_ranks_of_which_one_is_killed_give_the_bytes_of_one_process(quick: Make, tmp_path: Path) -> None:

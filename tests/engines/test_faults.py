@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from swamp.runs.config import Config
-from tests.conftest import contents
-from tests.engines.test_distributed import CHECKPOINTS, SETTINGS, reference, torchrun
 from tests.support import hosts
 from tests.support.hosts import Hosts
-from tests.test_kill import alive, children, newest
+from tests.support.processes import alive, children, newest
+from tests.support.runs import contents
+from tests.support.torchrun import CHECKPOINTS, SETTINGS, reference, torchrun
 
 Make = Callable[..., Config]
 pytestmark = pytest.mark.slow

@@ -24,10 +24,10 @@ from swamp.runs.group import run_together
 from swamp.runs.runner import Silent, iterate, open_task
 from swamp.tasks.task import Batch
 from swamp.training.train import Diverged
-from tests.conftest import contents
 from tests.support.blobs import Blobs
+from tests.support.jobs import make_job
 from tests.support.memory_store import MemoryStore
-from tests.training.test_train import make_job
+from tests.support.runs import contents
 
 Make = Callable[..., Config]
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -14,17 +13,9 @@ from torch import Tensor, nn
 import swamp
 from swamp.export import native
 from swamp.tasks.models import find_model
+from tests.support.compiling import needs_compiler
 
-COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
-needs_compiler = pytest.mark.skipif(not COMPILER, reason="no C++ compiler on this machine")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Nothing is left in the user's cache, and nothing is found there."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 class Everything(nn.Module):

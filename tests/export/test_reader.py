@@ -10,28 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from swamp.core.mask import Mask
-from swamp.core.state import State
 from swamp.export import reader
 from swamp.export.reader import Malformed, decode
-from swamp.export.sparse import encode
-from tests.support.hostile import assembled, mutate, parts
-
-
-def small() -> tuple[State, Mask]:
-    """A layer for each code, one that is empty, and dense tensors of three types."""
-    draw = torch.Generator().manual_seed(0)
-    shapes = {"half": (4, 9), "thin": (40, 30), "none": (600,)}
-    parameters = {name: torch.randn(shape, generator=draw) for name, shape in shapes.items()} | {"bias": torch.randn(5, generator=draw)}
-    masks = {"half": torch.rand(4, 9, generator=draw) < 0.5, "thin": torch.rand(40, 30, generator=draw) < 0.01}
-    mask = Mask({**masks, "none": torch.zeros(600, dtype=torch.bool)})
-    state = State(parameters, {"mean": torch.randn(3, generator=draw), "steps": torch.tensor(7), "flag": torch.tensor([True])})
-    return mask.apply(state), mask
-
-
-GOOD = encode(*small(), about={"notes": "ä"})
+from tests.support.hostile import GOOD, assembled, mutate, parts, small
 
 
 def test_reads_back_every_tensor_and_mask() -> None:

@@ -19,7 +19,7 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import reader
 from swamp.export.sparse import as_gaps, bound, encode, load_sparse
-from tests.export.test_reader import GOOD
+from tests.support.hostile import GOOD
 
 
 def thinned(density: float) -> tuple[nn.Sequential, Mask]:
@@ -60,7 +60,7 @@ def test_one_metadata_key_and_bytes_that_do_not_depend_on_the_process(tmp_path: 
     (tmp_path / "a").write_bytes(GOOD)
     with safe_open(tmp_path / "a", "pt") as file:
         assert list(file.metadata()) == ["swamp"]
-    code = "import sys; from tests.export.test_reader import GOOD; sys.stdout.buffer.write(GOOD)"
+    code = "import sys; from tests.support.hostile import GOOD; sys.stdout.buffer.write(GOOD)"
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=environment).stdout == GOOD
 

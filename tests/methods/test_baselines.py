@@ -32,7 +32,7 @@ from swamp.tasks.sampling import balanced_sample, random_sample
 from swamp.tasks.task import num_examples
 from swamp.trackers.tracking import Both
 from swamp.training.train import Diverged, Training
-from tests.conftest import contents
+from tests.support.runs import contents
 
 Make = Callable[..., Config]
 CPU = torch.device("cpu")

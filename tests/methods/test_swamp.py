@@ -16,7 +16,7 @@ from swamp.runs.runner import iterate, make_engine_context, open_task
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.training.averaging import averaged_state
-from tests.conftest import contents
+from tests.support.runs import contents
 
 Make = Callable[..., Config]
 

@@ -15,8 +15,8 @@ from swamp.runs.config import Config, build_config, engine_modules, resolve, res
 from swamp.runs.plan import estimate, make_plan
 from swamp.runs.runner import make_engine_context, open_task
 from swamp.store.directory import Store
-from tests.engines.test_graphed import CallingLane
 from tests.support.blobs import Blobs
+from tests.support.trainings import CallingLane
 
 
 def test_the_least_traffic_is_counted_by_layers_with_weights() -> None:

@@ -18,7 +18,7 @@ from swamp.runs.config import Config, config_hash
 from swamp.runs.networks import load_network
 from swamp.runs.runner import iterate, open_task
 from swamp.store.records import read_results
-from tests.conftest import contents
+from tests.support.runs import contents
 
 Quick = Callable[..., Config]
 

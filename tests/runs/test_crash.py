@@ -16,7 +16,7 @@ import pytest
 from swamp.runs.config import Config
 from swamp.runs.runner import iterate
 from swamp.store import files
-from tests.conftest import contents
+from tests.support.runs import contents
 
 Make = Callable[..., Config]
 

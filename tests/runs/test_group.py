@@ -21,7 +21,7 @@ from swamp.runs.group import Member, can_share, run_together
 from swamp.runs.runner import Silent, iterate, open_task, open_tasks
 from swamp.store.records import RowRecord, read_results
 from swamp.training.train import Diverged
-from tests.conftest import contents
+from tests.support.runs import contents
 from tests.support.trainings import CallingLane
 
 Make = Callable[..., Config]

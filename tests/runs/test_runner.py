@@ -20,8 +20,8 @@ from swamp.runs.stored import read_config
 from swamp.store.directory import Dropped, Store
 from swamp.store.records import RowRecord, read_results
 from swamp.tasks.image import ImageTask
-from tests.conftest import contents
-from tests.contract.test_methods import Watcher
+from tests.support.listeners import Watcher
+from tests.support.runs import contents
 
 Make = Callable[..., Config]
 
@@ -37,7 +37,8 @@ class Listener(Watcher):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.conftest import QUICK, build_config
+    from swamp.runs.config import build_config
+    from tests.support.runs import QUICK
 
     directory = tmp_path_factory.mktemp("whole") / "run"
     list(iterate(build_config("digits", QUICK), directory))

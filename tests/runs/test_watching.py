@@ -8,30 +8,11 @@ from typing import Any
 
 import pytest
 
-from swamp.engines.engine import Progress
-from swamp.runs.runner import Silent, iterate
+from swamp.runs.runner import iterate
 from swamp.runs.watching import Watch
-from swamp.store.records import RowRecord, read_results
-from tests.conftest import contents
-
-
-class Heard(Silent):
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.total = 0
-        self.events: list[Progress] = []
-        self.rows: list[int] = []
-        self.stop_after = stop_after
-
-    def planned(self, num_epochs: int) -> None:
-        self.total += num_epochs
-
-    def epoch(self, progress: Progress) -> None:
-        self.events.append(progress)
-        if self.stop_after is not None and sum(event.trained for event in self.events) == self.stop_after:
-            raise KeyboardInterrupt
-
-    def row(self, result: RowRecord) -> None:
-        self.rows.append(result.cycle)
+from swamp.store.records import read_results
+from tests.support.listeners import Heard
+from tests.support.runs import contents
 
 
 def test_a_watcher_hears_what_the_runner_does(tmp_path: Path, quick: Any) -> None:

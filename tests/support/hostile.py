@@ -7,7 +7,12 @@ import json
 import random
 from typing import Any
 
+import torch
+
+from swamp.core.mask import Mask
+from swamp.core.state import State
 from swamp.export import reader
+from swamp.export.sparse import encode
 
 NUMBERS = [0, 1, -1, 2, 7, 8, 255, 256, 1 << 31, 1 << 40, (1 << 63) - 1, 1 << 63, 10**18, 10**30, 1.0, 0.5, 1e300, None, True, "3", [], {}]
 WORDS = ["", "bits", "gaps", "values", "positions", "dense.F32", "F32", "F16", "BF16", "I64", "U8", "BOOL", "\ud800", "x" * 500]
@@ -95,3 +100,17 @@ def _bend(tree: Any, draw: random.Random) -> None:
         tree[key] += draw.choice([-8, -1, 1, 8, 255])
     else:
         tree[key] = draw.choice(NUMBERS)
+
+
+def small() -> tuple[State, Mask]:
+    """A layer for each code, one that is empty, and dense tensors of three types."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"half": (4, 9), "thin": (40, 30), "none": (600,)}
+    parameters = {name: torch.randn(shape, generator=draw) for name, shape in shapes.items()} | {"bias": torch.randn(5, generator=draw)}
+    masks = {"half": torch.rand(4, 9, generator=draw) < 0.5, "thin": torch.rand(40, 30, generator=draw) < 0.01}
+    mask = Mask({**masks, "none": torch.zeros(600, dtype=torch.bool)})
+    state = State(parameters, {"mean": torch.randn(3, generator=draw), "steps": torch.tensor(7), "flag": torch.tensor([True])})
+    return mask.apply(state), mask
+
+
+GOOD = encode(*small(), about={"notes": "ä"})

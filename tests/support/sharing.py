@@ -20,7 +20,7 @@ from swamp.training.data_parallel import SharingLearner
 from swamp.training.numerics import applied, seed_model_draws
 from swamp.training.train import Training
 from tests.support.blobs import Blobs
-from tests.training.test_train import CPU, make_job
+from tests.support.jobs import CPU, make_job
 
 TASK = Blobs(batch_size=8, num_examples=12)  # the last batch, cut in two to be accumulated, is too small for three ranks
 JOBS: dict[str, Job] = {

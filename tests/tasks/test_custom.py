@@ -25,7 +25,7 @@ from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import prunable_weights
 from swamp.training.train import Diverged
-from tests.conftest import contents
+from tests.support.runs import contents
 from tests.support.trainings import CallingLane, distance, make_jobs, make_workshop, started, trained
 
 CPU = torch.device("cpu")
@@ -264,7 +264,7 @@ def test_a_linear_layer_tied_to_an_embedding_is_pruned_under_either_name(embeddi
 
 
 def test_a_stopped_run_goes_on_and_another_task_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tests.test_cli import call
+    from tests.support.cli import call
 
     model, data = mlp(), (X, LABELS)
     config = build_config("custom", SHORT)
@@ -344,7 +344,7 @@ def test_bad_input_gets_one_sentence_before_anything_is_written(
 
 
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from tests.test_cli import call
+    from tests.support.cli import call
 
     module = tmp_path / "my_task_module.py"
     module.write_text(

@@ -17,7 +17,7 @@ from swamp.store.records import read_results
 from swamp.trackers import trackers
 from swamp.trackers.tracker import Point, TrackedRun
 from swamp.trackers.tracking import tracked
-from tests.conftest import QUICK, contents
+from tests.support.runs import QUICK, contents
 
 SHORT = {**QUICK, "pruning.cycles": 1, "method": "imp"}
 SHORT.pop("methods.swamp.particles")

@@ -19,8 +19,8 @@ from swamp.trackers import parse_trackers, trackers
 from swamp.trackers.lines import Lines
 from swamp.trackers.tracker import Point, TrackedRun
 from swamp.trackers.tracking import tracked
-from tests.conftest import contents
 from tests.support.made_up_runs import make_run
+from tests.support.runs import contents
 
 
 class Hearing(Silent):
@@ -88,7 +88,7 @@ def follow(config: Config, out: Path, names: list[str], hearing: Hearing | None 
 def untracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], list[RowRecord], list[dict[str, Any]]]:
     """What the small run leaves without any tracker."""
     from swamp.runs.config import build_config
-    from tests.conftest import QUICK
+    from tests.support.runs import QUICK
 
     out = tmp_path_factory.mktemp("plain") / "run"
     list(iterate(build_config("digits", {**QUICK, "pruning.cycles": 1}), out))

@@ -14,7 +14,7 @@ from swamp.core.state import State
 from swamp.training.averaging import RunningMean, averaged_state, mean_parameters, refresh_batchnorm
 from swamp.training.train import Training
 from tests.support.blobs import Blobs
-from tests.training.test_train import CPU, make_job, trained
+from tests.support.jobs import CPU, make_job, trained
 
 
 def test_running_mean_by_hand() -> None:

@@ -20,7 +20,7 @@ from swamp.training.rules.dst import thresholded
 from swamp.training.rules.rigl import exchanged
 from swamp.training.train import Training
 from tests.support.blobs import Blobs
-from tests.training.test_train import CPU, half_mask, make_job, trained
+from tests.support.jobs import CPU, half_mask, make_job, trained
 
 RIGL = RigL(interval=2, fraction=0.5, until=0.75)
 RULES: list[Rule] = [SAM(rho=0.1), RIGL, Gradual(num_keep=10, interval=2, begin=0.1, end=0.7), DST(alpha=0.05)]
