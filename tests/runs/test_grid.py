@@ -88,7 +88,6 @@ def test_a_base_is_an_ablation_with_further_axes_in_front(tmp_path: Path) -> Non
     [
         ("axis = 1", "unknown setting 'axis'; did you mean 'axes'"),
         ("axes = 3", "axes = 3: expected"),
-        ('analysis = "hesian"', "did you mean 'hessian'"),
         ('metric = "trace"', "is what analysis = 'hessian' finds"),
         ('metric = "trace"\nanalysis = "hessian"\nensembles = { seed = "0" }', "not of ensembles"),
         ("seeds = []", "seeds"),

@@ -55,9 +55,13 @@ def run_grid(
     grid: Grid, name: str, recipe: str | None, settings: Mapping[str, Any], options: GridOptions, progress: ProgressOptions
 ) -> None:
     """Run what is missing of a grid and print its tables; or only the one or the other."""
+    from swamp.analyses import ANALYSES
+    from swamp.core.errors import nearest
     from swamp.engines.distributed import helps
     from swamp.runs.grid import expand
 
+    if grid.analysis and grid.analysis not in ANALYSES:
+        raise ValueError(f"grid {name!r}: analysis = {grid.analysis!r}; {nearest(grid.analysis, ANALYSES)}")
     progress.check()
     given = {key: value for key, value in (("data", options.data), ("scale", options.scale)) if value is not None}
     seeds = parse_seeds(options.seeds) if options.seeds is not None else None

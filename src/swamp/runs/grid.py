@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from swamp.analyses import ANALYSES
 from swamp.core.errors import nearest
 from swamp.core.pruning import Pruning
 from swamp.landscape.point import Split
@@ -166,8 +165,6 @@ def _grid(table: Table, name: str) -> Grid:
 
 
 def _check(grid: Grid) -> None:
-    if grid.analysis and grid.analysis not in ANALYSES:
-        raise ValueError(f"analysis = {grid.analysis!r}; {nearest(grid.analysis, ANALYSES)}")
     if grid.metric == "trace" and (grid.analysis != "hessian" or grid.ensembles):
         raise ValueError("metric = 'trace' is what analysis = 'hessian' finds of single networks, not of ensembles")
     labels = {axis: [label for label, _ in points(axis, of)] for axis, of in grid.axes.items()}
