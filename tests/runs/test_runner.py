@@ -17,7 +17,8 @@ from swamp.runs.config import Config
 from swamp.runs.plan import make_plan
 from swamp.runs.runner import iterate, make_engine_context, open_task
 from swamp.runs.stored import read_config
-from swamp.store.directory import Dropped, Store
+from swamp.store.directory import Store
+from swamp.store.objects import Dropped
 from swamp.store.records import RowRecord, read_results
 from swamp.tasks.image import ImageTask
 from tests.support.listeners import Watcher

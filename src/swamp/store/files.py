@@ -1,4 +1,4 @@
-"""File formats that check themselves, and writes that happen wholly or not at all."""
+"""JSON and tensor files with checksums, and writes that either happen completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from swamp.core.keys import canonical, digest
 
-METADATA_KEY = "swamp"  # the only one: several would be written in no fixed order
+METADATA_KEY = "swamp"  # The only metadata entry, because safetensors writes several in no fixed order.
 
 
 class Damaged(ValueError):
@@ -33,10 +33,10 @@ class Damaged(ValueError):
 
 
 def write_durably(path: Path, data: bytes, scratch: Path) -> None:
-    """Replace `path` in one instant, and only when the bytes are on the disk. Temporaries go to `scratch`, on the same file system."""
+    """Replace `path` atomically, once the bytes are on the disk. The temporary file is in `scratch`, on the same file system."""
     make_directory(path.parent)
     make_directory(scratch)
-    # a name of its own: processes of several hosts may write here, and their numbers may be equal
+    # A random name, because processes of several hosts may write here and have equal process ids.
     descriptor, temporary = tempfile.mkstemp(prefix="tmp-", dir=scratch)
     try:
         with open(descriptor, "wb") as file:
@@ -53,7 +53,7 @@ def write_durably(path: Path, data: bytes, scratch: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory and those above it, durably."""
+    """Make a directory and its parents, and sync their names to the disk."""
     if not directory.is_dir():
         make_directory(directory.parent)
         directory.mkdir(exist_ok=True)
@@ -61,14 +61,14 @@ def make_directory(directory: Path) -> None:
 
 
 def _umask() -> int:
-    """What this process leaves off the modes of new files; mkstemp's are for its owner alone."""
+    """Return the process's umask, which mkstemp ignores: it makes files that only their owner may read."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
 def sync_directory(directory: Path) -> None:
-    """Make a directory's new or removed names durable."""
+    """Sync a directory's new and removed names to the disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -82,16 +82,16 @@ def sha256(path: Path) -> str:
 
 
 def encode_arrays(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> bytes:
-    """A safetensors file whose single metadata entry holds `meta` and a checksum of it and of the tensors."""
+    """Return a safetensors file whose single metadata entry holds `meta` and a checksum of `meta` and the tensors."""
     text = canonical({"meta": dict(meta), "checksum": _checksum(tensors, meta)}).decode()
     return safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}, {METADATA_KEY: text})
 
 
 def decode_arrays(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `encode_arrays` was given, or `Damaged`."""
+    """Return the tensors and `meta` of a file of `encode_arrays`, or raise `Damaged`."""
     data = path.read_bytes()
     try:
-        # cloned, since views into a file's bytes are not aligned as torch aligns, and alignment can change the last bit of a product
+        # Cloned, because views into a file's bytes are not aligned as torch aligns, and alignment can change a product's last bit.
         tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
         length = int.from_bytes(data[:8], "little")
         stored = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][METADATA_KEY])
@@ -104,7 +104,7 @@ def decode_arrays(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """The `meta` that `encode_arrays` was given, from the file's first bytes alone and unchecked."""
+    """Return the `meta` of a file of `encode_arrays`, reading only the file's header and checking nothing."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         try:
@@ -119,13 +119,13 @@ def _checksum(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> str:
 
 
 def encode_json(value: Any) -> bytes:
-    """A readable JSON file with a checksum of its value."""
+    """Return an indented JSON file with a value and its checksum."""
     wrapped = {"checksum": hashlib.sha256(canonical(value)).hexdigest(), "value": json.loads(canonical(value))}
     return (json.dumps(wrapped, indent=1, sort_keys=True) + "\n").encode()
 
 
 def decode_json(path: Path) -> Any:
-    """What `encode_json` was given, or `Damaged`."""
+    """Return the value in a file of `encode_json`, or raise `Damaged`."""
     try:
         wrapped = json.loads(path.read_bytes())
         value, checksum = wrapped["value"], wrapped["checksum"]
@@ -138,7 +138,7 @@ def decode_json(path: Path) -> Any:
 
 
 def explain_os_error(error: OSError) -> str:
-    """What went wrong with the disk, and that nothing is lost."""
+    """Say in one sentence what failed on the disk, and for a full disk that nothing is lost."""
     place = f" {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"no space left to write{place}; what was stored is sound: make room and run again"
@@ -146,7 +146,7 @@ def explain_os_error(error: OSError) -> str:
 
 
 def json_lines(path: Path, needed: dict[str, type]) -> Iterator[dict[str, Any]]:
-    """The records of a file of JSON lines that have what is needed, of the needed types. Lines cut off by a kill are passed over."""
+    """Yield the records of a JSON-lines file that have the needed entries with the needed types. Lines that a kill cut off are skipped."""
     try:
         texts = path.read_text(errors="replace").splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""The journal of a run, timing.jsonl: how long things took, and how its processes began and ended.
+"""The journal of a run, timing.jsonl: how long each training and row took, and how the run's processes started and ended.
 
-A line is {"what": …, "at": seconds since 1970, …}. Lines are only ever appended, by any process, and may be cut off by a kill.
+A line is {"what": …, "at": seconds since 1970, …}. Any process may append lines, none changes them, and a kill may cut off the last one.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any
 
 from swamp.store import files
 
-# what a line can be beside a training or a row
-BEGUN = "begun again"  # after a failure, which is then none any more
-PLAN = "plan"  # a process begins here, and the run takes so many epochs in all
-FAILED = "failed"  # an error ends it
+# Values of "what" other than a training or a row.
+BEGUN = "begun again"  # The run restarts, so an earlier failure no longer counts.
+PLAN = "plan"  # A process starts; the record says how many epochs the whole run takes.
+FAILED = "failed"  # An error ended the process.
 
 
 class Journal:
+    """Appends records to a run's timing.jsonl and reads them back."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -27,15 +29,15 @@ class Journal:
         line = json.dumps({**record, "at": round(time.time(), 3)}, sort_keys=True) + "\n"
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
-            os.write(descriptor, line.encode())  # one write: lines of several workers do not mix
+            os.write(descriptor, line.encode())  # A single write keeps lines of several workers apart.
         finally:
             os.close(descriptor)
 
     def records(self) -> list[dict[str, Any]]:
-        """What was logged, as far as it is whole lines."""
+        """Return all complete records."""
         return list(files.json_lines(self.path, {"what": str}))
 
     def failure(self) -> str | None:
-        """What ended the last process that worked on the run, if it was an error."""
+        """Return the error that ended the last process of the run, or None."""
         ends = [record for record in self.records() if record["what"] in (BEGUN, PLAN, FAILED)]
         return str(ends[-1].get("why")) if ends and ends[-1]["what"] == FAILED else None
