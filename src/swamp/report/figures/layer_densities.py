@@ -6,14 +6,13 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.drawing.canvas import shades, style, text, tidy
+from swamp.drawing.canvas import shades, style, text
+from swamp.drawing.charts import density_axes
 from swamp.drawing.numbers import percent
 from swamp.report.figures.captions import name_missing, on
 from swamp.results.cells import cells, columns_of, common_column
 from swamp.results.series import Series, layer_names
 from swamp.store.records import RowRecord
-
-FEW_NAMES = 40
 
 
 def layer_densities(plt: Any, all_series: Sequence[Series]) -> Any:
@@ -35,18 +34,6 @@ def layer_densities(plt: Any, all_series: Sequence[Series]) -> Any:
     axes.set_title(title, fontsize=11)
     figure.legend(frameon=False, fontsize=9, loc="outside right upper", title="sparsity (%)" if len(all_series) == 1 else None)
     return figure
-
-
-def density_axes(axes: Any, names: Sequence[str]) -> None:
-    """Layers across; up, what remains of each in %, even nothing at all."""
-    axes.set_yscale("symlog", linthresh=1)
-    axes.set_ylim(0, 130)
-    axes.set_yticks([0, 1, 3, 10, 30, 100], ["0", "1", "3", "10", "30", "100"])
-    axes.minorticks_off()
-    every = -(-len(names) // FEW_NAMES)
-    axes.set_xticks(range(0, len(names), every), [text(name.removesuffix(".weight")) for name in names[::every]], rotation=90, fontsize=8)
-    axes.set_ylabel("weights that remain (%)")
-    tidy(axes)
 
 
 Line = tuple[str, dict[str, Any], list[RowRecord]]

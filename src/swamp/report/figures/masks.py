@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from swamp.drawing.canvas import GREY, STYLES, shades, text, tidy
-from swamp.report.figures.layer_densities import density_axes
+from swamp.drawing.charts import density_axes
 from swamp.report.figures.result import Arrays, Result, sparsity, titled
 
 

@@ -6,13 +6,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.drawing.canvas import ORANGE, text, tidy
+from swamp.drawing.canvas import text, tidy
+from swamp.drawing.charts import bars
 from swamp.drawing.numbers import error_of
 from swamp.report.figures.captions import error_label, on
 from swamp.results.series import Series
 from swamp.store.records import RowRecord
-
-PARTICLE, AVERAGE = "#9CC4E4", ORANGE  # light and dark, so that print without colours tells them apart too
 
 
 def particle_bars(plt: Any, all_series: Sequence[Series]) -> Any:
@@ -44,15 +43,6 @@ def _panel(axes: Any, series: Series) -> None:
         averages = [error_of(row.metric, row.metrics) for row in rows]
         bars(axes, place, ranked, statistics.fmean(averages), statistics.stdev(averages) if len(averages) > 1 else None)
     axes.set_xticks(range(len(asked)), labels)
-
-
-def bars(axes: Any, place: int, particles: Sequence[float], average: float, spread: float | None = None) -> None:
-    """A group of bars around a place on the axis: the particles, then their average. The first group has the labels."""
-    width = 0.84 / (len(particles) + 1)
-    for index, value in enumerate([*particles, average]):
-        last, x = index == len(particles), place + (index - len(particles) / 2) * width
-        label = None if place or (index and not last) else "their average" if last else "particles"
-        axes.bar(x, value, 0.92 * width, color=AVERAGE if last else PARTICLE, label=label, yerr=spread if last else None, capsize=2)
 
 
 def _ranked(rows: Sequence[RowRecord]) -> list[float]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from swamp.drawing.canvas import GREEN, STYLES, tidy
+from swamp.drawing.charts import bars
 from swamp.drawing.numbers import PERCENTAGES, error_of, format_of
-from swamp.report.figures.particle_bars import bars
 from swamp.report.figures.result import Arrays, Result, sparsity, titled
 
 

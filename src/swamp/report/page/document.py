@@ -15,10 +15,10 @@ from pathlib import Path
 from string import Template
 
 from swamp.drawing.markup import Html, element, join, json_text
+from swamp.drawing.sections import Section
 from swamp.report.page import landscape, provenance, results, training_sections
 from swamp.report.page.annexes import Analyses
 from swamp.report.page.charts import chart_data
-from swamp.report.page.section import Section
 from swamp.report.page.top import header, notices
 from swamp.results.series import make_series
 from swamp.results.stored_run import LeftOut, StoredRun, read_runs

@@ -6,8 +6,8 @@ import shlex
 
 from swamp.drawing.markup import Html, element
 from swamp.drawing.numbers import examples_of, percent
+from swamp.drawing.sections import Section, chart, command_line, section
 from swamp.report.page.annexes import Analyses, HessianRow
-from swamp.report.page.section import Section, chart, command_line, section
 
 
 def connectivity(found: Analyses) -> Section | None:

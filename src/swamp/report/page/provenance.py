@@ -7,8 +7,8 @@ from typing import Any
 
 from swamp.drawing.markup import Html, element
 from swamp.drawing.numbers import duration
+from swamp.drawing.sections import Section, command_line, count, section
 from swamp.report.page.repeat import analysis_commands, command
-from swamp.report.page.section import Section, command_line, count, section
 from swamp.results.series import Series
 from swamp.results.stored_run import StoredRun
 from swamp.runs.settings import toml_text

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from swamp.drawing.markup import Html, element
 from swamp.drawing.numbers import format_of
-from swamp.report.page.section import Section, chart, each_recipe, section
+from swamp.drawing.sections import Section, chart, section
+from swamp.report.page.section import each_recipe
 from swamp.results.cells import Cell, Column, cells, columns_of, metrics_of
 from swamp.results.notes import notes_of
 from swamp.results.paper import paper_numbers

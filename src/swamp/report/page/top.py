@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from swamp.drawing.markup import Html, element, join
+from swamp.drawing.sections import count
 from swamp.report.page.headline import headline
-from swamp.report.page.section import count
 from swamp.results.series import Series, by_recipe
 from swamp.results.stored_run import LeftOut, StoredRun
 from swamp.store.records import resume_command

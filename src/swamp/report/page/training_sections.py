@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from swamp.report.page.section import LEGEND, Section, chart, each_recipe, section
+from swamp.drawing.sections import LEGEND, Section, chart, section
+from swamp.report.page.section import each_recipe
 from swamp.results.series import Series, by_recipe
 
 
