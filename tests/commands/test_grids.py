@@ -298,6 +298,15 @@ def test_a_grid_may_ask_for_an_analysis_of_its_runs(swept: Path, capsys: pytest.
     assert [row["cycle"] for row in found["rows"]] == [1]  # what the table shows, no more
 
 
+def test_a_grid_that_names_no_known_analysis_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text('analysis = "hesian"\n' + GRID)
+    for also in ([], ["--dry-run"], ["--show"]):
+        status, out, said = call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", *also)
+        assert (status, out) == (2, "")
+        assert said.startswith("swamp: analysis = 'hesian': there is no such analysis; did you mean 'hessian'? Known: ")
+    assert not (tmp_path / "out").exists()
+
+
 def test_each_run_is_analysed_at_the_cycles_that_the_table_shows_of_it(
     swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def run_grid(
     if grid.analysis and grid.analysis not in ANALYSES:
         raise ValueError(f"grid {name!r}: analysis = {grid.analysis!r}; {nearest(grid.analysis, ANALYSES)}")
     progress.check()
+    check_analysis(grid)
     given = {key: value for key, value in (("data", options.data), ("scale", options.scale)) if value is not None}
     seeds = parse_seeds(options.seeds) if options.seeds is not None else None
     out, cache, runs = options.out, options.cache, Path("runs")
@@ -87,6 +88,15 @@ def run_grid(
         begun = any((run.directory / "results.json").exists() for run in sweep.runs)
         if options.show or (begun and not progress.quiet and not helps()):
             print_tables(sweep, progress.plain, analyses=options.show)
+
+
+def check_analysis(grid: Grid) -> None:
+    """Raise an error if the grid names an analysis that does not exist."""
+    from swamp.analyses import ANALYSES
+    from swamp.core.errors import nearest
+
+    if grid.analysis and grid.analysis not in ANALYSES:
+        raise ValueError(f"analysis = {grid.analysis!r}: there is no such analysis; {nearest(grid.analysis, ANALYSES)}")
 
 
 def check_keep(sweep: Sweep) -> None:

@@ -39,7 +39,7 @@ class Grid(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exclude: tuple[dict[str, str | list[str]], ...] = ()  # points that do not go together
     at: Literal["targets", "last", "all"] | tuple[Seed, ...] = "targets"  # the cycles that the table shows
     metric: str = ""  # that it shows; the one that counts, if none is named
-    # of the finished runs, at the cycles shown (`swamp analyse`); of a Hessian the metric `trace` can be shown
+    # name of an analysis of the finished runs, at the cycles shown (`swamp analyse`); of a Hessian the metric `trace` can be shown
     analysis: str = ""
     split: Split = "train"  # whose examples a Hessian is of
     against: dict[str, str] = {}  # the points whose cells the others are compared with
