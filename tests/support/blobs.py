@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.task import Plan, prunable_weights, seeded_state
+from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
 
 
 class Net(nn.Module):
@@ -65,10 +65,10 @@ class Blobs:
     def init(self, noise: Noise) -> State:
         return seeded_state(self.model, noise)
 
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
-        return Plan({"order": torch.randperm(self.num_examples, generator=noise.fold("epoch", epoch).generator())})
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
+        return EpochPlan({"order": torch.randperm(self.num_examples, generator=noise.fold("epoch", epoch).generator())})
 
-    def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]:
+    def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
         order = plan.tables["order"][step * self.batch_size : (step + 1) * self.batch_size]
         return self.x[order], self.y[order]
 

@@ -1,4 +1,4 @@
-"""Jobs for the blobs, and their trainings in this process."""
+"""Jobs of the blobs task, and a function that trains one of them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from swamp.core.noise import Noise
 from swamp.core.rules import DST, SAM, RigL
 from swamp.core.schedules import SWA
 from swamp.core.state import State
-from swamp.tasks.task import Batch, Plan, share_of
+from swamp.tasks.task import Batch, EpochPlan, share_of
 from swamp.training.data_parallel import SharingLearner
 from swamp.training.numerics import applied, seed_model_draws
 from swamp.training.train import Training
@@ -48,12 +48,12 @@ class Double(Blobs):
 class Dear(Blobs):
     """Batches come in shares, as those of decoded images do."""
 
-    def cut(self, plan: Plan, index: int, count: int) -> Plan:
+    def cut(self, plan: EpochPlan, index: int, count: int) -> EpochPlan:
         order = plan.tables["order"]
         batches = [range(first, min(first + self.batch_size, len(order))) for first in range(0, len(order), self.batch_size)]
-        return Plan({f"{step}": order[torch.tensor(share_of(rows, index, count))] for step, rows in enumerate(batches)})
+        return EpochPlan({f"{step}": order[torch.tensor(share_of(rows, index, count))] for step, rows in enumerate(batches)})
 
-    def batch(self, plan: Plan, step: int) -> Batch:
+    def batch(self, plan: EpochPlan, step: int) -> Batch:
         if "order" in plan.tables:
             return super().batch(plan, step)
         rows = plan.tables[f"{step}"]

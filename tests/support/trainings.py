@@ -21,7 +21,7 @@ from swamp.core.state import State
 from swamp.engines import graphed, sequential
 from swamp.engines.engine import EngineContext, Progress
 from swamp.tasks.image import Config, ImageTask
-from swamp.tasks.task import Plan
+from swamp.tasks.task import EpochPlan
 from swamp.training.numerics import seed_model_draws
 from tests.support.blobs import Blobs
 from tests.support.memory_store import MemoryStore
@@ -55,9 +55,9 @@ class CallingLane:
 class PlacedBlobs(Blobs):
     """Blobs whose data lie on the training device."""
 
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
         self.x, self.y = self.x.to(device), self.y.to(device)
-        return Plan({name: table.to(device) for name, table in super().plan(noise, epoch, device).tables.items()})
+        return EpochPlan({name: table.to(device) for name, table in super().plan(noise, epoch, device).tables.items()})
 
 
 class LookingBlobs(PlacedBlobs):

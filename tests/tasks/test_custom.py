@@ -155,7 +155,7 @@ def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pyt
     expected = trained(sequential.build(make_workshop(tasks[1], device), sequential.Config()), jobs)
     engine = graphed.build(make_workshop(tasks[0], device), graphed.Config(compile=False))
     found = trained(engine, jobs)
-    assert [len(kind.particles) for kind in engine.places.kinds.values()] == [len(jobs)]
+    assert [len(kind.particles) for kind in engine.pool.variants.values()] == [len(jobs)]
     for a, b in zip(expected, found, strict=True):
         assert distance(a, b, started(tasks[0], jobs)) < 1e-3
     assert next(loss.buffers()).device == torch.device("cpu")  # it stays the caller's

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -139,12 +140,32 @@ def test_a_function_that_holds_itself_has_an_identity() -> None:
     assert identity(loss) == identity(loss)
 
 
+OTHER_PROCESS = """
+from torch import nn
+from torch.nn import functional as F
+from swamp.core.keys import key_of
+from swamp.tasks.identity import architecture, identity
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.scale = nn.Linear(4, 2), 2.0
+
+    def forward(self, x):
+        return F.relu(self.layer(x)) * self.scale
+
+def smoothed(by): return lambda outputs, targets: F.cross_entropy(outputs, targets, label_smoothing=by)
+def sets(outputs, targets): return outputs.sum() if targets in {"a", "b", "c", "d"} else targets
+print(key_of("x", of=[identity(smoothed(0.1)), identity(sets), architecture(Net())]))
+"""
+
+
 def test_it_is_the_same_in_another_process() -> None:
-    code = (
-        "from tests.tasks.test_identity import *\n"
-        "def sets(o, t): return o.sum() if t in {'a', 'b', 'c', 'd'} else t\n"
-        "print(key_of('x', of=[identity(smoothed(0.1)), identity(sets), architecture(Net())]))"
-    )
-    command = [sys.executable, "-c", code]
-    found = {subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)}
+    """Each process hashes strings differently, so sets and dictionaries have other orders there."""
+    command = [sys.executable, "-c", OTHER_PROCESS]
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONHASHSEED": seed}) for seed in ("1", "2")
+    ]
+    found = {process.communicate()[0] for process in processes}
+    assert [process.returncode for process in processes] == [0, 0]
     assert len(found) == 1

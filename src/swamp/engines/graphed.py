@@ -25,7 +25,7 @@ from swamp.engines.engine import CheckpointedTraining, EngineContext, Report, lo
 from swamp.engines.particle import Particle
 from swamp.engines.particle_pool import ParticlePool
 from swamp.engines.recorded import Averager
-from swamp.tasks.task import Plan
+from swamp.tasks.task import EpochPlan
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
 from swamp.training.step import compiling
@@ -157,7 +157,7 @@ class Graphed:
                     work.save()
 
     def _play(self, waiting: deque[Job], report: Report) -> Generator[None, None, bool]:
-        plans: dict[Particle, Plan] = {}  # of the epoch that comes
+        plans: dict[Particle, EpochPlan] = {}  # of the epoch that comes
         numerics, found = waiting[0].numerics, False
         while True:
             with self._set_up_for(numerics):  # and not while others do their work in a pause
@@ -168,7 +168,7 @@ class Graphed:
             if some_ended:
                 yield
 
-    def _fill(self, waiting: deque[Job], plans: dict[Particle, Plan]) -> bool:
+    def _fill(self, waiting: deque[Job], plans: dict[Particle, EpochPlan]) -> bool:
         """Give jobs that wait the particles that are free; whether there were any. No particle is made before a job takes it: an idle one
         would be freed when memory runs out on the way, made again for the next attempt, and so for ever."""
         found = False
@@ -187,7 +187,7 @@ class Graphed:
             self.coming = []
         return found
 
-    def _epoch(self, plans: dict[Particle, Plan], report: Report) -> bool:
+    def _epoch(self, plans: dict[Particle, EpochPlan], report: Report) -> bool:
         """Whether it was the last of any training. What the host has to do for an epoch (draws, checkpoints) it does while the card works
         on the one before or after."""
         num_busy = len(self.busy)

@@ -10,7 +10,7 @@ from torch import nn
 from swamp.core.job import Job
 from swamp.core.state import State
 from swamp.engines.graph_stream import GraphStream
-from swamp.tasks.task import Plan, Task
+from swamp.tasks.task import EpochPlan, Task
 from swamp.training.learner import Learner
 from swamp.training.step import Parts
 from swamp.training.train import Training
@@ -63,7 +63,7 @@ class Particle:
             raise RuntimeError("its model counts on the host or replaces its buffers, and a graph would repeat what it did at its capture")
         return captured
 
-    def prepare(self, plan: Plan, rates: list[float]) -> None:
+    def prepare(self, plan: EpochPlan, rates: list[float]) -> None:
         """Write the tables of an epoch."""
         self.plan = plan
         for name, table in self.tables.items():

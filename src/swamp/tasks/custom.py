@@ -24,7 +24,7 @@ from swamp.tasks.examples import Examples, first_parameter
 from swamp.tasks.held_out import HeldOut, hold_out
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics
-from swamp.tasks.task import Batch, Plan, Task, num_examples, prunable_weights, seeded_state
+from swamp.tasks.task import Batch, EpochPlan, Task, num_examples, prunable_weights, seeded_state
 
 name = "custom"
 operational = ("factory",)  # the fingerprint says whether it is the same task
@@ -179,14 +179,14 @@ class CustomTask:
         """Tensors lie on the device; a data set is asked for its examples by the host."""
         return self.examples["train"].fit_a_device
 
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
         fold = noise.fold("epoch", epoch)
         order = torch.randperm(self.num_examples, generator=fold.generator())
         if self.resident:
-            return Plan({"order": order.to(device)})
-        return Plan({"order": order, "device": torch.empty(0, device=device), "draws": torch.tensor(fold.integer())})
+            return EpochPlan({"order": order.to(device)})
+        return EpochPlan({"order": order, "device": torch.empty(0, device=device), "draws": torch.tensor(fold.integer())})
 
-    def batch(self, plan: Plan, step: int) -> Batch:
+    def batch(self, plan: EpochPlan, step: int) -> Batch:
         rows = plan.tables["order"][step * self.batch_size : (step + 1) * self.batch_size]
         if self.resident:
             return self.examples["train"].gather(rows)

@@ -25,7 +25,7 @@ from swamp.tasks.models import find_model
 from swamp.tasks.resident import Resident
 from swamp.tasks.source import Source, Views
 from swamp.tasks.streaming import Streaming
-from swamp.tasks.task import Plan, prunable_weights, seeded_state
+from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
 
 name = "image"
 operational = ("data", "workers")  # settings that do not decide numbers
@@ -130,13 +130,13 @@ class ImageTask:
     def macs(self) -> Mapping[str, int]:
         return macs_per_weight(self.model(), lambda model: model(self.source.example()))
 
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
         return self.source.plan(noise, epoch, device)
 
-    def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]:
+    def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
         return self.source.batch(plan, step)
 
-    def cut(self, plan: Plan, index: int, count: int) -> Plan | None:
+    def cut(self, plan: EpochPlan, index: int, count: int) -> EpochPlan | None:
         """A plan with one of `count` shares of each batch; None where a batch costs nothing and can be cut as it is."""
         return self.source.cut(plan, index, count) if isinstance(self.source, Streaming) else None
 

@@ -12,7 +12,7 @@ from swamp.core.keys import digest
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.image_set import ImageSet
 from swamp.tasks.source import EVALUATION_BATCH, Normaliser, Views
-from swamp.tasks.task import Plan
+from swamp.tasks.task import EpochPlan
 
 
 class Resident:
@@ -28,7 +28,7 @@ class Resident:
     def digest(self) -> str:
         return digest({f"{split}.{name}": t for split, pair in self.images.splits.items() for name, t in zip("xy", pair, strict=True)})
 
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
         draw = noise.fold("epoch", epoch).generator()
         count = self.num_examples
         tables = {"order": torch.randperm(count, generator=draw)}
@@ -37,9 +37,9 @@ class Resident:
                 tables[name] = torch.randint(0, 2 * self.views.pad + 1, (count,), generator=draw)
         if self.views.flip:
             tables["flip"] = torch.rand(count, generator=draw) < 0.5
-        return Plan({name: table.to(device) for name, table in tables.items()})
+        return EpochPlan({name: table.to(device) for name, table in tables.items()})
 
-    def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]:
+    def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
         views = self.views
         rows = slice(step * views.batch_size, (step + 1) * views.batch_size)
         order = plan.tables["order"][rows]

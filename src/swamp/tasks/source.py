@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from swamp.core.noise import Noise
-from swamp.tasks.task import Plan
+from swamp.tasks.task import EpochPlan
 
 EVALUATION_BATCH = 500
 
@@ -33,9 +33,9 @@ class Source(Protocol):
     @property
     def digest(self) -> str: ...  # of the data
 
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan: ...
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan: ...
 
-    def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]: ...
+    def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]: ...
 
     def size(self, split: str) -> int: ...
 

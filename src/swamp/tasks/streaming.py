@@ -30,7 +30,7 @@ from swamp.core.noise import Noise
 from swamp.tasks.datasets.image_set import FileSet
 from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, training_view
 from swamp.tasks.source import EVALUATION_BATCH, Normaliser, Views
-from swamp.tasks.task import Plan, share_of
+from swamp.tasks.task import EpochPlan, share_of
 
 CHUNK = 32  # images a worker decodes at a time: small, so that the first batch is not one worker's work alone
 AHEAD = 4  # chunks that each worker may be ahead
@@ -135,7 +135,7 @@ class Stream:
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedPlan(Plan):
+class StreamedEpochPlan(EpochPlan):
     """A plan with its stream, which holds nothing that does not follow from the plan."""
 
     stream: Stream
@@ -155,19 +155,19 @@ class Streaming:
         named = {split: key_of("files", names=list(f.names), labels=f.labels.tolist()) for split, f in self.files.splits.items()}
         return key_of("files", splits=named)
 
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
         draw = noise.fold("epoch", epoch).generator()
         order = torch.randperm(self.num_examples, generator=draw)
         seed = torch.randint(0, 2**62, (self.num_examples,), generator=draw)
-        return StreamedPlan({"order": order.to(device)}, Stream(order, seed, self._edges))
+        return StreamedEpochPlan({"order": order.to(device)}, Stream(order, seed, self._edges))
 
     @property
     def _edges(self) -> list[int]:
         return [*range(0, self.num_examples, self.views.batch_size), self.num_examples]
 
-    def cut(self, plan: Plan, index: int, count: int) -> Plan | None:
+    def cut(self, plan: EpochPlan, index: int, count: int) -> EpochPlan | None:
         """A plan with that one of `count` shares of each batch, so that nobody decodes what others see; None where a batch has too few."""
-        assert isinstance(plan, StreamedPlan)
+        assert isinstance(plan, StreamedEpochPlan)
         whole = plan.stream
         batches = [range(first, end) for first, end in pairwise(whole.edges)]
         if min(map(len, batches)) < count:
@@ -176,11 +176,11 @@ class Streaming:
         rows = torch.tensor([row for share in shares for row in share])
         edges = [0, *accumulate(len(share) for share in shares)]
         device = plan.tables["order"].device
-        return StreamedPlan({"order": whole.order[rows].to(device)}, Stream(whole.order[rows], whole.seed[rows], edges))
+        return StreamedEpochPlan({"order": whole.order[rows].to(device)}, Stream(whole.order[rows], whole.seed[rows], edges))
 
-    def batch(self, plan: Plan, step: int) -> tuple[Tensor, Tensor]:
+    def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
         """Asked for in turn, a batch is ready; asked for out of turn, decoding starts anew from there."""
-        assert isinstance(plan, StreamedPlan)
+        assert isinstance(plan, StreamedEpochPlan)
         stream, device = plan.stream, plan.tables["order"].device
         if step != stream.next_step - 1:
             if step != stream.next_step:

@@ -20,7 +20,7 @@ Batch = Any  # any pytree of tensors whose first dimension counts the examples
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class EpochPlan:
     """One epoch's random decisions as small tables on the training device: who comes when, and how it is augmented."""
 
     tables: Mapping[str, Tensor]
@@ -63,9 +63,9 @@ class Task(Protocol):
 
     def init(self, noise: Noise) -> State: ...
 
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan: ...
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan: ...
 
-    def batch(self, plan: Plan, step: int) -> Batch: ...  # pure
+    def batch(self, plan: EpochPlan, step: int) -> Batch: ...  # pure
 
     def size(self, split: str) -> int: ...  # in examples
 

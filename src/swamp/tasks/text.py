@@ -25,7 +25,7 @@ from swamp.tasks.datasets.image_set import check_split
 from swamp.tasks.datasets.text_set import Pairs, TextSet
 from swamp.tasks.held_out import HeldOut
 from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics, f1
-from swamp.tasks.task import Plan, prunable_weights, seeded_state
+from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
 
 name = "text"
 operational = ("data",)  # settings that do not decide numbers
@@ -169,14 +169,14 @@ class TextTask:
         """The tokens lie on the device; but batches of several widths need the host, which must know their shapes."""
         return self.config.padding == "longest"
 
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> Plan:
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
         draw = noise.fold("epoch", epoch).generator()
         if self.resident:
-            return Plan({"order": torch.randperm(self.num_examples, generator=draw).to(device)})
+            return EpochPlan({"order": torch.randperm(self.num_examples, generator=draw).to(device)})
         order, widths = epoch_order(self.train.lengths, self.config.batch_size, self.config.window, draw)
-        return Plan({"order": order.to(device), "width": widths})  # a shape is needed here, not on the device
+        return EpochPlan({"order": order.to(device), "width": widths})  # a shape is needed here, not on the device
 
-    def batch(self, plan: Plan, step: int) -> dict[str, Tensor]:
+    def batch(self, plan: EpochPlan, step: int) -> dict[str, Tensor]:
         size = self.config.batch_size
         rows = plan.tables["order"][step * size : (step + 1) * size]
         width = self.max_length if self.resident else int(plan.tables["width"][step])

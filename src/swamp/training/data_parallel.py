@@ -22,7 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from swamp.core.job import Job
-from swamp.tasks.task import Batch, Plan, Task, num_examples
+from swamp.tasks.task import Batch, EpochPlan, Task, num_examples
 from swamp.training.learner import Learner
 from swamp.training.numerics import autocast, seed_model_draws
 from swamp.training.step import Loss, Parts, split_batch
@@ -156,7 +156,7 @@ class SharingLearner(Learner):
         self._draw_own()
         return super().act(batch, step, num_steps)
 
-    def planned(self, plan: Plan) -> Plan:
+    def planned(self, plan: EpochPlan) -> EpochPlan:
         """Its shares alone, where batches are dear."""
         cut = getattr(self.task, "cut", None) if self.optimizer.accumulate == 1 else None
         shares = cut(plan, self.index, self.count) if cut else None

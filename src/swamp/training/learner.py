@@ -13,7 +13,7 @@ from swamp.core.job import Numerics, Optimizer
 from swamp.core.mask import Mask
 from swamp.core.rules import Rule
 from swamp.core.state import State
-from swamp.tasks.task import MODULE_KINDS, Batch, Plan, Task
+from swamp.tasks.task import MODULE_KINDS, Batch, EpochPlan, Task
 from swamp.training.rules import behaviour
 from swamp.training.step import Loss, Parts, channels_last, compiled_parts, eager_step, gradient
 from swamp.training.update import Rate, Update
@@ -121,7 +121,7 @@ class Learner:
         parts.update(list(self.moved.values()), gradients, factors, self.memory, rate, copies)
         return loss
 
-    def planned(self, plan: Plan) -> Plan:
+    def planned(self, plan: EpochPlan) -> EpochPlan:
         """What it wants to see of an epoch's plan: all of it."""
         return plan
 

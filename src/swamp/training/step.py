@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from swamp.core.job import Numerics
-from swamp.tasks.task import Batch, Plan, Task, num_examples, share_of
+from swamp.tasks.task import Batch, EpochPlan, Task, num_examples, share_of
 from swamp.training.numerics import autocast
 from swamp.training.update import Update
 
@@ -40,7 +40,7 @@ def batch_at(task: Task, tables: Mapping[str, Tensor], step: Tensor, size: int) 
     """The batch of a step whose number the device alone knows, by the tables of the epoch's plan."""
     rows = step * task.batch_size + torch.arange(size, device=step.device)
     # a plan of these rows alone, whose only step is number 0
-    return task.batch(Plan({name: table[rows] for name, table in tables.items()}), 0)
+    return task.batch(EpochPlan({name: table[rows] for name, table in tables.items()}), 0)
 
 
 def compiled_parts(task: Task, update: Update, *, model: bool = True) -> Parts:

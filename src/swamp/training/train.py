@@ -15,7 +15,7 @@ from swamp.core.job import Job
 from swamp.core.mask import Mask
 from swamp.core.schedules import learning_rates
 from swamp.core.state import State
-from swamp.tasks.task import Plan, Task
+from swamp.tasks.task import EpochPlan, Task
 from swamp.training.averaging import Averaged, RunningMean, averaged_state
 from swamp.training.learner import Learner
 from swamp.training.numerics import seed_model_draws
@@ -64,7 +64,7 @@ class Training:
         per_epoch = self.task.steps_per_epoch
         return self.rates[self.epoch * per_epoch : (self.epoch + 1) * per_epoch]
 
-    def plan(self, epoch: int) -> Plan:
+    def plan(self, epoch: int) -> EpochPlan:
         return self.learner.planned(self.task.plan(self.job.noise.fold("data"), epoch, self.device))
 
     def draw_seed(self, step: int) -> int:
@@ -88,7 +88,7 @@ class Training:
         """Whether the rule wants to act before that step of this epoch, or in its place."""
         return self.learner.rule.acts(self.epoch * self.task.steps_per_epoch + step, self.num_steps)
 
-    def act(self, plan: Plan, step: int) -> Tensor | None:
+    def act(self, plan: EpochPlan, step: int) -> Tensor | None:
         """Let it; the loss, where that was in the step's place."""
         seed_model_draws(self.device, self.draw_seed(step))
         number = self.epoch * self.task.steps_per_epoch + step

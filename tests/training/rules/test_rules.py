@@ -61,11 +61,6 @@ def test_a_rule_changes_what_is_trained_and_its_key(rule: Rule) -> None:
     assert job.key == make_job(task, rule=None).key
 
 
-def test_the_key_of_plain_trainings_is_what_it_was_before_there_were_rules() -> None:
-    """Stored runs of earlier versions must be found again."""
-    assert make_job(Blobs()).key == "c85f135683357b566e5cc002284cf31d1b0b74aa"
-
-
 # -- SAM --------------------------------------------------------------------------------------------------------------------------
 
 
