@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from swamp.cli import main
 from swamp.store.records import read_results
+from tests.support.cli import status_of
 from tests.support.made_up_text import write_checkpoint, write_glue
 from tests.support.runs import contents
 
@@ -34,38 +34,39 @@ def arguments(place: Path, recipe: str, out: Path, *more: str) -> list[str]:
     return ["run", recipe, "--data", str(place), "--tasks.text.model", str(place / "bert"), "--out", str(out), *QUICK, *more]
 
 
-def run(line: list[str]) -> int:
-    """The command's exit status."""
-    try:
-        main(line)
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
-
-
-@pytest.mark.parametrize("recipe", ["mrpc-minilm", "rte-roberta"])
-def test_imp_and_swamp_from_one_ticket(place: Path, tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "methods"),
+    [
+        ("mrpc-minilm", ["imp", "swamp"]),
+        ("rte-roberta", ["imp"]),
+        pytest.param("rte-roberta", ["imp", "swamp"], marks=pytest.mark.slow),
+    ],
+)
+def test_methods_start_from_one_ticket(
+    place: Path, tmp_path: Path, recipe: str, methods: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     metric = "f1" if recipe.startswith("mrpc") else "accuracy"
     cache = ["--cache", str(tmp_path / "cache"), "--engine", "sequential"]
-    assert run(arguments(place, recipe, tmp_path / "imp", "--method", "imp", *cache)) == 0
-    assert run(arguments(place, recipe, tmp_path / "swamp", "--methods.swamp.particles", "2", *cache)) == 0
+    more = {"imp": ["--method", "imp"], "swamp": ["--methods.swamp.particles", "2"]}
+    for method in methods:
+        assert status_of(*arguments(place, recipe, tmp_path / method, *more[method], *cache)) == 0
     fraction = 0.2 if recipe == "mrpc-minilm" else 0.1
-    for name in ("imp", "swamp"):
+    for name in methods:
         rows = read_results(tmp_path / name)
         assert [(row.metric, row.num_prunable) for row in rows] == [(metric, 4096)] * 2
         assert rows[1].num_survivors == round(4096 * (1 - fraction))
         assert all(row.metrics["accuracy"] > 0.9 for row in rows)  # it learns which words are whose
         assert len(rows[1].members) == (2 if name == "swamp" else 0)
     capsys.readouterr()
-    assert run(["compare", str(tmp_path / "imp"), str(tmp_path / "swamp")]) == 0
+    assert status_of("compare", *(tmp_path / method for method in methods)) == 0
     assert ("F1 %" if metric == "f1" else "accuracy %") in capsys.readouterr().out
 
 
 def test_killed_in_worker_processes_and_finished_here(place: Path, tmp_path: Path) -> None:
     """A checkpoint of an epoch that a worker wrote, and a run that was never disturbed: the same bytes."""
     settings = ["--methods.swamp.particles=2", "--checkpoint_seconds=0", "--pruning.cycles=0"]
-    here, workers = "--engine=sequential", ["--engine=processes", "--engines.processes.workers=2"]
-    assert run(arguments(place, "rte-minilm", tmp_path / "whole", *settings, here)) == 0
+    here, workers = "--engine=sequential", ["--engine=processes", "--engines.processes.workers=1"]
+    assert status_of(*arguments(place, "rte-minilm", tmp_path / "whole", *settings, here)) == 0
     line = [sys.executable, "-m", "swamp", *arguments(place, "rte-minilm", tmp_path / "run", *settings, *workers)]
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
@@ -75,15 +76,15 @@ def test_killed_in_worker_processes_and_finished_here(place: Path, tmp_path: Pat
         time.sleep(0.005)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    assert run(arguments(place, "rte-minilm", tmp_path / "run", *settings, here)) == 0
+    assert status_of(*arguments(place, "rte-minilm", tmp_path / "run", *settings, here)) == 0
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
 def test_mistakes_are_sentences_and_nothing_is_written(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ["--out", str(tmp_path / "run")]
-    assert run(["run", "mrpc-minilm", "--data", str(tmp_path), "--tasks.text.model", str(place / "bert"), *out]) == 2
+    assert status_of("run", "mrpc-minilm", "--data", str(tmp_path), "--tasks.text.model", str(place / "bert"), *out) == 2
     assert "swamp: GLUE's MRPC was not found: there is no MRPC/train.tsv or" in capsys.readouterr().err
-    assert run(["run", "mrpc-minilm", "--data", str(place), "--tasks.text.model", "./nowhere", *out]) == 2
+    assert status_of("run", "mrpc-minilm", "--data", str(place), "--tasks.text.model", "./nowhere", *out) == 2
     assert "swamp: model './nowhere' was not found: there is no such folder" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

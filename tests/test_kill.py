@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from swamp.cli import main
 from tests.support.processes import alive, children, newest, start
 from tests.support.runs import QUICK, contents
 
@@ -74,25 +75,45 @@ def kill_until_finished(directory: Path, line: list[str], rng: random.Random, mo
     return kills
 
 
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    directory = tmp_path_factory.mktemp("whole") / "run"
-    subprocess.run(command(directory), check=True, capture_output=True)
-    return contents(directory)
-
-
-@pytest.mark.parametrize("target", ["parent", "worker", "group"])
-def test_a_kill_changes_nothing(target: str, expected: dict[str, bytes], tmp_path: Path) -> None:
-    process = start(command(tmp_path / "run"))
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "run").glob("work/*.checkpoint")):
+def wait_for_news(directory: Path, process: subprocess.Popen[str], before: int) -> None:
+    """Wait until the run has written something since `before`, and a checkpoint is there."""
+    deadline = time.monotonic() + 120
+    while newest(directory) == before or not list(directory.glob("work/*.checkpoint")):
+        assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "no checkpoint was ever written"
         time.sleep(0.005)
+
+
+def test_kills_of_all_kinds_change_nothing(tmp_path: Path) -> None:
+    """Its parent dies, and the run is started again at once; a worker dies, and the run goes on; then the whole group dies."""
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    main([*command(whole)[3:], "--engine=sequential"])
+    process = start(command(out))
+    wait_for_news(out, process, 0)
+    assert strike(process, "parent")
+    process.communicate()
+    before, process = newest(out), start(command(out))
+    wait_for_news(out, process, before)
+    before = newest(out)
+    assert strike(process, "worker")
+    wait_for_news(out, process, before)
+    assert strike(process, "group")
+    process.communicate()
+    main([*command(out)[3:], "--engine=sequential"])  # at once
+    assert contents(out) == contents(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["parent", "worker", "group"])
+def test_a_single_kill_changes_nothing(target: str, tmp_path: Path) -> None:
+    main([*command(tmp_path / "whole")[3:], "--engine=sequential"])
+    process = start(command(tmp_path / "run"))
+    wait_for_news(tmp_path / "run", process, 0)
     assert strike(process, target)
     process.communicate()
     done = subprocess.run(command(tmp_path / "run"), capture_output=True, text=True)  # at once
     assert done.returncode == 0, done.stderr
-    assert contents(tmp_path / "run") == expected
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
 @pytest.mark.slow

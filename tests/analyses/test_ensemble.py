@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from swamp.runs.runner import iterate, open_task
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.store.records import read_results
+from tests.support.cli import call
 
 Make = Callable[..., Config]
 
@@ -53,12 +52,13 @@ def test_an_ensemble_is_the_mean_of_probabilities(runs: list[Path]) -> None:
         assert row.macs == pytest.approx(3 * next(r.macs for r in read_results(runs[0]) if r.cycle == row.cycle), rel=0.2)
 
 
-def test_from_the_command_line(runs: list[Path]) -> None:
-    command = [sys.executable, "-m", "swamp", "ensemble", str(runs[0].parent)]
-    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def test_from_the_command_line(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    status, table, _ = call(capsys, "ensemble", runs[0].parent)
+    assert status == 0
     assert "Ensemble of 3 networks" in table
-    rows = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert [row["cycle"] for row in rows] == [0, 1]
+    status, rows, _ = call(capsys, "ensemble", runs[0].parent, "--json")
+    assert status == 0
+    assert [row["cycle"] for row in json.loads(rows)] == [0, 1]
 
 
 def test_what_cannot_be_averaged_is_said(quick: Make, runs: list[Path], tmp_path: Path) -> None:
