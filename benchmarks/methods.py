@@ -14,10 +14,10 @@ from pathlib import Path
 from swamp.cli import split_arguments
 from swamp.drawing.formats import markdown
 from swamp.methods import methods, presets
+from swamp.progress_display import ProgressLines
 from swamp.results.comparison import comparisons
 from swamp.runs.config import build_config
 from swamp.runs.runner import iterate
-from swamp.terminal import Plain
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
             config = build_config(arguments.recipe, {**settings, "method": method, "seed": seed})
             directory = arguments.out / method / f"seed-{seed}"
             begin = time.monotonic()
-            for _ in iterate(config, directory, arguments.out / "cache", Plain()):
+            for _ in iterate(config, directory, arguments.out / "cache", ProgressLines()):
                 pass
             print(f"{method}, seed {seed}: {time.monotonic() - begin:.0f} s", flush=True)
             directories.append(directory)

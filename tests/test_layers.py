@@ -26,6 +26,7 @@ ROOMS = [
     "report",
     "recipes",
     "terminal",
+    "progress_display",
     "api",
     "commands",
     "cli",

@@ -13,8 +13,9 @@ from swamp.engines.distributed import helps
 from swamp.methods.method import selects
 from swamp.runs.config import HELD_OUT, Config, build_config
 from swamp.runs.networks import find_row, load_network
+from swamp.runs.progress import Listener
 from swamp.runs.recipes import DEFAULT_RECIPE
-from swamp.runs.runner import Listener, Silent, from_start, iterate, open_task
+from swamp.runs.runner import from_start, iterate, open_task
 from swamp.runs.stored import read_config
 from swamp.store.records import RowRecord, read_results
 from swamp.tasks.custom import CustomTask
@@ -86,7 +87,7 @@ def rows(
     config = build_config(recipe, settings)
     directory = Path(out) if out else default_directory(config)
     names = parse_trackers(",".join(trackers)) if trackers else ()
-    with tracked(names, directory, listener or Silent()) as listening:
+    with tracked(names, directory, listener or Listener()) as listening:
         yield from iterate(config, directory, Path(cache) if cache else None, listening)
 
 
@@ -137,7 +138,9 @@ def prune(
     >>> found.mask.num_survivors, type(found.model).__name__, len(found.rows)
     (12, 'Sequential', 4)
     """
-    from swamp.terminal import listener, print_prunable
+    from swamp.progress_display import progress_display
+    from swamp.report.tables import prunable_table
+    from swamp.terminal import print_table
 
     config = build_config(recipe, {"task": "custom", **settings})
     task = CustomTask(
@@ -154,10 +157,10 @@ def prune(
     )
     directory, started = Path(out) if out else default_directory(config), from_start(config, task)
     if quiet or helps():
-        found = list(iterate(config, directory, Path(cache) if cache else None, Silent(), started))
+        found = list(iterate(config, directory, Path(cache) if cache else None, Listener(), started))
     else:
-        print_prunable(task)
-        with listener() as listening:
+        print_table(prunable_table(task))
+        with progress_display() as listening:
             found = list(iterate(config, directory, Path(cache) if cache else None, listening, started))
     loaded = load(directory, task=task)
     return Pruned(loaded.model, loaded.mask, found, directory)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from swamp import terminal
+from swamp import progress_display
 from swamp.analyses import ensemble as ensembles
 from swamp.analyses.study import Settings
 from swamp.cli import main
@@ -40,7 +40,7 @@ SWAMP = { method = "swamp", "methods.swamp.particles" = 2 }
 """
 
 
-class Counting(terminal.Plain):
+class Counting(progress_display.ProgressLines):
     """A view that remembers what was announced and what was trained."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ def views(monkeypatch: pytest.MonkeyPatch) -> list[Counting]:
         made.append(Counting())
         return made[-1]
 
-    monkeypatch.setattr(terminal, "listener", listener)
+    monkeypatch.setattr(progress_display, "progress_display", listener)
     return made
 
 
@@ -107,7 +107,7 @@ def test_given_again_a_sweep_trains_nothing_and_shows_the_same(
     assert status == 0
     assert out == shown
     assert err.count("is finished") == 6
-    assert views[0].num_trained == views[0].pace.total == 0
+    assert views[0].num_trained == views[0].time_left.total == 0
 
 
 def test_seeds_are_added_and_finished_parts_show_while_the_rest_is_missing(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,7 +195,7 @@ def test_an_ablation_trains_exactly_what_its_view_announced(
     status, out, _ = call(capsys, *arguments)
     assert status == 0
     (view,) = views
-    assert view.num_trained == view.pace.total == announced
+    assert view.num_trained == view.time_left.total == announced
     assert sum(view.pace.done.values()) == announced
     # 1 ticket; dense by SGD (1) and by SWAMP (2); at cycle 1 masks of IMP and SWAMP or of all four, trained by all
     cycles = (1 + 2) + (2 * (1 + 2)) if name == "mask-training" else (2 + 2) + (2 + 2 + 1 + 1)

@@ -21,7 +21,8 @@ from swamp.engines import sequential
 from swamp.engines.engine import EngineContext, Progress
 from swamp.runs.config import Config
 from swamp.runs.group import run_together
-from swamp.runs.runner import Silent, iterate, open_task
+from swamp.runs.progress import Listener
+from swamp.runs.runner import iterate, open_task
 from swamp.tasks.task import Batch
 from swamp.training.train import Diverged
 from tests.support.blobs import Blobs
@@ -78,7 +79,7 @@ def test_runs_side_by_side_give_the_bytes_of_one_process(quick: Make, tmp_path: 
     configs = [quick(method=method, engine="ray", device="cpu", precision="float32") for method in ("swamp", "imp")]
     task = open_task(configs[0])
     runs = [(config, tmp_path / "ray" / config.method) for config in configs]
-    assert run_together(runs, None, [Silent(), Silent()], task) == [None, None]
+    assert run_together(runs, None, [Listener(), Listener()], task) == [None, None]
     for config in configs:
         list(iterate(quick(method=config.method), tmp_path / "one" / config.method))
         assert contents(tmp_path / "ray" / config.method) == contents(tmp_path / "one" / config.method)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from swamp import terminal
+from swamp import progress_display
 from swamp.core.cost import masked_macs
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
@@ -215,16 +215,16 @@ def test_lottery_pools_are_made_where_they_are_asked_for(quick: Make, tmp_path: 
 def test_mixtures_are_counted_where_people_wait_for_them(
     quick: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal, "PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr(progress_display, "LINE_SECONDS", 0.0)
     config = quick(**{"method": "lottery-pools", "methods.lottery-pools.shares": (0.1, 0.5), "pruning.cycles": 1})
-    plain, live = terminal.Plain(), terminal.Live()
+    plain, live = progress_display.ProgressLines(), progress_display.ProgressBars()
     list(iterate(config, tmp_path / "run", listener=Both(plain, live)))
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if "mixture" in line] == [
         f"cycle {cycle} with {1 - cycle}: mixture {number}/2" for cycle in (0, 1) for number in (1, 2)
     ]
-    assert plain.pace.share == 1.0  # they are no part of what was planned
-    assert not live.jobs
+    assert plain.time_left.share == 1.0  # they are no part of what was planned
+    assert not live.training_bars
 
 
 def test_a_mixture_is_what_it_says(quick: Make, tmp_path: Path) -> None:

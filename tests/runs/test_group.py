@@ -18,7 +18,8 @@ from swamp.engines.engine import EngineContext, Progress
 from swamp.runs import group
 from swamp.runs.config import Config
 from swamp.runs.group import Member, can_share, run_together
-from swamp.runs.runner import Silent, iterate, open_task, open_tasks
+from swamp.runs.progress import Listener
+from swamp.runs.runner import iterate, open_task, open_tasks
 from swamp.store.records import RowRecord, read_results
 from swamp.training.train import Diverged
 from tests.support.runs import contents
@@ -37,7 +38,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_all(runs: list[tuple[Config, Path]], listener: Any = None) -> list[BaseException | None]:
-    return run_together(runs, None, [listener or Silent()] * len(runs), open_task(runs[0][0]))
+    return run_together(runs, None, [listener or Listener()] * len(runs), open_task(runs[0][0]))
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -98,7 +99,7 @@ def test_who_has_what_it_waits_for_goes_on_while_the_others_train(
     sizes, epoch = [], graphed.Graphed._epoch
     monkeypatch.setattr(graphed.Graphed, "_epoch", lambda self, *given: [sizes.append(len(self.busy)), epoch(self, *given)][1])
 
-    class Noting(Silent):
+    class Noting(Listener):
         def __init__(self, name: str) -> None:
             self.name = name
 
@@ -120,7 +121,7 @@ def test_one_that_diverges_leaves_the_others_alone(quick: Make, tmp_path: Path) 
     names = ["first", "wild", "last"]
     said: list[str] = []
 
-    class Listening(Silent):
+    class Listening(Listener):
         def say(self, text: str) -> None:
             said.append(text)
 
@@ -144,7 +145,7 @@ def test_a_run_that_has_ended_is_left_as_it_is(quick: Make, tmp_path: Path) -> N
     for name, config in configs.items():
         list(iterate(config, tmp_path / "alone" / name, tmp_path / "cache-alone"))
     runs = [(config, tmp_path / "shared" / name) for name, config in configs.items()]
-    assert run_together(runs, tmp_path / "cache", [Silent()] * 2, open_task(runs[0][0])) == [None, None]
+    assert run_together(runs, tmp_path / "cache", [Listener()] * 2, open_task(runs[0][0])) == [None, None]
     for name in configs:
         assert contents(tmp_path / "shared" / name) == contents(tmp_path / "alone" / name)
         assert not (tmp_path / "shared" / name / "work").exists()
@@ -201,7 +202,7 @@ def test_interrupted_they_stop_and_go_on(quick: Make, tmp_path: Path) -> None:
     configs = [quick(seed=seed, checkpoint_seconds=0.0, **GRAPHED) for seed in range(2)]
     runs = [(config, tmp_path / f"shared-{config.seed}") for config in configs]
 
-    class Impatient(Silent):
+    class Impatient(Listener):
         def epoch(self, progress: Progress) -> None:
             if progress.label == "cycle 1, particle 0":
                 raise KeyboardInterrupt

@@ -27,7 +27,7 @@ from tests.support.runs import contents
 Make = Callable[..., Config]
 
 
-class Listener(Watcher):
+class Remembering(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self.said: list[str] = []
@@ -96,7 +96,7 @@ def test_results_are_what_the_objects_say(whole: Path) -> None:
 
 def test_a_finished_run_says_so_and_is_left_alone(copy: Path) -> None:
     before = contents(copy)
-    listener = Listener()
+    listener = Remembering()
     assert list(iterate(read_config(copy), copy, listener=listener)) == read_results(copy)
     assert listener.said == [f"{copy} is finished; nothing to do"]
     assert listener.trained == 0
@@ -156,7 +156,7 @@ def test_damage_to_a_finished_run_is_named_and_repaired(whole: Path, copy: Path,
         path.write_bytes(data[: len(data) // 2])
     elif how == "altered":
         path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
-    listener = Listener()
+    listener = Remembering()
     list(iterate(read_config(copy), copy, listener=listener))
     if (victim, how) != ("manifest.json", "missing"):
         assert any(path.name in text for text in listener.said)

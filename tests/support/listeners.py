@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from swamp.engines.engine import Progress
-from swamp.runs.runner import Silent
+from swamp.runs.progress import Listener
 from swamp.store.records import RowRecord
 
 
-class Watcher:
+class Watcher(Listener):
     """A listener that remembers what was trained."""
 
     def __init__(self) -> None:
         self.trained = 0
 
-    def planned(self, num_epochs: int) -> None: ...
-
     def epoch(self, progress: Progress) -> None:
         self.trained += progress.trained
 
-    def row(self, result: RowRecord) -> None: ...
 
-    def say(self, text: str) -> None: ...
-
-
-class Heard(Silent):
+class Heard(Listener):
     def __init__(self, stop_after: int | None = None) -> None:
         self.total = 0
         self.events: list[Progress] = []

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from swamp.runs.runner import Silent, iterate
+from swamp.runs.progress import Listener
+from swamp.runs.runner import iterate
 from swamp.store.records import read_results
 from swamp.trackers import trackers
 from swamp.trackers.tracker import Point, TrackedRun
@@ -43,7 +44,7 @@ def test_jsonl_and_tensorboard_hold_the_numbers_of_the_run(short: Any, tmp_path:
 
     out = tmp_path / "run"
     for cycles in (0, 1):  # left after the first row, then resumed
-        with tracked(["jsonl", "tensorboard"], out, Silent()) as listener:
+        with tracked(["jsonl", "tensorboard"], out, Listener()) as listener:
             for row in iterate(short, out, listener=listener):
                 if row.cycle == 0 and not cycles:
                     break

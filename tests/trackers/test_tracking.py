@@ -13,7 +13,8 @@ import pytest
 
 from swamp.engines.engine import Progress
 from swamp.runs.config import Config
-from swamp.runs.runner import Silent, iterate
+from swamp.runs.progress import Listener
+from swamp.runs.runner import iterate
 from swamp.store.records import RowRecord, read_results
 from swamp.trackers import parse_trackers, trackers
 from swamp.trackers.lines import Lines
@@ -23,7 +24,7 @@ from tests.support.made_up_runs import make_run
 from tests.support.runs import contents
 
 
-class Hearing(Silent):
+class Hearing(Listener):
     """A listener that remembers what was said to the user, and stops the run where it is told to."""
 
     def __init__(self, stop_after: int | None = None) -> None:

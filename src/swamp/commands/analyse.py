@@ -128,12 +128,13 @@ def analyse_runs(
     from swamp.analyses import analyse as run_grid
     from swamp.analyses import between_runs, planned
     from swamp.analyses.study import Settings, Study, rows_of
+    from swamp.progress_display import AnalysisProgress
     from swamp.report.analyses import analysis_tables, overlap_table, trace_differences
     from swamp.report.figures.landscapes import draw, draw_spread
     from swamp.results.series import make_series
     from swamp.results.stored_run import read_run
     from swamp.store.analysis_store import AnalysisStore
-    from swamp.terminal import Analysing, print_table
+    from swamp.terminal import print_table
 
     def show(tables: Iterable[Table]) -> None:
         for table in tables if not progress.quiet else ():
@@ -150,7 +151,7 @@ def analyse_runs(
     all_series = make_series(map(read_run, paths))
     lacking: dict[Path, str] = {}
     for path, cycles in chosen.items():
-        with Analysing(progress.plain, progress.quiet) as watcher:
+        with AnalysisProgress(progress.plain, progress.quiet) as watcher:
             study = Study(path, cycles, settings, device, made, watcher)
             try:
                 works, notes = planned(study, names)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 if TYPE_CHECKING:
+    from swamp.progress_display import ProgressLines
     from swamp.runs.config import Config
     from swamp.runs.plan import Plan
-    from swamp.runs.runner import Listener
+    from swamp.runs.progress import Listener
     from swamp.tasks.task import Task
-    from swamp.terminal import Live, Plain
 
 Job = tuple["Config", Path]
 
@@ -89,7 +89,7 @@ def run_silently(job: Job, cache: Path | None, task: Task) -> None:
 
 
 def run_alone(
-    jobs: Sequence[Job], cache: Path | None, tasks: Sequence[Task], screen: Live | Plain, trackers: Sequence[str]
+    jobs: Sequence[Job], cache: Path | None, tasks: Sequence[Task], screen: ProgressLines, trackers: Sequence[str]
 ) -> list[BaseException | None]:
     from swamp.runs.runner import iterate
     from swamp.trackers.tracking import tracked
@@ -101,18 +101,18 @@ def run_alone(
 
 
 def run_several(
-    jobs: Sequence[Job], cache: Path | None, tasks: Sequence[Task], screen: Live | Plain, trackers: Sequence[str]
+    jobs: Sequence[Job], cache: Path | None, tasks: Sequence[Task], screen: ProgressLines, trackers: Sequence[str]
 ) -> list[BaseException | None]:
     """Those of one task side by side, where the engine takes several runs; else one after the other."""
+    from swamp.progress_display import OneOfSeveral
     from swamp.runs.group import can_share, run_together
-    from swamp.terminal import Named
     from swamp.trackers.tracking import tracked
 
     screen.planned(sum(plan.num_epochs for plan in new_work(jobs, tasks)))
     failures: dict[Path, BaseException | None] = {}
     for task, batch in by_task(jobs, tasks):
         with ExitStack() as stack:
-            listeners = [stack.enter_context(tracked(trackers, directory, Named(screen, directory.name))) for _, directory in batch]
+            listeners = [stack.enter_context(tracked(trackers, directory, OneOfSeveral(screen, directory.name))) for _, directory in batch]
             if can_share([config for config, _ in batch], [task] * len(batch)):
                 found = run_together(batch, cache, listeners, task)
             else:

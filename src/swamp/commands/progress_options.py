@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from swamp.terminal import Live, Plain
+    from swamp.progress_display import ProgressLines
 
 
 @Parameter(name="*")  # its fields are options like any others
@@ -36,10 +36,10 @@ class ProgressOptions:
             raise ValueError("give either --plain or --quiet")
         _ = self.trackers
 
-    def screen(self) -> Live | Plain:
-        from swamp.terminal import listener
+    def screen(self) -> ProgressLines:
+        from swamp.progress_display import progress_display
 
-        return listener(self.quiet, self.plain)
+        return progress_display(self.quiet, self.plain)
 
 
 PROGRESS_OPTIONS = ProgressOptions()  # as it is by default

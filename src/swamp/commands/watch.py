@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
+    from swamp.progress_display import ProgressLines
     from swamp.runs.watching import Watch
-    from swamp.terminal import Live, Plain
 
 LOOK_SECONDS = 2.0
 
@@ -35,17 +35,18 @@ def watch(
     """
     import time
 
+    from swamp.progress_display import OneOfUnrelated, progress_display
     from swamp.report.tables import run_table
     from swamp.results.stored_run import read_run
     from swamp.runs.watching import Watch
     from swamp.store.directory import runs_in
-    from swamp.terminal import Apart, listener, print_table
+    from swamp.terminal import print_table
 
     watches: dict[Path, Watch] = {}
     still: set[Path] = set()
     damaged: set[Path] = set()
     failed: set[Path] = set()
-    with listener(plain=plain) as screen:
+    with progress_display(plain=plain) as screen:
         while True:
             alone = (paths := runs_in(directory)) == [directory]
             for path in paths:
@@ -53,7 +54,7 @@ def watch(
                     continue
                 try:
                     if path not in watches:
-                        watches[path] = Watch(path, screen if alone else Apart(screen, path.name))
+                        watches[path] = Watch(path, screen if alone else OneOfUnrelated(screen, path.name))
                         begin(watches[path], path, screen)
                     elif not watches[path].finished:
                         watches[path].look()
@@ -86,14 +87,14 @@ def watch(
         raise SystemExit(1)
 
 
-def begin(watch: Watch, path: Path, screen: Live | Plain) -> None:
+def begin(watch: Watch, path: Path, screen: ProgressLines) -> None:
     """The first look, and where things stand."""
     from swamp.runs.stored import read_config
 
     watch.look()
     trained, seconds = watch.pace()
     if trained and seconds and not watch.finished:
-        screen.pace.seed(trained, seconds)
+        screen.time_left.add_measured(trained, seconds)
     config, of = read_config(path), f" of {watch.planned}" if watch.planned else ""
     state = "finished" if watch.finished else f"{len(watch.cycles)} rows and {watch.num_epochs}{of} epochs so far"
     screen.say(f"{path}: {config.method} on {config.recipe}, seed {config.seed}: {state}")

@@ -22,7 +22,8 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.engines.engine import AveragingEngine, Engine, EngineContext, Progress, Report, SolutionStore, StreamingEngine, load_solutions
 from swamp.runs.config import Config, engine_modules
-from swamp.runs.runner import Listener, build_engine, iterate
+from swamp.runs.progress import Listener
+from swamp.runs.runner import build_engine, iterate
 from swamp.tasks.task import Task
 from swamp.training.train import Checkpoint
 

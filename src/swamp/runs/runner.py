@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 import msgspec
 import numpy
@@ -23,42 +23,19 @@ from swamp.core.keys import canonical
 from swamp.core.machine import code_digest
 from swamp.engines import distributed
 from swamp.engines.distributed import Distributed
-from swamp.engines.engine import Engine, EngineContext, Progress, TimedEngine
+from swamp.engines.engine import Engine, EngineContext, TimedEngine
 from swamp.methods.method import Keep, Row, selects
 from swamp.runs.checkpoint_task import CheckpointTask
 from swamp.runs.checks import check, require_empty_or_run, require_same_run
 from swamp.runs.config import Config, config_hash, deciding_settings, engine_modules, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.context import RunContext
 from swamp.runs.plan import make_plan
+from swamp.runs.progress import Listener
 from swamp.store.directory import Store, open_cache
 from swamp.store.journal import BEGUN, FAILED, PLAN
 from swamp.store.records import RowRecord, read_results
 from swamp.tasks.task import Task
 from swamp.version import __version__
-
-
-class Listener(Protocol):
-    """Who wants to know how a run goes."""
-
-    def planned(self, num_epochs: int) -> None: ...
-
-    def epoch(self, progress: Progress) -> None: ...
-
-    def row(self, result: RowRecord) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-
-class Silent:
-    """A listener that does not care."""
-
-    def planned(self, num_epochs: int) -> None: ...
-
-    def epoch(self, progress: Progress) -> None: ...
-
-    def row(self, result: RowRecord) -> None: ...
-
-    def say(self, text: str) -> None: ...
 
 
 def open_task(config: Config) -> Task:
@@ -161,7 +138,7 @@ def iterate(
 ) -> Iterator[RowRecord]:
     """Run, or go on with, a configuration in a directory; the rows as they are finished, those stored already included. A `task` that is
     given takes the place of the one that the configuration names, and so does what `engine_for` gives."""
-    listener = listener or Silent()
+    listener = listener or Listener()
     # all that can be wrong with what was asked for is found before anything is written
     device = resolve_device(config.device)
     if config.engine == "distributed":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from swamp.engines.engine import Progress
-from swamp.runs.runner import Listener
+from swamp.runs.progress import Listener
 from swamp.store.directory import Store
 from swamp.store.files import Damaged
 from swamp.store.journal import PLAN

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from swamp.engines.engine import Progress
-from swamp.runs.runner import Listener
+from swamp.runs.progress import Listener
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
@@ -63,7 +63,7 @@ class Guarded:
             self.failed = True
 
 
-class Tracking:
+class Tracking(Listener):
     """The listener. It writes nothing before the run has begun to."""
 
     def __init__(self, names: Sequence[str], directory: Path, say: Callable[[str], None]) -> None:
@@ -96,14 +96,12 @@ class Tracking:
             tracker.log(epochs)
             tracker.log(row_points(result))
 
-    def say(self, text: str) -> None: ...
-
     def close(self) -> None:
         for tracker in self.guarded:
             tracker.close()
 
 
-class Both:
+class Both(Listener):
     """Two listeners as one."""
 
     def __init__(self, first: Listener, second: Listener) -> None:

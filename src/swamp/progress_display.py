@@ -1,0 +1,266 @@
+"""The progress of runs and analyses on standard error: moving bars on a terminal, lines in a log."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+from rich.progress import Progress as RichProgress
+
+from swamp.drawing.numbers import duration, format_of, shown
+from swamp.drawing.tables import Table
+from swamp.engines.engine import Progress
+from swamp.results.series import main_metrics
+from swamp.runs.progress import Listener
+from swamp.store.records import RowRecord
+from swamp.terminal import print_table
+
+LINE_SECONDS = 10.0  # between two lines of progress in a log
+
+
+class TimeLeft:
+    """Estimates the remaining time of one or several runs from the epochs trained so far."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.done: dict[str, int] = {}  # epochs by training
+        self.trained = 0
+        self.begin: float | None = None  # the first epoch's end: what comes before is mostly starting up
+
+    def count(self, progress: Progress) -> None:
+        """Count an epoch that has ended."""
+        if progress.unit != "epoch":
+            return
+        if progress.trained and self.begin is None:
+            self.begin, self.trained = time.monotonic(), -progress.trained
+        if progress.epoch > self.done.get(progress.key, 0):  # several runs may report one training that they share
+            self.done[progress.key] = progress.epoch
+            self.trained += progress.trained
+
+    def add_measured(self, trained: int, seconds: float) -> None:
+        """Add epochs that another process trained in so many seconds. Several processes count as working at the same time."""
+        begin = time.monotonic() - seconds
+        self.begin, self.trained = min(begin, self.begin or begin), self.trained + trained
+
+    @property
+    def num_done(self) -> int:
+        return sum(self.done.values())
+
+    @property
+    def share(self) -> float:
+        return self.num_done / self.total if self.total else 0.0
+
+    @property
+    def seconds(self) -> float:
+        left = max(self.total - self.num_done, 0)
+        return left * (time.monotonic() - self.begin) / self.trained if self.begin and self.trained > 0 else math.inf
+
+
+def row_line(result: RowRecord) -> str:
+    """Return a row in one line of text."""
+    values = [member[result.metric] for member in result.members]
+    particles = f" (particles {shown(result.metric, min(values))} … {shown(result.metric, max(values))})" if values else ""
+    measured = [f"{format_of(name).label} {shown(name, result.metrics[name])}" for name in main_metrics(result)]
+    collapsed = f"; empty layers: {', '.join(result.empty_layers)}" if result.empty_layers else ""
+    sparsity = f"cycle {result.cycle}: sparsity % {100 * result.sparsity:.2f}"
+    return ", ".join([sparsity, measured[0] + particles, *measured[1:]]) + collapsed
+
+
+class ProgressLines(Listener):
+    """Shows runs as lines in a log: one for each row, and one every few seconds in between."""
+
+    def __init__(self) -> None:
+        self.time_left = TimeLeft()
+        self.last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close what is open on the screen."""
+
+    def planned(self, num_epochs: int) -> None:
+        self.time_left.total += num_epochs
+
+    def epoch(self, progress: Progress) -> None:
+        self.time_left.count(progress)
+        if progress.is_news and time.monotonic() - self.last_line >= LINE_SECONDS:
+            self.last_line = time.monotonic()
+            line = f"{progress.label}: {progress.unit} {progress.epoch}/{progress.epochs}"
+            if progress.unit == "epoch":
+                line += f", loss {progress.loss:.4f}; {100 * self.time_left.share:.0f} % done, {duration(self.time_left.seconds)} left"
+            self.say(line)
+
+    def row(self, result: RowRecord, run: str = "") -> None:
+        self.say(run + row_line(result))
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+class RemarksOnly(ProgressLines):
+    """Shows remarks and failures, and no progress."""
+
+    def epoch(self, progress: Progress) -> None:
+        """Show nothing."""
+
+    def row(self, result: RowRecord, run: str = "") -> None:
+        """Show nothing."""
+
+
+class ProgressBars(ProgressLines):
+    """Shows runs on a terminal: rows above, and below them a moving bar for each training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.console = Console(stderr=True)
+        self.bars = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+        )
+        self.total_bar = self.bars.add_task("[bold]epochs", total=None, note="", visible=False)
+        self.training_bars: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self.bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for bar in self.training_bars.values():
+            self.bars.remove_task(bar)
+        self.bars.stop()
+
+    def planned(self, num_epochs: int) -> None:
+        super().planned(num_epochs)
+        self.bars.update(self.total_bar, total=self.time_left.total, visible=True)
+
+    def epoch(self, progress: Progress) -> None:
+        self.time_left.count(progress)
+        self.bars.update(self.total_bar, completed=self.time_left.num_done, note=f"{duration(self.time_left.seconds)} left")
+        if not progress.is_news:
+            return
+        if progress.key not in self.training_bars:
+            self.training_bars[progress.key] = self.bars.add_task(progress.label, total=progress.epochs, note="")
+        note = f"loss {progress.loss:.4f}" if progress.unit == "epoch" else progress.unit
+        self.bars.update(self.training_bars[progress.key], completed=progress.epoch, note=note)
+        if progress.epoch >= progress.epochs:
+            self.bars.remove_task(self.training_bars.pop(progress.key))
+
+    def row(self, result: RowRecord, run: str = "") -> None:
+        self.console.print(escape(run + row_line(result)), highlight=False)
+
+    def say(self, text: str) -> None:
+        self.console.print(escape(text), style="yellow", highlight=False)
+
+
+class OneOfSeveral(Listener):
+    """Shows one run among several on a shared display, with its name before each line.
+
+    The epochs of all runs must have been announced to the display before: a training that several runs share counts once.
+    """
+
+    def __init__(self, display: ProgressLines, name: str) -> None:
+        self.display, self.prefix = display, f"{name}: "
+
+    def epoch(self, progress: Progress) -> None:
+        self.display.epoch(replace(progress, label=self.prefix + progress.label))
+
+    def row(self, result: RowRecord) -> None:
+        self.display.row(result, self.prefix)
+
+    def say(self, text: str) -> None:
+        self.display.say(self.prefix + text)
+
+
+class OneOfUnrelated(OneOfSeveral):
+    """Shows one run among several that share no trainings: each announces its own epochs, and equal keys are different trainings."""
+
+    def planned(self, num_epochs: int) -> None:
+        self.display.planned(num_epochs)
+
+    def epoch(self, progress: Progress) -> None:
+        super().epoch(replace(progress, key=self.prefix + progress.key))
+
+
+class AnalysisProgress(Listener):
+    """Shows what an analysis will take, and how far it is."""
+
+    def __init__(self, plain: bool = False, quiet: bool = False) -> None:
+        self.plain, self.quiet, self.lines = plain, quiet, plain or not sys.stderr.isatty()
+        self.seconds: dict[str, float] = {}
+        self.total = self.finished = 0.0  # in seconds, as estimated
+        self.early: dict[str, int] = {}  # done while the speed was measured
+        self.start = self.last_line = time.monotonic()
+        self.console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[note]}"))
+        self.bar = RichProgress(*columns, console=self.console, disable=self.lines or quiet)
+        self.task = self.bar.add_task("", total=1.0, note="", visible=False)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.bar.stop()
+
+    def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]]) -> None:
+        """Print a table of the work that is left, by analysis and kind of work; `seconds` measures how long one of each kind takes."""
+        self.seconds = seconds()
+        early = sum(self.seconds.get(kind, 0.0) * units for kind, units in self.early.items())
+        rows = []
+        for name, counts in left.items():
+            cost = sum(self.seconds.get(kind, 0.0) * count for kind, count in counts.items())
+            amount = ", ".join(f"{count} {kind}" for kind, count in counts.items() if kind)
+            rows.append([name, amount or "nothing new", f"{'up to' if name == 'hessian' and cost else 'about'} {duration(cost)}"])
+            self.total += cost
+        each = ", ".join(f"{1000 * value:.0f} ms for each of the {kind}" for kind, value in self.seconds.items())
+        note = f"measured just now: {each}" if each else ""
+        if not self.quiet:
+            print_table(Table("What it will take", ["analysis", "how much", "time"], rows, note), self.plain)
+        self.total = max(self.total - early, 0.0)
+        self.bar.update(self.task, visible=True)
+        self.start = time.monotonic()
+
+    def done(self, what: str, kind: str, units: int) -> None:
+        """Some work of a kind is done."""
+        if not self.seconds:
+            self.early[kind] = self.early.get(kind, 0) + units
+        self._advance(what, self.seconds.get(kind, 0.0) * units)
+
+    def spared(self, kind: str, units: int) -> None:
+        """Some planned work is not needed after all."""
+        self.total -= self.seconds.get(kind, 0.0) * units
+
+    def epoch(self, progress: Progress) -> None:
+        self._advance(f"{progress.label}, epoch {progress.epoch}", self.seconds.get("epochs", 0.0) * progress.trained)
+
+    def _advance(self, what: str, seconds: float) -> None:
+        self.finished += seconds
+        share = min(self.finished / self.total, 1.0) if self.total else 1.0
+        spent = time.monotonic() - self.start
+        left = f"{100 * share:.0f} % done, {duration(spent * (1 - share) / share) if share else '?'} left"
+        self.bar.update(self.task, description=what, completed=share, note=left)
+        if self.lines and not self.quiet and self.seconds and time.monotonic() - self.last_line >= LINE_SECONDS:
+            self.last_line = time.monotonic()
+            self.say(f"{what}: {left}")
+
+    def say(self, text: str) -> None:
+        self.console.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def progress_display(quiet: bool = False, plain: bool = False) -> ProgressLines:
+    """Return moving bars for a terminal, and lines for a log or if `plain`; only remarks if `quiet`."""
+    if quiet:
+        return RemarksOnly()
+    return ProgressBars() if sys.stderr.isatty() and not plain else ProgressLines()
