@@ -21,7 +21,7 @@ import torch
 from swamp.drawing.tables import Table
 from swamp.runs.bench import Timing, bench, measure_machine
 from swamp.runs.config import build_config, resolve
-from swamp.runs.runner import open_task
+from swamp.runs.opening import open_task
 from swamp.tasks.datasets import DATASETS
 from swamp.tasks.datasets.image_set import ImageSet
 from swamp.terminal import print_table

@@ -18,8 +18,7 @@ WIDTHS = (64, 256, 1024)  # 22 million weights: 88 MB a particle
 
 
 def measure(particles: int) -> None:
-    from swamp.runs.config import build_config
-    from swamp.runs.runner import iterate
+    import swamp
     from swamp.tasks.models import MODELS
     from swamp.tasks.models.residual import ResidualNet
 
@@ -35,7 +34,7 @@ def measure(particles: int) -> None:
         "keep": "last",
     }
     with tempfile.TemporaryDirectory() as folder:
-        list(iterate(build_config("digits", settings), Path(folder) / "run"))
+        swamp.run("digits", out=Path(folder) / "run", **settings)
     print(f"N = {particles}: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB", flush=True)
 
 

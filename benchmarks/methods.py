@@ -11,13 +11,14 @@ import argparse
 import time
 from pathlib import Path
 
+import swamp
 from swamp.cli import split_arguments
 from swamp.drawing.formats import markdown
 from swamp.methods import methods, presets
 from swamp.progress_display import ProgressLines
 from swamp.results.comparison import comparisons
-from swamp.runs.config import build_config
-from swamp.runs.runner import iterate
+from swamp.results.series import make_series
+from swamp.results.stored_run import read_run
 
 
 def main() -> None:
@@ -32,14 +33,13 @@ def main() -> None:
     directories = []
     for method in arguments.methods.split(","):
         for seed in map(int, arguments.seeds.split(",")):
-            config = build_config(arguments.recipe, {**settings, "method": method, "seed": seed})
             directory = arguments.out / method / f"seed-{seed}"
             begin = time.monotonic()
-            for _ in iterate(config, directory, arguments.out / "cache", ProgressLines()):
-                pass
+            chosen = {**settings, "method": method, "seed": seed}
+            swamp.run(arguments.recipe, out=directory, cache=arguments.out / "cache", listener=ProgressLines(), **chosen)
             print(f"{method}, seed {seed}: {time.monotonic() - begin:.0f} s", flush=True)
             directories.append(directory)
-    for table in comparisons(directories):
+    for table in comparisons(make_series(map(read_run, directories))):
         print(markdown(table))
 
 

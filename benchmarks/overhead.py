@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from swamp.runs.config import build_config
-from swamp.runs.runner import iterate, open_task
+import swamp
+from swamp.runs.opening import open_task
 from swamp.tasks.image import ImageTask
 from swamp.training.train import Training
 
@@ -34,8 +34,7 @@ def main() -> None:
         "cycle.epochs": given.epochs,
         "checkpoint_seconds": given.checkpoint_seconds,
     }
-    config = build_config("digits", settings)
-    open_task(config)  # imports scikit-learn
+    open_task(swamp.build_config("digits", settings))  # imports scikit-learn
     inside = 0.0
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,7 +54,7 @@ def main() -> None:
         inside = 0.0
         with tempfile.TemporaryDirectory() as folder:
             begin = time.perf_counter()
-            list(iterate(config, Path(folder) / "run"))
+            swamp.run("digits", out=Path(folder) / "run", **settings)
             whole = time.perf_counter() - begin
         shares.append((whole - inside) / inside)
         print(f"round {round_number}: {whole:.2f} s, of which networks {inside:.2f} s; the rest is {100 * shares[-1]:.2f} % of it")

@@ -23,7 +23,7 @@ from swamp.core.noise import Noise
 from swamp.engines.engine import Progress
 from swamp.runs.config import build_config, resolve
 from swamp.runs.context import JobMaker
-from swamp.runs.runner import build_engine, make_engine_context, open_task
+from swamp.runs.opening import build_engine, make_engine_context, open_task
 from swamp.store.directory import Store
 from swamp.tasks.datasets import DATASETS
 from swamp.tasks.task import dense_mask

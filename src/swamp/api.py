@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from swamp.core.mask import Mask
 from swamp.engines.distributed import helps
 from swamp.methods.method import selects
-from swamp.runs.config import HELD_OUT, Config, build_config
+from swamp.runs.config import HELD_OUT, build_config, default_directory
 from swamp.runs.networks import find_row, load_network
+from swamp.runs.opening import RunRequest, open_task, prepare
 from swamp.runs.progress import Listener
 from swamp.runs.recipes import DEFAULT_RECIPE
-from swamp.runs.runner import from_start, iterate, open_task
+from swamp.runs.runner import iterate
 from swamp.runs.stored import read_config
 from swamp.store.records import RowRecord, read_results
 from swamp.tasks.custom import CustomTask
@@ -62,10 +63,6 @@ class Run:
         return load(self.directory, cycle, particle)
 
 
-def default_directory(config: Config) -> Path:
-    return Path("runs") / config.title
-
-
 def rows(
     recipe: str = DEFAULT_RECIPE,
     *,
@@ -87,8 +84,9 @@ def rows(
     config = build_config(recipe, settings)
     directory = Path(out) if out else default_directory(config)
     names = parse_trackers(",".join(trackers)) if trackers else ()
+    (prepared,) = prepare([RunRequest(config, directory)], Path(cache) if cache else None)
     with tracked(names, directory, listener or Listener()) as listening:
-        yield from iterate(config, directory, Path(cache) if cache else None, listening)
+        yield from iterate(prepared, listening)
 
 
 def run(
@@ -155,13 +153,14 @@ def prune(
         exclude=exclude,
         validation=validation or (HELD_OUT if selects(config.method_module) else 0),
     )
-    directory, started = Path(out) if out else default_directory(config), from_start(config, task)
+    directory = Path(out) if out else default_directory(config)
+    (prepared,) = prepare([RunRequest(config, directory, task)], Path(cache) if cache else None)
     if quiet or helps():
-        found = list(iterate(config, directory, Path(cache) if cache else None, Listener(), started))
+        found = list(iterate(prepared))
     else:
         print_table(prunable_table(task))
         with progress_display() as listening:
-            found = list(iterate(config, directory, Path(cache) if cache else None, listening, started))
+            found = list(iterate(prepared, listening))
     loaded = load(directory, task=task)
     return Pruned(loaded.model, loaded.mask, found, directory)
 

@@ -23,11 +23,10 @@ from swamp.landscape.hessian import Hessian, probe_traces
 from swamp.landscape.masks import overlap
 from swamp.landscape.point import Split, measured
 from swamp.runs.config import Config
-from swamp.runs.runner import iterate
 from swamp.store.directory import Store
 from swamp.store.records import read_results
 from swamp.tasks.custom import CustomTask
-from tests.support.runs import QUICK, contents
+from tests.support.runs import QUICK, contents, iterate
 
 SMALL = Settings(examples=40, max_probes=20, steps=6, starts=2, points=3, samples=2, grid=3)
 

@@ -10,11 +10,12 @@ import torch
 
 from swamp.analyses.ensemble import ensemble
 from swamp.runs.config import Config
-from swamp.runs.runner import iterate, open_task
+from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.store.records import read_results
 from tests.support.cli import call
+from tests.support.runs import iterate
 
 Make = Callable[..., Config]
 

@@ -14,10 +14,9 @@ from swamp.analyses import planned
 from swamp.analyses.study import Study
 from swamp.commands.analyse import parse_cycles
 from swamp.runs.config import Config, build_config
-from swamp.runs.runner import iterate
 from swamp.tasks.custom import CustomTask
 from tests.support.cli import call
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from swamp.export import inference
 from swamp.export.inference import measure, open_contender
-from swamp.runs.runner import open_task
+from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
 from swamp.store.records import read_results
 from swamp.tasks.models import find_model

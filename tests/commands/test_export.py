@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import swamp
 from swamp.core.state import State
-from swamp.runs.runner import open_task
+from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
 from swamp.store.records import read_results
 from tests.support.cli import FLAGS, status_of

@@ -196,7 +196,7 @@ def test_an_ablation_trains_exactly_what_its_view_announced(
     assert status == 0
     (view,) = views
     assert view.num_trained == view.time_left.total == announced
-    assert sum(view.pace.done.values()) == announced
+    assert sum(view.time_left.done.values()) == announced
     # 1 ticket; dense by SGD (1) and by SWAMP (2); at cycle 1 masks of IMP and SWAMP or of all four, trained by all
     cycles = (1 + 2) + (2 * (1 + 2)) if name == "mask-training" else (2 + 2) + (2 + 2 + 1 + 1)
     assert announced == 1 + 2 * cycles

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from swamp.commands import watch as module
-from swamp.runs.runner import iterate
 from swamp.store.directory import Store
 from swamp.training.train import Diverged
 from tests.support.cli import FLAGS, call
 from tests.support.listeners import Heard
 from tests.support.made_up_runs import make_run
+from tests.support.runs import iterate
 
 
 def test_it_follows_another_process_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

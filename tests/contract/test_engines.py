@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from swamp.runs.config import Config, engine_modules
-from swamp.runs.runner import iterate
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 
 Make = Callable[..., Config]
 

@@ -14,13 +14,12 @@ import torch
 from swamp.core.pruning import rounded_share
 from swamp.methods import methods, presets
 from swamp.runs.config import Config, resolve
+from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import make_plan
-from swamp.runs.progress import Listener
-from swamp.runs.runner import iterate, make_engine_context, open_task
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
 from tests.support.listeners import Watcher
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 
 Make = Callable[..., Config]
 NAMES = [*methods(), *presets()]

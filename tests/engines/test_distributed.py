@@ -16,10 +16,10 @@ import torch
 from swamp.core.job import Optimizer
 from swamp.engines.distributed import Config, check
 from swamp.runs.config import Config as RunConfig
-from swamp.runs.runner import iterate, open_task, settings_that_must_match
+from swamp.runs.opening import open_task, settings_that_must_match
 from tests.support.cli import call
 from tests.support.processes import children
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 from tests.support.torchrun import CHECKPOINTS, reference, torchrun
 
 Make = Callable[..., RunConfig]

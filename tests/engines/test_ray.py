@@ -21,14 +21,14 @@ from swamp.engines import sequential
 from swamp.engines.engine import EngineContext, Progress
 from swamp.runs.config import Config
 from swamp.runs.group import run_together
+from swamp.runs.opening import RunRequest, prepare
 from swamp.runs.progress import Listener
-from swamp.runs.runner import iterate, open_task
 from swamp.tasks.task import Batch
 from swamp.training.train import Diverged
 from tests.support.blobs import Blobs
 from tests.support.jobs import make_job
 from tests.support.memory_store import MemoryStore
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 
 Make = Callable[..., Config]
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
@@ -77,9 +77,8 @@ def trained(task: Blobs, config: engine.Config | None = None, **changes: Any) ->
 def test_runs_side_by_side_give_the_bytes_of_one_process(quick: Make, tmp_path: Path) -> None:
     """Two methods share one engine, and the ticket that they both need is trained once."""
     configs = [quick(method=method, engine="ray", device="cpu", precision="float32") for method in ("swamp", "imp")]
-    task = open_task(configs[0])
-    runs = [(config, tmp_path / "ray" / config.method) for config in configs]
-    assert run_together(runs, None, [Listener(), Listener()], task) == [None, None]
+    runs = prepare([RunRequest(config, tmp_path / "ray" / config.method) for config in configs])
+    assert run_together(runs, [Listener(), Listener()]) == [None, None]
     for config in configs:
         list(iterate(quick(method=config.method), tmp_path / "one" / config.method))
         assert contents(tmp_path / "ray" / config.method) == contents(tmp_path / "one" / config.method)

@@ -24,7 +24,7 @@ from swamp.methods.dst import next_alpha
 from swamp.methods.imp import cycles as imp_rows
 from swamp.runs.config import Config, resolve
 from swamp.runs.context import RunContext
-from swamp.runs.runner import iterate, make_engine_context, open_task
+from swamp.runs.opening import make_engine_context, open_task
 from swamp.scores import erk_counts
 from swamp.store.directory import Store
 from swamp.tasks.image import ImageTask
@@ -32,7 +32,7 @@ from swamp.tasks.sampling import balanced_sample, random_sample
 from swamp.tasks.task import num_examples
 from swamp.trackers.tracking import Both
 from swamp.training.train import Diverged, Training
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 
 Make = Callable[..., Config]
 CPU = torch.device("cpu")

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from swamp.runs.config import Config, resolve
+from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import Plan, make_plan
-from swamp.runs.runner import iterate, make_engine_context, open_task
 from swamp.store.directory import Store
+from tests.support.runs import iterate
 
 Make = Callable[..., Config]
 

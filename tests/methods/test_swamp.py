@@ -12,11 +12,11 @@ from swamp.core.pruning import keep_highest, magnitude, rounded_share
 from swamp.core.state import State
 from swamp.runs.config import Config
 from swamp.runs.context import JobMaker
-from swamp.runs.runner import iterate, make_engine_context, open_task
+from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.training.averaging import averaged_state
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 
 Make = Callable[..., Config]
 

@@ -12,8 +12,8 @@ from swamp.commands import arguments
 from swamp.engines import graphed, particle, sequential
 from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, pace, variants
 from swamp.runs.config import Config, build_config, engine_modules, resolve, resolve_device
+from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import estimate, make_plan
-from swamp.runs.runner import make_engine_context, open_task
 from swamp.store.directory import Store
 from tests.support.blobs import Blobs
 from tests.support.trainings import CallingLane

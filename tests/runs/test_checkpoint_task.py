@@ -16,9 +16,9 @@ from swamp.results.series import make_series
 from swamp.results.stored_run import read_run
 from swamp.runs.config import Config, config_hash
 from swamp.runs.networks import load_network
-from swamp.runs.runner import iterate, open_task
+from swamp.runs.opening import open_task
 from swamp.store.records import read_results
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 
 Quick = Callable[..., Config]
 

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from swamp.runs.config import Config
-from swamp.runs.runner import iterate
 from swamp.store import files
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 
 Make = Callable[..., Config]
 

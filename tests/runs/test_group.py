@@ -18,11 +18,11 @@ from swamp.engines.engine import EngineContext, Progress
 from swamp.runs import group
 from swamp.runs.config import Config
 from swamp.runs.group import Member, can_share, run_together
+from swamp.runs.opening import PreparedRun, RunRequest, prepare
 from swamp.runs.progress import Listener
-from swamp.runs.runner import iterate, open_task, open_tasks
 from swamp.store.records import RowRecord, read_results
 from swamp.training.train import Diverged
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 from tests.support.trainings import CallingLane
 
 Make = Callable[..., Config]
@@ -37,8 +37,12 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
 
 
+def prepared(runs: list[tuple[Config, Path]], cache: Path | None = None) -> list[PreparedRun]:
+    return prepare([RunRequest(config, directory) for config, directory in runs], cache)
+
+
 def run_all(runs: list[tuple[Config, Path]], listener: Any = None) -> list[BaseException | None]:
-    return run_together(runs, None, [listener or Listener()] * len(runs), open_task(runs[0][0]))
+    return run_together(prepared(runs), [listener or Listener()] * len(runs))
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -107,7 +111,7 @@ def test_who_has_what_it_waits_for_goes_on_while_the_others_train(
             events.append((self.name, result.cycle))
 
     runs = [(config, tmp_path / "shared" / name) for name, config in configs.items()]
-    assert run_together(runs, None, [Noting(name) for name in configs], open_task(runs[0][0])) == [None] * 3
+    assert run_together(prepared(runs), [Noting(name) for name in configs]) == [None] * 3
     assert [event for event in events if event[0] != "seed"] == [("short", 0), ("short", 1), ("short", 2), *(("long", c) for c in range(3))]
     assert len(sizes) == configs["long"].ticket.epochs + 3 * 8  # nobody waited
     for name in configs:
@@ -145,7 +149,7 @@ def test_a_run_that_has_ended_is_left_as_it_is(quick: Make, tmp_path: Path) -> N
     for name, config in configs.items():
         list(iterate(config, tmp_path / "alone" / name, tmp_path / "cache-alone"))
     runs = [(config, tmp_path / "shared" / name) for name, config in configs.items()]
-    assert run_together(runs, tmp_path / "cache", [Listener()] * 2, open_task(runs[0][0])) == [None, None]
+    assert run_together(prepared(runs, tmp_path / "cache"), [Listener()] * 2) == [None, None]
     for name in configs:
         assert contents(tmp_path / "shared" / name) == contents(tmp_path / "alone" / name)
         assert not (tmp_path / "shared" / name / "work").exists()
@@ -233,17 +237,17 @@ def test_the_command_does_so_by_itself(tmp_path: Path, capsys: pytest.CaptureFix
     assert [line for line in output.out.splitlines() if line.startswith("run: ")] == [f"run: {tmp_path / f'seed-{s}'}" for s in (0, 1)]
 
 
-def test_what_can_share(quick: Make) -> None:
-    configs = [quick(seed=seed, **GRAPHED) for seed in range(2)]
-    tasks = open_tasks(configs)
-    assert tasks[0] is tasks[1]
-    assert can_share(configs, tasks)
-    assert not can_share(configs[:1], tasks[:1])
+def test_what_can_share(quick: Make, tmp_path: Path) -> None:
+    def shares(*configs: Config) -> bool:
+        return can_share(prepared([(config, tmp_path / str(index)) for index, config in enumerate(configs)]))
+
+    first, second = (quick(seed=seed, **GRAPHED) for seed in range(2))
+    assert shares(first, second)
+    assert not shares(first)
     others: list[dict[str, Any]] = [{"engine": "sequential"}, {"engines__graphed__particles": 3}, {"precision": "bf16"}, {"threads": 2}]
     for other in others:
-        assert not can_share([configs[0], quick(seed=1, **{**GRAPHED, **other})], tasks)
-    one = quick(seed=1, tasks__image__batch_size=64, **GRAPHED)
-    assert not can_share([configs[0], one], open_tasks([configs[0], one]))
+        assert not shares(first, quick(seed=1, **{**GRAPHED, **other}))
+    assert not shares(first, quick(seed=1, tasks__image__batch_size=64, **GRAPHED))
 
 
 def test_a_member_works_only_while_it_is_waited_for() -> None:

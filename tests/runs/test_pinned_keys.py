@@ -12,8 +12,8 @@ import pytest
 
 from swamp.runs.config import build_config, resolve
 from swamp.runs.context import JobMaker
+from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import make_plan
-from swamp.runs.runner import make_engine_context, open_task
 from swamp.store.directory import Store
 
 PINNED: dict[str, str] = {

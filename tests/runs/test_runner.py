@@ -14,15 +14,15 @@ from swamp.core.cost import masked_macs
 from swamp.methods import imp
 from swamp.runs.checks import require_empty_or_run
 from swamp.runs.config import Config
+from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import make_plan
-from swamp.runs.runner import iterate, make_engine_context, open_task
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.store.objects import Dropped
 from swamp.store.records import RowRecord, read_results
 from swamp.tasks.image import ImageTask
 from tests.support.listeners import Watcher
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 
 Make = Callable[..., Config]
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from swamp.runs.runner import iterate
 from swamp.runs.watching import Watch
 from swamp.store.records import read_results
 from tests.support.listeners import Heard
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 
 
 def test_a_watcher_hears_what_the_runner_does(tmp_path: Path, quick: Any) -> None:

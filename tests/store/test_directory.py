@@ -11,7 +11,7 @@ import torch
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.store import files
-from swamp.store.directory import FORMAT_VERSION, Locked, Store, open_cache, runs_in
+from swamp.store.directory import FORMAT_VERSION, Locked, Store, cache_part, make_cache, runs_in
 from swamp.store.files import Damaged, encode_json
 from swamp.store.objects import Dropped
 from swamp.training.train import Checkpoint
@@ -93,7 +93,8 @@ def test_damaged_objects_are_put_aside_and_named(store: Store) -> None:
 
 
 def test_the_cache_is_read_checked_and_never_needed_afterwards(tmp_path: Path) -> None:
-    cache = open_cache(tmp_path / "cache", "cpu")
+    cache = cache_part(tmp_path / "cache", "cpu")
+    make_cache(cache)
     Store(tmp_path / "one", cache).save_solution("key", STATE, ())
     Store(tmp_path / "one", cache).drop("key")  # its own copy only
     other = Store(tmp_path / "two", cache)
@@ -166,7 +167,8 @@ def test_a_file_in_anothers_place_is_damaged(store: Store) -> None:
 
 
 def test_a_damaged_cache_is_named_and_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cache = open_cache(tmp_path / "cache", "cpu")
+    cache = cache_part(tmp_path / "cache", "cpu")
+    make_cache(cache)
     Store(tmp_path / "one", cache).save_solution("key", STATE, ())
     shared = cache / "objects" / "key.safetensors"
     shared.write_bytes(b"garbage")
@@ -178,13 +180,15 @@ def test_a_damaged_cache_is_named_and_mended(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_caches_are_kept_apart_and_checked(tmp_path: Path) -> None:
-    assert open_cache(tmp_path / "c", "cpu") != open_cache(tmp_path / "c", "cuda:1") == open_cache(tmp_path / "c", "cuda")
+    assert cache_part(tmp_path / "c", "cpu") != cache_part(tmp_path / "c", "cuda:1") == cache_part(tmp_path / "c", "cuda")
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="cannot be used"):
-        open_cache(tmp_path / "file", "cpu")
+        cache_part(tmp_path / "file", "cpu")
+    with pytest.raises(ValueError, match="cannot be used"):
+        make_cache(tmp_path / "file" / "part")
     Store(tmp_path / "run").write_header({})
     with pytest.raises(ValueError, match="is a run directory"):
-        open_cache(tmp_path / "run", "cpu")
+        cache_part(tmp_path / "run", "cpu")
 
 
 def test_temporaries_never_meet(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from swamp.methods.method import selects
 from swamp.results.series import Series, make_series
 from swamp.results.stored_run import read_run
 from swamp.runs.config import Config, build_config, config_hash, resolve, to_toml
-from swamp.runs.runner import versions
+from swamp.runs.opening import versions
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
 

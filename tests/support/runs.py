@@ -1,9 +1,17 @@
-"""A run that is small enough to be run often, and the bytes of a run."""
+"""A run that is small enough to be run often, how it is run, and the bytes of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from swamp.runs import runner
+from swamp.runs.config import Config
+from swamp.runs.opening import RunRequest, prepare
+from swamp.runs.progress import Listener
+from swamp.store.records import RowRecord
+from swamp.tasks.task import Task
 
 # Two prunings of the digits network, two epochs of four steps a cycle: about a second.
 QUICK: dict[str, Any] = {
@@ -14,6 +22,14 @@ QUICK: dict[str, Any] = {
     "methods.swamp.particles": 2,
     "engine": "sequential",
 }
+
+
+def iterate(
+    config: Config, directory: Path, cache: Path | None = None, listener: Listener | None = None, task: Task | None = None
+) -> Iterator[RowRecord]:
+    """Prepare a run and yield its rows as they are finished."""
+    (run,) = prepare([RunRequest(config, directory, task)], cache)
+    yield from runner.iterate(run, listener)
 
 
 def contents(directory: Path) -> dict[str, bytes]:

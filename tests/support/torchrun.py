@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from swamp.runs.config import Config
-from swamp.runs.runner import iterate
-from tests.support.runs import QUICK, contents
+from tests.support.runs import QUICK, contents, iterate
 
 CHECKPOINTS = "work/[0-9a-f]*.checkpoint"  # of trainings; a sign that ranks leave for each other begins with tmp
 SETTINGS = {**QUICK, "methods.swamp.particles": 4, "checkpoint_seconds": 0, "cycle.epochs": 3, "engine": "distributed"}

@@ -19,13 +19,13 @@ from swamp.engines import graphed, particle, recorded, sequential
 from swamp.report.page.top import lack
 from swamp.results.stored_run import read_runs
 from swamp.runs.config import build_config
-from swamp.runs.runner import can_be_sent, iterate
+from swamp.runs.runner import can_be_sent
 from swamp.store.records import resume_command
 from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import prunable_weights
 from swamp.training.train import Diverged
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 from tests.support.trainings import CallingLane, distance, make_jobs, make_workshop, started, trained
 
 CPU = torch.device("cpu")

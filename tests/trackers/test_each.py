@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from swamp.runs.progress import Listener
-from swamp.runs.runner import iterate
 from swamp.store.records import read_results
 from swamp.trackers import trackers
 from swamp.trackers.tracker import Point, TrackedRun
 from swamp.trackers.tracking import tracked
-from tests.support.runs import QUICK, contents
+from tests.support.runs import QUICK, contents, iterate
 
 SHORT = {**QUICK, "pruning.cycles": 1, "method": "imp"}
 SHORT.pop("methods.swamp.particles")

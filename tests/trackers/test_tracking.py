@@ -14,14 +14,13 @@ import pytest
 from swamp.engines.engine import Progress
 from swamp.runs.config import Config
 from swamp.runs.progress import Listener
-from swamp.runs.runner import iterate
 from swamp.store.records import RowRecord, read_results
 from swamp.trackers import parse_trackers, trackers
 from swamp.trackers.lines import Lines
 from swamp.trackers.tracker import Point, TrackedRun
 from swamp.trackers.tracking import tracked
 from tests.support.made_up_runs import make_run
-from tests.support.runs import contents
+from tests.support.runs import contents, iterate
 
 
 class Hearing(Listener):

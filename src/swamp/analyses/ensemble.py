@@ -12,7 +12,7 @@ from torch import Tensor
 
 from swamp.results.ensembles import EnsembleRow
 from swamp.runs.config import Config, deciding_settings, resolve, with_settings
-from swamp.runs.runner import open_task
+from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store

@@ -27,7 +27,8 @@ from swamp.landscape.point import Gauge, Setting, Split, combined, subset
 from swamp.runs.bench import pace
 from swamp.runs.config import Config, engine_modules, resolve, with_settings
 from swamp.runs.context import JobMaker, RunContext
-from swamp.runs.runner import build_engine, can_be_sent, make_engine_context, open_task
+from swamp.runs.opening import build_engine, make_engine_context, open_task
+from swamp.runs.runner import can_be_sent
 from swamp.runs.stored import read_config
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store

@@ -34,7 +34,7 @@ def bench_inference(
     from swamp.export.inference import measure, onnx_contender, open_contender, read_about, sparse_contender
     from swamp.report.tables import inference_table
     from swamp.runs.config import build_config, module_of
-    from swamp.runs.runner import open_task
+    from swamp.runs.opening import open_task
     from swamp.tasks import custom
     from swamp.terminal import print_table
 

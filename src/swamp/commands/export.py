@@ -48,7 +48,7 @@ def export(
     from swamp.export.files import export as make
     from swamp.report.card import model_card
     from swamp.runs.networks import about, find_row, load_network
-    from swamp.runs.runner import open_task
+    from swamp.runs.opening import open_task
     from swamp.runs.stored import read_config
     from swamp.store.directory import Store
     from swamp.store.files import write_durably

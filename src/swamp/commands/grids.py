@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from swamp.commands.arguments import parse_part, parse_seeds
-from swamp.commands.execution import execute, new_work, whole_plan
+from swamp.commands.execution import execute, show_plan
 from swamp.commands.progress_options import ProgressOptions
 
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ def run_grid(
     from swamp.core.errors import nearest
     from swamp.engines.distributed import helps
     from swamp.runs.grid import expand
+    from swamp.runs.opening import RunRequest
 
     if grid.analysis and grid.analysis not in ANALYSES:
         raise ValueError(f"grid {name!r}: analysis = {grid.analysis!r}; {nearest(grid.analysis, ANALYSES)}")
@@ -71,14 +71,15 @@ def run_grid(
     whole = sweep.runs[0].directory.parent
     first, step = parse_part(options.part) if options.part is not None else (0, 1)
     chosen = sweep.runs[first::step]
+    requests = [RunRequest(run.config, run.directory) for run in chosen]
     if not options.show:
         check_keep(sweep)
     if options.dry_run:
-        show_plan(replace(sweep, runs=chosen), progress.plain)
+        show_plan(requests, replace(sweep, runs=chosen), progress.plain)
         return
     try:
         if chosen and not options.show:
-            execute([run[1:] for run in chosen], cache or (out or runs) / "cache", whole, lambda _: None, progress)
+            execute(requests, cache or (out or runs) / "cache", whole, lambda _: None, progress)
             if grid.analysis and not helps():
                 analyse_grid(replace(sweep, runs=chosen), progress)
             if not helps():
@@ -164,31 +165,3 @@ def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     for table in [*of_analyses, *grid_tables(sweep, stored)]:
         print_table(table, plain)
         print()
-
-
-def show_plan(sweep: Sweep, plain: bool) -> None:
-    """The runs, their epochs, and how long those take here that no other run before them trains."""
-    from swamp.report.grid_tables import plan_table
-    from swamp.runs.bench import pace
-    from swamp.runs.checks import check, require_empty_or_run, require_same_run
-    from swamp.runs.config import resolve
-    from swamp.runs.plan import estimate
-    from swamp.runs.runner import open_tasks
-    from swamp.terminal import print_table
-
-    jobs = [(resolve(run.config), run.directory) for run in sweep.runs]
-    tasks = open_tasks([config for config, _ in jobs])
-    for (config, directory), task in zip(jobs, tasks, strict=True):
-        require_empty_or_run(directory)
-        check(config, task)
-        require_same_run(config, task, directory)
-    new = new_work(jobs, tasks)
-    seconds = []
-    with ExitStack() as stack:
-        paces: dict[int, Any] = {}
-        for (config, _), task, plan in zip(jobs, tasks, new, strict=True):
-            if id(task) not in paces:
-                paces[id(task)] = stack.enter_context(pace(config, task))
-            seconds.append(estimate(config, task, plan, *paces[id(task)]).seconds if plan.jobs else 0.0)
-    epochs = [whole_plan(job, task).num_epochs for job, task in zip(jobs, tasks, strict=True)]
-    print_table(plan_table(sweep, epochs, [plan.num_epochs for plan in new], seconds), plain)

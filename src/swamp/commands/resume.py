@@ -36,6 +36,7 @@ def resume(
         module:function that makes the task of a run that a Python script began.
     """
     from swamp.runs.config import with_settings
+    from swamp.runs.opening import RunRequest
     from swamp.runs.stored import read_config
     from swamp.store.directory import runs_in
 
@@ -45,4 +46,5 @@ def resume(
     if task is not None:
         settings["task"] = task
     progress.check()
-    execute([(with_settings(read_config(path), settings), path) for path in runs_in(directory)], cache, directory, progress=progress)
+    requests = [RunRequest(with_settings(read_config(path), settings), path) for path in runs_in(directory)]
+    execute(requests, cache, directory, progress=progress)

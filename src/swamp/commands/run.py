@@ -13,7 +13,7 @@ from swamp.commands.execution import execute, show_plan
 from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 if TYPE_CHECKING:
-    from swamp.runs.config import Config
+    from swamp.runs.opening import RunRequest
 
 usage = "Usage: swamp run [RECIPE] [--setting VALUE …] [OPTIONS]"
 
@@ -62,18 +62,17 @@ def run(
     recipe, settings = recipe_and_settings(arguments)
     settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
     progress.check()
-    jobs, group = asked_runs(recipe, settings, parse_seeds(seeds) if seeds is not None else [], out)
+    requests, group = asked_runs(recipe, settings, parse_seeds(seeds) if seeds is not None else [], out)
     if dry_run:
-        for one, directory in jobs:
-            show_plan(one, directory)
-        return
-    execute(jobs, cache, group, progress=progress)
+        show_plan(requests)
+    else:
+        execute(requests, cache, group, progress=progress)
 
 
-def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], out: Path | None) -> tuple[list[tuple[Config, Path]], Path]:
-    """A run for each method and seed, with its directory, and the directory that stands for all of them."""
-    from swamp.api import default_directory
-    from swamp.runs.config import build_config
+def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], out: Path | None) -> tuple[list[RunRequest], Path]:
+    """Return a request for each method and seed, and the directory that stands for all of them."""
+    from swamp.runs.config import build_config, default_directory
+    from swamp.runs.opening import RunRequest
 
     if seeds and "seed" in settings:
         raise ValueError("give either --seed or --seeds")
@@ -82,7 +81,7 @@ def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], o
     configs = [build_config(recipe, {**settings, **choice, **seed}) for choice in choices for seed in [{"seed": s} for s in seeds] or [{}]]
     if len(methods) < 2 and not seeds:
         group = out or default_directory(configs[0])
-        return [(configs[0], group)], group
+        return [RunRequest(configs[0], group)], group
     group = out or Path("runs") / "-".join([configs[0].recipe, *dict.fromkeys(config.method for config in configs)])
     named = [([config.method] if len(methods) > 1 else []) + ([f"seed-{config.seed}"] if seeds else []) for config in configs]
-    return [(config, group / "-".join(name)) for config, name in zip(configs, named, strict=True)], group
+    return [RunRequest(config, group / "-".join(name)) for config, name in zip(configs, named, strict=True)], group

@@ -8,7 +8,7 @@ from pathlib import Path
 from swamp.drawing.numbers import format_of, percent, shown
 from swamp.runs.config import deciding_settings
 from swamp.runs.networks import task_settings
-from swamp.runs.runner import versions
+from swamp.runs.opening import versions
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord

@@ -91,7 +91,7 @@ def prunable_table(task: Task) -> Table:
     return Table("What is pruned", ["weight", "shape", "weights", "MACs"], layers)
 
 
-def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate, num_parallel: int) -> list[Table]:
+def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> list[Table]:
     """A dry run: what is pruned, the cycles, and what it takes."""
     cycles = [
         [
@@ -112,7 +112,8 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate, num_
         ["disk", f"about {estimate.disk_bytes / 1e6:.1f} MB (keep = {config.keep})"],
         [
             "time",
-            f"about {duration(estimate.seconds)} of training on {config.device}, up to {num_parallel} at once ({step} a step alone)",
+            f"about {duration(estimate.seconds)} of training on {config.device}, up to {estimate.num_parallel} at once "
+            f"({step} a step alone)",
         ],
     ]
     return [

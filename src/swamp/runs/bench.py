@@ -20,7 +20,7 @@ from swamp.core.noise import Noise
 from swamp.engines.engine import Engine, EngineContext, Progress
 from swamp.runs.config import Config, engine_modules, resolve
 from swamp.runs.context import JobMaker
-from swamp.runs.runner import build_engine, make_engine_context, open_task
+from swamp.runs.opening import build_engine, make_engine_context, open_task
 from swamp.runs.settings import convert
 from swamp.store.directory import Store
 from swamp.tasks.task import Task, dense_mask

@@ -8,6 +8,7 @@ import shutil
 import types
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -99,6 +100,11 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def numerics(self) -> Numerics:
         assert self.precision != "auto"
         return Numerics(precision=self.precision, threads=self.threads, deterministic=self.deterministic, compile=self.compile)
+
+
+def default_directory(config: Config) -> Path:
+    """Return the directory of a run for which none is named."""
+    return Path("runs") / config.title
 
 
 @cache

@@ -12,7 +12,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,20 +21,21 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.engines.engine import AveragingEngine, Engine, EngineContext, Progress, Report, SolutionStore, StreamingEngine, load_solutions
 from swamp.runs.config import Config, engine_modules
+from swamp.runs.opening import PreparedRun, build_engine
 from swamp.runs.progress import Listener
-from swamp.runs.runner import build_engine, iterate
-from swamp.tasks.task import Task
+from swamp.runs.runner import iterate
 from swamp.training.train import Checkpoint
 
 
-def can_share(configs: Sequence[Config], tasks: Sequence[Task]) -> bool:
-    """Whether these runs, none of whose settings is `auto`, can use one engine: it takes several, and is asked the same of each."""
+def can_share(runs: Sequence[PreparedRun]) -> bool:
+    """Whether these runs can use one engine: it takes several, they are of one task, and they ask the same of it."""
 
     def asked(config: Config) -> Any:
         return config.engine, config.engines, config.device, config.numerics, config.checkpoint_seconds
 
-    several = getattr(engine_modules()[configs[0].engine], "takes_several_runs", False)
-    return several and len(configs) > 1 and all(asked(c) == asked(configs[0]) for c in configs) and all(t is tasks[0] for t in tasks)
+    first = runs[0]
+    several = getattr(engine_modules()[first.config.engine], "takes_several_runs", False)
+    return several and len(runs) > 1 and all(asked(run.config) == asked(first.config) and run.task is first.task for run in runs)
 
 
 class Member:
@@ -191,21 +191,19 @@ class SharedSolutionStore:
         self.stores[record["key"]][0].log_timing(record)
 
 
-def run_together(
-    runs: Sequence[tuple[Config, Path]], cache: Path | None, listeners: Sequence[Listener], task: Task
-) -> list[BaseException | None]:
-    """Run them all; for each what ended it before its time. One that fails does not keep the others from going on."""
-    config, store = runs[0][0], SharedSolutionStore()
+def run_together(runs: Sequence[PreparedRun], listeners: Sequence[Listener]) -> list[BaseException | None]:
+    """Run all of them, and return for each the error that ended it, or None. One that fails does not keep the others from going on."""
+    config, task, store = runs[0].config, runs[0].task, SharedSolutionStore()
     engine = build_engine(config, EngineContext(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds))
 
-    def work(config: Config, directory: Path, listener: Listener) -> Callable[[Member], None]:
-        def run(member: Member) -> None:
-            for _ in iterate(config, directory, cache, listener, task, member.serve):
+    def work(run: PreparedRun, listener: Listener) -> Callable[[Member], None]:
+        def run_to_end(member: Member) -> None:
+            for _ in iterate(run, listener, member.serve):
                 pass
 
-        return run
+        return run_to_end
 
-    members = [Member(work(config, directory, listener), engine) for (config, directory), listener in zip(runs, listeners, strict=True)]
+    members = [Member(work(run, listener), engine) for run, listener in zip(runs, listeners, strict=True)]
     errors: dict[Member, Exception] = {}
 
     def go_on(member: Member) -> None:

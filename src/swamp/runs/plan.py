@@ -145,6 +145,7 @@ class Estimate:
 
     num_parameters: int
     num_weights: int  # prunable ones
+    num_parallel: int  # trainings at once
     step_seconds: float
     seconds: float
     disk_bytes: int
@@ -161,4 +162,4 @@ def estimate(config: Config, task: Task, plan: Plan, num_parallel: int, step_sec
     kept = {"all": sum(len(jobs) + (len(jobs) > 1) for _, jobs in plan.rows), "averages": len(plan.rows), "last": 1}[config.keep]
     # float32 weights of what is kept, of init and ticket; eight mask entries a byte
     disk = 4 * num_parameters * (kept + 2) + len(plan.rows) * num_weights // 8
-    return Estimate(num_parameters, num_weights, step_seconds(1), seconds, disk)
+    return Estimate(num_parameters, num_weights, num_parallel, step_seconds(1), seconds, disk)

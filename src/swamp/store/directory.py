@@ -151,16 +151,25 @@ def _matches(path: Path, checksum: str) -> bool:
         return False
 
 
-def open_cache(cache: Path, device: str) -> Path:
-    """Return the part of a shared cache for this torch version and kind of device, since others compute different last bits."""
+def cache_part(cache: Path, device: str) -> Path:
+    """Return the part of a shared cache for this torch and this kind of device: results of others differ in their last bits.
+
+    A cache that cannot be used is a ValueError. Nothing is written; `make_cache` makes the directory.
+    """
     if (cache / "run.json").exists():
         raise ValueError(f"--cache {cache} is a run directory; a cache is a directory of its own")
-    part = cache / f"torch-{torch.__version__}-{device.split(':')[0]}"
+    existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ValueError(f"--cache {cache} cannot be used: {existing} is not a directory")
+    return cache / f"torch-{torch.__version__}-{device.split(':')[0]}"
+
+
+def make_cache(part: Path) -> None:
+    """Make the directory of a cache that `cache_part` returned."""
     try:
         files.make_directory(part / "objects")
     except OSError as error:
-        raise ValueError(f"--cache {cache} cannot be used: {error.strerror}") from None
-    return part
+        raise ValueError(f"--cache {part.parent} cannot be used: {error.strerror}") from None
 
 
 def runs_in(directory: Path) -> list[Path]:

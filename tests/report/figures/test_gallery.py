@@ -130,7 +130,8 @@ def test_densities_of_one_method_by_sparsity_of_several_at_a_common_one(plt: Any
 
 
 def test_layers_stand_in_the_order_of_the_network(plt: Any, tmp_path: Path, quick: Any) -> None:
-    from swamp.runs.runner import iterate, open_task
+    from swamp.runs.opening import open_task
+    from tests.support.runs import iterate
 
     config = quick(pruning__cycles=0, method="imp", ticket__epochs=0, cycle__epochs=1)
     list(iterate(config, tmp_path / "run"))

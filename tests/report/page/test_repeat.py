@@ -11,8 +11,8 @@ from swamp.commands.arguments import recipe_and_settings
 from swamp.commands.run import asked_runs
 from swamp.report.page.repeat import analysis_commands, command
 from swamp.runs.config import Config, build_config, config_hash
+from swamp.runs.opening import RunRequest, prepare
 from swamp.runs.recipes import recipe_texts
-from swamp.runs.runner import begin
 from swamp.runs.stored import read_config
 from swamp.store.analysis_store import AnalysisStore
 
@@ -55,7 +55,9 @@ def test_every_recipe_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_no_command_line_says_is_left_to_the_file(
     tmp_path: Path, quick: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = begin(quick(methods__swamp__particles={"0": 1, "2": 3}), tmp_path / "run")
+    (run,) = prepare([RunRequest(quick(methods__swamp__particles={"0": 1, "2": 3}), tmp_path / "run")])
+    with run.begin():
+        config = run.config
     text = command(config, tmp_path / "run")
     assert str(tmp_path / "run" / "config.toml") in text
     assert config_hash(asked(text, monkeypatch)) == config_hash(read_config(tmp_path / "run"))

@@ -1,0 +1,173 @@
+"""Opening runs: all that can be wrong with the runs that were asked for is found here, before anything is written."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import numpy
+import torch
+
+from swamp.core.keys import canonical
+from swamp.core.machine import code_digest
+from swamp.engines import distributed
+from swamp.engines.engine import EngineContext, TimedEngine
+from swamp.engines.heartbeats import Rank
+from swamp.runs.checkpoint_task import CheckpointTask
+from swamp.runs.checks import check, require_empty_or_run, require_same_run
+from swamp.runs.config import Config, config_hash, deciding_settings, engine_modules, resolve, resolve_device, task_modules, to_toml
+from swamp.runs.plan import Plan, make_plan
+from swamp.store.directory import Store, cache_part, make_cache
+from swamp.tasks.task import Task
+from swamp.version import __version__
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run that somebody asks for."""
+
+    config: Config
+    directory: Path
+    task: Task | None = None  # the task of a script, which takes the place of the one that the configuration names
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRun:
+    """A run that was checked and can begin. Nothing of it has been written."""
+
+    requested: Config  # as it was asked for
+    config: Config  # the same without any `auto`
+    task: Task
+    store: Store
+
+    @property
+    def directory(self) -> Path:
+        return self.store.root
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What the whole run will train, finished or not."""
+        return make_plan(self.config, make_engine_context(self.config, self.task, self.store))
+
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        """Write the run's configuration to its directory, which is locked while inside. Nothing of a finished run is written again."""
+        if self.store.cache:
+            make_cache(self.store.cache)
+        with self.store.locked():
+            require_same_run(self.config, self.task, self.directory)  # another process may have begun it since it was prepared
+            if not self.store.finished():
+                self._write_header()
+            yield
+
+    def _write_header(self) -> None:
+        before = self.store.header()
+        self.store.write_text("config.toml", to_toml(self.config))
+        self.store.write_header(
+            {
+                "config": msgspec.to_builtins(self.config),
+                "config_hash": config_hash(self.config),
+                "seed": self.config.seed,
+                "task": self.task.fingerprint,
+                # settings say which problem a task solves, unless it is a task of the user's own
+                **({"problem": problem} if (problem := getattr(self.task, "problem", "")) else {}),
+                "versions": before["versions"] if before else versions(),
+            }
+        )
+
+
+def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train: bool = True) -> list[PreparedRun]:
+    """Check all runs that were asked for, and open their tasks. The first mistake is a ValueError, and nothing is written.
+
+    Runs with equal tasks share one task, whose data are in memory once. `cache` is a directory in which runs share what they have in
+    common. Without `to_train`, as for a dry run, the engine need not be able to train here and now.
+    """
+    if to_train:
+        for request in requests:
+            _check_engine(request.config)
+    runs = []
+    for request, task in zip(requests, _open_each(requests), strict=True):
+        check(request.config, task)
+        require_empty_or_run(request.directory)
+        header = Store(request.directory).header()
+        config = resolve(request.config, header["config"] if header else None)
+        require_same_run(config, task, request.directory)
+        store = Store(request.directory, cache_part(cache, resolve_device(config.device).type) if cache else None)
+        runs.append(PreparedRun(request.config, config, task, store))
+    return runs
+
+
+def _check_engine(config: Config) -> None:
+    """Whether the engine can train what is asked for in this process."""
+    rank, device = Rank.here(), resolve_device(config.device)
+    if config.engine == "distributed":
+        distributed.check(config.selected("engine"), config.optimizer, config.compile, device)
+    elif rank is not None and rank.size > 1:
+        raise ValueError(f"torchrun started {rank.size} processes, and only --engine distributed knows how to share a run among them")
+
+
+# -- tasks ------------------------------------------------------------------------------------------------------------------------
+
+
+def open_task(config: Config) -> Task:
+    """Return the task that a configuration names, with its data."""
+    task: Task = task_modules()[config.task].build(config.selected("task"))
+    assert task.prunable
+    return _from_start(config, task)
+
+
+def _from_start(config: Config, task: Task) -> Task:
+    """Return the task with the checkpoint that the configuration starts from, if it does."""
+    return cast(Task, CheckpointTask(task, Path(config.start))) if config.start else task
+
+
+def _open_each(requests: Sequence[RunRequest]) -> list[Task]:
+    """Return the task of each request; requests for equal tasks get the same object."""
+    opened: dict[object, Task] = {}
+    tasks = []
+    for request in requests:
+        config = request.config
+        key = (id(request.task), config.start) if request.task else canonical([config.task, config.tasks, config.start])
+        if key not in opened:
+            opened[key] = _from_start(config, request.task) if request.task else open_task(config)
+        tasks.append(opened[key])
+    return tasks
+
+
+# -- engines ----------------------------------------------------------------------------------------------------------------------
+
+
+def make_engine_context(config: Config, task: Task, store: Store, must_match: Mapping[str, str] | None = None) -> EngineContext:
+    return EngineContext(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds, must_match or {})
+
+
+def build_engine(config: Config, engine_context: EngineContext) -> TimedEngine:
+    engine: TimedEngine = engine_modules()[config.engine].build(engine_context, config.selected("engine"))
+    return engine
+
+
+def settings_that_must_match(config: Config, out: Path, task: Task) -> dict[str, str]:
+    """Return what must be the same on every machine that takes part in a run: the settings that decide its numbers, as they were asked
+    for, and how the machines work together."""
+    together = {f"engines.{config.engine}.{name}": value for name, value in msgspec.to_builtins(config.selected("engine")).items()}
+    asked = {**deciding_settings(config), **together}
+    return {
+        **{f"setting {name}": json.dumps(value) for name, value in asked.items()},
+        **versions(),
+        "the run": out.name,
+        "the kind of device": resolve_device(config.device).type,
+        "swamp's code": code_digest(),
+        "the task (model, data or loss; a model's init must be seeded)": task.fingerprint,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the software that decides a run's numbers."""
+    return {"swamp": __version__, "torch": str(torch.__version__), "numpy": numpy.__version__, "python": platform.python_version()}

@@ -1,0 +1,82 @@
+"""Several runs: in which order they run, what they train that no other trains, and how long that takes here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+
+from swamp.runs import group
+from swamp.runs.bench import pace
+from swamp.runs.opening import PreparedRun
+from swamp.runs.plan import Estimate, Plan, estimate
+from swamp.runs.progress import Listener
+from swamp.runs.runner import iterate
+
+Listen = Callable[[PreparedRun], AbstractContextManager[Listener]]
+
+
+def run_to_end(run: PreparedRun, listener: Listener | None = None) -> None:
+    for _ in iterate(run, listener):
+        pass
+
+
+def run_several(runs: Sequence[PreparedRun], listen: Listen) -> list[BaseException | None]:
+    """Run all of them, and return for each the error that ended it, or None. A run that fails does not stop the others.
+
+    Runs of one task train side by side where their engine can share its work among runs, and one after the other elsewhere. `listen`
+    opens the listener of a run, which is closed when the runs of its task have ended.
+    """
+    for run in runs:  # All at once, so that resuming the directory later finds those that were never reached.
+        with run.begin():
+            pass
+    errors: dict[PreparedRun, BaseException | None] = {}
+    for batch in by_task(runs):
+        with ExitStack() as stack:
+            listeners = [stack.enter_context(listen(run)) for run in batch]
+            if group.can_share(batch):
+                found = group.run_together(batch, listeners)
+            else:
+                found = [_error_of(run, listener) for run, listener in zip(batch, listeners, strict=True)]
+        errors |= dict(zip(batch, found, strict=True))
+    return [errors[run] for run in runs]
+
+
+def _error_of(run: PreparedRun, listener: Listener) -> BaseException | None:
+    """Run to the end, and return the error that ended the run before."""
+    try:
+        run_to_end(run, listener)
+    except Exception as error:
+        listener.say(f"failed: {error}")
+        return error
+    return None
+
+
+def by_task(runs: Sequence[PreparedRun]) -> list[list[PreparedRun]]:
+    """Return the runs of each task together. Every process that takes part works on them in this order."""
+    batches: dict[int, list[PreparedRun]] = {}
+    for run in runs:
+        batches.setdefault(id(run.task), []).append(run)
+    return list(batches.values())
+
+
+def new_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
+    """Return the plan of each run without what the runs before it train; the plan of a finished run is empty."""
+    seen: set[str] = set()
+    plans = []
+    for run in runs:
+        if run.store.finished():
+            plans.append(Plan(None, [], [], []))
+            continue
+        rows = [(row, [job for job in trained if job.key not in seen]) for row, trained in run.plan.rows]
+        ticket = run.plan.ticket if run.plan.ticket and run.plan.ticket.key not in seen else None
+        seen |= {job.key for job in run.plan.jobs}
+        plans.append(replace(run.plan, ticket=ticket, rows=rows))
+    return plans
+
+
+def estimate_each(runs: Sequence[PreparedRun], plans: Sequence[Plan]) -> list[Estimate]:
+    """Return what each plan takes on this machine. Steps are timed once for each task."""
+    with ExitStack() as stack:
+        paces = {id(batch[0].task): stack.enter_context(pace(batch[0].config, batch[0].task)) for batch in by_task(runs)}
+        return [estimate(run.config, run.task, plan, *paces[id(run.task)]) for run, plan in zip(runs, plans, strict=True)]
