@@ -23,7 +23,8 @@ def asked(text: str, monkeypatch: pytest.MonkeyPatch) -> Config:
     assert (swamp, run) == ("swamp", "run")
     assert arguments[-2] == "--out"
     recipe, settings = recipe_and_settings(arguments[:-2])
-    ((config, directory),), _ = asked_runs(recipe, settings, [], Path(arguments[-1]))
+    (request,), _ = asked_runs(recipe, settings, [], Path(arguments[-1]))
+    config, directory = request.config, request.directory
     assert directory == Path(arguments[-1])
     return config
 

@@ -1,0 +1,90 @@
+"""Runs are checked together before anything of them is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from swamp.runs import opening
+from swamp.runs.config import Config
+from swamp.runs.opening import RunRequest, prepare
+from swamp.store.directory import Store
+from tests.test_cli import FLAGS, call
+
+Quick = Callable[..., Config]
+
+
+def test_of_three_runs_an_impossible_one_keeps_all_from_being_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "group" / "seed-2").mkdir(parents=True)
+    (tmp_path / "group" / "seed-2" / "thesis.tex").write_text("precious")
+    arguments = ["--seeds", "0,1,2", "--out", tmp_path / "group", "--cache", tmp_path / "cache"]
+    for also in ([], ["--dry-run"]):
+        status, out, err = call(capsys, "run", *FLAGS, *arguments, *also)
+        assert (status, out) == (2, "")
+        assert err == f"swamp: {tmp_path / 'group' / 'seed-2'} is not empty and holds no run (thesis.tex …); choose another --out\n"
+        assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["thesis.tex"]
+        assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "rigl", "pruning__pattern": "channel"}, "method 'rigl' makes its masks without a ranking"),
+        ({"pruning__prune_fraction": 0.999}, "none of 102288 weights would survive"),
+        ({"engine": "distributed"}, "needs processes that torchrun starts"),
+        ({"start": "nowhere"}, "nowhere cannot be read"),
+    ],
+)
+def test_each_mistake_is_found_before_anything_is_written(quick: Quick, tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    configs = [quick(seed=0), quick(seed=1), quick(seed=2, **changes)]
+    with pytest.raises(ValueError, match=message):
+        prepare([RunRequest(config, tmp_path / f"seed-{config.seed}") for config in configs], tmp_path / "cache")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_that_cannot_be_used_is_refused(quick: Quick, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=f"--cache {tmp_path / 'file'} cannot be used"):
+        prepare([RunRequest(quick(), tmp_path / "run")], tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_equal_tasks_are_opened_once(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    open_task = opening.open_task
+    monkeypatch.setattr(opening, "open_task", lambda config: [opened.append(config), open_task(config)][1])
+    configs = [quick(seed=0), quick(seed=1, method="imp"), quick(seed=2, tasks__image__batch_size=64)]
+    first, second, third = prepare([RunRequest(config, tmp_path / str(config.seed)) for config in configs])
+    assert first.task is second.task
+    assert third.task is not first.task
+    assert len(opened) == 2
+    mine = first.task
+    alike = prepare([RunRequest(config, tmp_path / str(config.seed), mine) for config in configs])
+    assert [run.task for run in alike] == [mine] * 3
+    assert len(opened) == 2
+
+
+def test_a_prepared_run_has_no_auto_and_writes_when_it_begins(quick: Quick, tmp_path: Path) -> None:
+    (run,) = prepare([RunRequest(quick(engine="auto"), tmp_path / "run")], tmp_path / "cache")
+    assert (run.requested.engine, run.requested.device, run.requested.precision) == ("auto", "auto", "auto")
+    assert "auto" not in (run.config.engine, run.config.device, run.config.precision)
+    assert run.plan.num_epochs == 1 + 3 * 2 * 2
+    assert not list(tmp_path.iterdir())
+    with run.begin(), pytest.raises(ValueError, match="is in use by another process"), Store(run.directory).locked():
+        pass
+    header = Store(run.directory).header()
+    assert header is not None
+    assert header["config"]["precision"] == run.config.precision
+    assert (run.directory / "config.toml").exists()
+    assert run.store.cache is not None
+    assert run.store.cache.is_dir()
+
+
+def test_a_run_that_another_process_began_meanwhile_is_refused(quick: Quick, tmp_path: Path) -> None:
+    (run,), (other,) = (prepare([RunRequest(quick(seed=seed), tmp_path / "run")]) for seed in (0, 1))
+    with other.begin():
+        pass
+    with pytest.raises(ValueError, match=r"another configuration: seed \(1 there, 0 here\)"), run.begin():
+        pass
