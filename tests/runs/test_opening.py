@@ -11,7 +11,7 @@ from swamp.runs import opening
 from swamp.runs.config import Config
 from swamp.runs.opening import RunRequest, prepare
 from swamp.store.directory import Store
-from tests.test_cli import FLAGS, call
+from tests.support.cli import FLAGS, call
 
 Quick = Callable[..., Config]
 
