@@ -22,8 +22,8 @@ from swamp.drawing.tables import Table
 from swamp.runs.bench import Timing, bench, measure_machine
 from swamp.runs.config import build_config, resolve
 from swamp.runs.opening import open_task
-from swamp.tasks.datasets import DATASETS
-from swamp.tasks.datasets.image_set import ImageSet
+from swamp.tasks.datasets import image_sets
+from swamp.tasks.datasets.dataset import Images, ImageSet
 from swamp.terminal import print_table
 from swamp.training.learner import fusable
 
@@ -50,7 +50,9 @@ def random_images(setting: Setting, num_images: int, data: str) -> ImageSet:
     draw = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (num_images, 3, setting.size, setting.size), dtype=torch.uint8, generator=draw)
     labels = torch.randint(0, setting.num_classes, (num_images,), generator=draw)
-    return ImageSet({"train": (images, labels), "test": (images[:1000], labels[:1000])}, (125.0,) * 3, (64.0,) * 3, setting.num_classes)
+    return ImageSet(
+        {"train": Images(images, labels), "test": Images(images[:1000], labels[:1000])}, (125.0,) * 3, (64.0,) * 3, setting.num_classes
+    )
 
 
 def measure(model: str, num_steps: int | None) -> tuple[Table, list[Timing]]:
@@ -58,7 +60,7 @@ def measure(model: str, num_steps: int | None) -> tuple[Table, list[Timing]]:
     whole = math.ceil(setting.num_images / setting.batch_size)
     factor = 1.0 if num_steps is None else whole / num_steps
     num_images = setting.num_images if num_steps is None else num_steps * setting.batch_size
-    DATASETS["random"] = partial(random_images, setting, num_images)
+    image_sets()["random"] = partial(random_images, setting, num_images)
     image = {"dataset": "random", "model": model, "batch_size": setting.batch_size, "pad": 4, "flip": True}
     config = resolve(build_config("digits", {"tasks": {"image": image}, "device": "cuda", "precision": "bf16"}))
     machine = measure_machine(config)

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from swamp.core.noise import Noise
-from swamp.tasks.datasets.image_set import Files, FileSet, ImageSet
+from swamp.tasks.datasets.dataset import Files, FileSet, Images, ImageSet
 from swamp.tasks.datasets.imagenet import MEAN, STD
 from swamp.tasks.datasets.jpeg import random_box
 from swamp.tasks.resident import Resident
@@ -114,7 +114,7 @@ def main() -> None:
 
     print(f"{'images a second, ' + str(workers) + ' workers, on ' + str(device):<44}{'PIL loop':>12}{'swamp':>12}{'ratio':>9}")
     pixels = torch.randint(0, 256, (25 * count, 3, 32, 32), dtype=torch.uint8)
-    images = ImageSet({"train": (pixels, torch.zeros(len(pixels), dtype=torch.long))}, MEAN, STD, 10)
+    images = ImageSet({"train": Images(pixels, torch.zeros(len(pixels), dtype=torch.long))}, MEAN, STD, 10)
     resident, dataset = Resident(images, Views(128, flip=True, pad=4)), PlainPixels(pixels)
     source_epoch(resident, 128, device)  # brings the images to the device, once for a whole run
     compare(

@@ -25,7 +25,7 @@ from swamp.runs.config import build_config, resolve
 from swamp.runs.context import JobMaker
 from swamp.runs.opening import build_engine, make_engine_context, open_task
 from swamp.store.directory import Store
-from swamp.tasks.datasets import DATASETS
+from swamp.tasks.datasets import image_sets
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied, autocast
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> None:
     count = int(arguments.pop(arguments.index("--particles") + 1)) if "--particles" in arguments else 5
     name = next((argument for argument in arguments if not argument.startswith("--")), "wrn28-2")
     setting = SETTINGS[name]
-    DATASETS["random"] = partial(random_images, setting, setting.num_images)
+    image_sets()["random"] = partial(random_images, setting, setting.num_images)
     image = {"dataset": "random", "model": name, "batch_size": setting.batch_size, "pad": 4, "flip": True}
     asked = {"tasks": {"image": image}, "device": "cuda", "precision": "bf16", "cycle.epochs": NUM_EPOCHS, "swa.start": 0.5}
     config = resolve(build_config("digits", asked))

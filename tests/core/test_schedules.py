@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swamp.core.schedules import SWA, Schedule, learning_rates
+from swamp.core.schedules import SWA, Schedule, Shape, learning_rates
 
 
 def test_cosine_by_hand() -> None:
@@ -22,6 +23,12 @@ def test_warmup_then_the_shape_over_the_rest() -> None:
 def test_steps() -> None:
     rates = learning_rates(Schedule(epochs=4, learning_rate=1.0, shape="step", milestones=(0.5, 0.75), gamma=0.1), steps_per_epoch=1)
     assert rates == pytest.approx([1.0, 1.0, 0.1, 0.01])
+
+
+def test_every_shape_is_a_schedule_of_its_own() -> None:
+    """A shape that is named but not computed, or computed like another one, fails here."""
+    rates = {tuple(learning_rates(Schedule(epochs=8, learning_rate=1.0, shape=shape), steps_per_epoch=3)) for shape in get_args(Shape)}
+    assert len(rates) == len(get_args(Shape))
 
 
 def test_swa_windows_of_the_paper() -> None:
@@ -55,14 +62,14 @@ def test_continue_changes_nothing() -> None:
 
 
 @given(
-    st.sampled_from(["cosine", "constant", "linear", "step"]),
+    st.sampled_from(get_args(Shape)),
     st.integers(0, 7),
     st.integers(1, 5),
     st.floats(0, 2),
     st.sampled_from([None, "jump", "cosine-to", "anneal:2", "anneal:50", "continue"]),
 )
-def test_every_step_has_a_positive_bounded_rate(shape: str, epochs: int, steps: int, warmup: float, entry: str | None) -> None:
-    schedule = Schedule(epochs=epochs, learning_rate=0.1, shape=shape, warmup=min(warmup, epochs))  # type: ignore[arg-type]
+def test_every_step_has_a_positive_bounded_rate(shape: Shape, epochs: int, steps: int, warmup: float, entry: str | None) -> None:
+    schedule = Schedule(epochs=epochs, learning_rate=0.1, shape=shape, warmup=min(warmup, epochs))
     rates = learning_rates(schedule, steps, SWA(entry=entry) if entry else None)
     assert len(rates) == epochs * steps
     assert all(0 < rate <= 0.1 + 1e-12 for rate in rates)

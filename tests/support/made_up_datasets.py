@@ -14,7 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from swamp.tasks.datasets import official
+from swamp.tasks.datasets.cifar import CIFAR10, CIFAR100
+from swamp.tasks.datasets.fashion_mnist import FASHION_MNIST
 
 Bytes = NDArray[np.uint8]
 
@@ -82,5 +83,8 @@ def write(path: Path, data: bytes) -> None:
 
 
 def publish(monkeypatch: pytest.MonkeyPatch, name: str, data: bytes) -> None:
-    """Make the MD5 of made-up data the published one."""
-    monkeypatch.setitem(official.MD5S, name, (hashlib.md5(data).hexdigest(),))
+    """Make the MD5 of made-up data the published one of the file FOLDER/NAME."""
+    folder, _, file = name.partition("/")
+    (official,) = (official for official in (CIFAR10, CIFAR100, FASHION_MNIST) if official.folders[0] == folder)
+    assert file in official.md5s
+    monkeypatch.setitem(official.md5s, file, (hashlib.md5(data).hexdigest(),))  # type: ignore[arg-type]

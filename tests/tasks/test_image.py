@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from swamp.core.noise import Noise
-from swamp.tasks.datasets.image_set import ImageSet
+from swamp.tasks.datasets.dataset import ImageSet
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.resident import crop
 

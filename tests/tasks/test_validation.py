@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from swamp.core.noise import Noise
-from swamp.tasks.held_out import hold_out
+from swamp.tasks.datasets.dataset import hold_out
 from swamp.tasks.image import Config, ImageTask
 
 

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from swamp.core.job import Job, Optimizer
+from swamp.core.job import Job, Optimizer, OptimizerName
 from swamp.core.noise import Noise
 from swamp.core.schedules import SWA, Schedule, learning_rates
 from swamp.core.state import State
@@ -162,17 +162,21 @@ def test_no_decay_patterns() -> None:
     torch.testing.assert_close(training.parameters["last.weight"], before * (1 - 0.1 * 0.5))
 
 
+OPTIMIZERS = [
+    Optimizer(weight_decay=0.01),
+    Optimizer(nesterov=True, weight_decay=0.01),
+    Optimizer(momentum=0.0),
+    Optimizer(name="adam", weight_decay=0.01, betas=(0.7, 0.98), eps=0.05),
+    Optimizer(name="adamw", weight_decay=0.1),
+]
+
+
+def test_every_optimizer_is_compared_with_that_of_torch() -> None:
+    assert {optimizer.name for optimizer in OPTIMIZERS} == set(get_args(OptimizerName))
+
+
 @pytest.mark.parametrize("rate_on_device", [False, True])
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        Optimizer(weight_decay=0.01),
-        Optimizer(nesterov=True, weight_decay=0.01),
-        Optimizer(momentum=0.0),
-        Optimizer(name="adam", weight_decay=0.01, betas=(0.7, 0.98), eps=0.05),
-        Optimizer(name="adamw", weight_decay=0.1),
-    ],
-)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_updates_are_those_of_torch(optimizer: Optimizer, rate_on_device: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     weights = [torch.randn(shape, generator=generator) for shape in ((3, 4), (5,))]

@@ -9,14 +9,16 @@ from types import ModuleType
 from typing import Any
 
 
+def modules_of(package: ModuleType) -> list[ModuleType]:
+    """Import all modules of a package."""
+    return [importlib.import_module(f"{package.__name__}.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
+
+
 def modules_with(package: ModuleType, attribute: str) -> dict[str, ModuleType]:
     """Return the package's modules that define `attribute`, by their `name`, and those that other distributions register as entry points
     in the group with the package's name."""
     found = {module.name: module for module in registered(package.__name__).values()}
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        if hasattr(module, attribute):
-            found[module.name] = module
+    found |= {module.name: module for module in modules_of(package) if hasattr(module, attribute)}
     return dict(sorted(found.items()))
 
 

@@ -16,11 +16,13 @@ from swamp.core.rules import Rule
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state import State
 
+OptimizerName = Literal["sgd", "adam", "adamw"]  # `training/update.py` implements them.
+
 
 class Optimizer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The optimizer of the ticket and of all cycles."""
 
-    name: Annotated[Literal["sgd", "adam", "adamw"], Meta(description="sgd, adam (decay in the gradient) or adamw.")] = "sgd"
+    name: Annotated[OptimizerName, Meta(description="sgd, adam (decay in the gradient) or adamw.")] = "sgd"
     momentum: Annotated[float, Meta(ge=0, lt=1, description="SGD's momentum.")] = 0.9
     nesterov: Annotated[bool, Meta(description="Use SGD's Nesterov variant.")] = False
     betas: Annotated[

@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+# A new shape is a name here, a case in `_scale` and a word in the help text below.
+Shape = Literal["cosine", "constant", "linear", "step"]
+
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long a training takes, and its learning rate over time."""
@@ -15,7 +18,7 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     epochs: Annotated[int, Meta(ge=0, description="Epochs of training.")] = 150
     learning_rate: Annotated[float, Meta(gt=0, description="Peak learning rate.")] = 0.1
     shape: Annotated[
-        Literal["cosine", "constant", "linear", "step"],
+        Shape,
         Meta(description="How the learning rate falls: to 0 along a half cosine or a line, not at all, or in steps."),
     ] = "cosine"
     warmup: Annotated[float, Meta(ge=0, description="Epochs of linear warm-up at the beginning.")] = 0.0
@@ -59,6 +62,7 @@ def half_cosine(progress: float) -> float:
 
 
 def _scale(schedule: Schedule, step: int, num_steps: int, num_warmup: int) -> float:
+    """Return the learning rate of a step as a share of the peak."""
     if step < num_warmup:
         return (step + 1) / num_warmup
     progress = (step - num_warmup) / max(num_steps - num_warmup, 1)
@@ -69,7 +73,8 @@ def _scale(schedule: Schedule, step: int, num_steps: int, num_warmup: int) -> fl
             return 1.0 - progress
         case "step":
             return float(schedule.gamma ** sum(step >= milestone * num_steps for milestone in schedule.milestones))
-    return 1.0
+        case "constant":
+            return 1.0
 
 
 def learning_rates(schedule: Schedule, steps_per_epoch: int, swa: SWA | None = None) -> list[float]:

@@ -1,4 +1,4 @@
-"""Layer by layer: how many weights each layer keeps, and which ones if it is left to chance."""
+"""Computes how many weights each layer keeps, and chooses that many of them at random."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def uniform_counts(shapes: Shapes, num_keep: int) -> dict[str, int]:
-    """The same density in every layer, to a weight; the total is exact.
+    """Return counts of the same density in every layer, rounded so that the total is exact.
 
     >>> uniform_counts({"a": (3,), "b": (3,), "c": (4,)}, 5)
     {'a': 2, 'b': 1, 'c': 2}
@@ -25,8 +25,8 @@ def uniform_counts(shapes: Shapes, num_keep: int) -> dict[str, int]:
 
 
 def erk_counts(shapes: Shapes, num_keep: int) -> dict[str, int]:
-    """Erdős–Rényi-kernel (Evci et al. 2020): density ∝ Σ dims / Π dims, that is (n_in + n_out + w + h) / (n_in n_out w h) of a
-    convolution. A layer whose share exceeds 1 is dense, and the others share the rest; the total is exact.
+    """Return the counts of Erdős–Rényi-kernel (Evci et al. 2020), whose density is ∝ Σ dims / Π dims: for a convolution
+    (n_in + n_out + w + h) / (n_in n_out w h). A layer whose share exceeds 1 is dense, and the others share the rest; the total is exact.
 
     >>> erk_counts({"a": (8, 3, 3, 3), "b": (64, 64, 3, 3)}, 1000)
     {'a': 113, 'b': 887}
@@ -45,7 +45,7 @@ def erk_counts(shapes: Shapes, num_keep: int) -> dict[str, int]:
 
 
 def random_mask(shapes: Shapes, counts: Mapping[str, int], noise: Noise) -> Mask:
-    """So many weights of each layer, any of them equally likely."""
+    """Return a random mask with the given number of weights in each layer."""
 
     def layer(name: str, shape: tuple[int, ...]) -> torch.Tensor:
         chosen = torch.zeros(math.prod(shape), dtype=torch.bool)
@@ -56,10 +56,10 @@ def random_mask(shapes: Shapes, counts: Mapping[str, int], noise: Noise) -> Mask
 
 
 def _rounded(wanted: Mapping[str, Fraction], shapes: Shapes) -> dict[str, int]:
-    """Whole numbers with the same total: the largest remainders are rounded up, the first of equals."""
+    """Round to whole numbers with the same total. The largest remainders are rounded up; among equal ones the first is."""
     counts = {name: math.floor(value) for name, value in wanted.items()}
     missing = int(sum(wanted.values())) - sum(counts.values())
-    room = [name for name in wanted if counts[name] < math.prod(shapes[name])]
-    for name in sorted(room, key=lambda name: counts[name] - wanted[name])[:missing]:
+    not_full = [name for name in wanted if counts[name] < math.prod(shapes[name])]
+    for name in sorted(not_full, key=lambda name: counts[name] - wanted[name])[:missing]:
         counts[name] += 1
     return counts

@@ -20,8 +20,8 @@ from swamp.core.errors import reason_of
 from swamp.core.keys import key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State
+from swamp.tasks.datasets.dataset import HeldOut, hold_out
 from swamp.tasks.examples import Examples, first_parameter
-from swamp.tasks.held_out import HeldOut, hold_out
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics
 from swamp.tasks.task import Batch, EpochPlan, Task, num_examples, prunable_weights, seeded_state

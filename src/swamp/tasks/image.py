@@ -17,9 +17,8 @@ from swamp.core.errors import nearest
 from swamp.core.keys import key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.datasets import DATASETS
-from swamp.tasks.datasets.image_set import FileSet, ImageSet, check_split
-from swamp.tasks.held_out import HeldOut
+from swamp.tasks.datasets import image_sets
+from swamp.tasks.datasets.dataset import FileSet, HeldOut, ImageSet
 from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics
 from swamp.tasks.models import find_model
 from swamp.tasks.resident import Resident
@@ -64,8 +63,8 @@ class ImageTask:
     measured = CLASSIFICATION_METRICS
 
     def __init__(self, config: Config) -> None:
-        if config.dataset not in DATASETS:
-            raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, DATASETS)}")
+        if config.dataset not in image_sets():
+            raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, image_sets())}")
         self.config, self.factory = config, find_model(config.model)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,9 +73,9 @@ class ImageTask:
     @cached_property
     def data(self) -> ImageSet | FileSet:
         config = self.config
-        found = DATASETS[config.dataset](config.data)
+        found: ImageSet | FileSet = image_sets()[config.dataset](config.data)
         for test_set in config.test_sets:
-            check_split(test_set, found)
+            found.check_split(test_set)
         return found.holding_out(config.validation, config.validation_seed) if config.validation else found
 
     @cached_property
@@ -94,7 +93,7 @@ class ImageTask:
             return self._construct()
 
     def _construct(self) -> nn.Module:
-        return self.factory(self.data.channels, self.data.num_classes)
+        return self.factory(len(self.data.mean), self.data.num_classes)
 
     def init(self, noise: Noise) -> State:
         return seeded_state(self._construct, noise)
@@ -164,7 +163,7 @@ class ImageTask:
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
         """Logits (of the classes that the split's labels count) and labels, on the CPU."""
-        check_split(split, self.data)
+        self.data.check_split(split)
         model.eval()
         outputs = [(model(x), y) for x, y in self.source.batches(split, next(model.parameters()).device)]
         logits, labels = (torch.cat(parts).cpu() for parts in zip(*outputs, strict=True))

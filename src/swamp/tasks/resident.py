@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from swamp.core.keys import digest
 from swamp.core.noise import Noise
-from swamp.tasks.datasets.image_set import ImageSet
+from swamp.tasks.datasets.dataset import ImageSet
 from swamp.tasks.source import EVALUATION_BATCH, Normaliser, Views
 from swamp.tasks.task import EpochPlan
 

@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 from swamp.core.keys import key_of
 from swamp.core.machine import num_cores
 from swamp.core.noise import Noise
-from swamp.tasks.datasets.image_set import FileSet
+from swamp.tasks.datasets.dataset import FileSet
 from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, training_view
 from swamp.tasks.source import EVALUATION_BATCH, Normaliser, Views
 from swamp.tasks.task import EpochPlan, share_of

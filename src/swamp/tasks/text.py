@@ -20,10 +20,8 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks import pretrained
 from swamp.tasks.buckets import WIDTHS, epoch_order, width_of
-from swamp.tasks.datasets.glue import TEXT_SETS
-from swamp.tasks.datasets.image_set import check_split
-from swamp.tasks.datasets.text_set import Pairs, TextSet
-from swamp.tasks.held_out import HeldOut
+from swamp.tasks.datasets import text_sets
+from swamp.tasks.datasets.dataset import HeldOut, Pairs, TextSet
 from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics, f1
 from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
 
@@ -39,7 +37,7 @@ ABOUT_ITSELF = ("_name_or_path", "architectures", "transformers_version", "dtype
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sentence pairs and a pretrained encoder."""
 
-    dataset: Annotated[str, Meta(description="Name of the data set: mrpc or rte.")] = "mrpc"
+    dataset: Annotated[str, Meta(description="Name of the data set, such as mrpc or rte.")] = "mrpc"
     data: Annotated[str, Meta(description="Folder that holds your data sets (short: --data); empty: the environment's SWAMP_DATA.")] = ""
     model: Annotated[
         str, Meta(min_length=1, description="Folder of a checkpoint for AutoModelForSequenceClassification, or its name on the hub.")
@@ -88,8 +86,8 @@ class TextTask:
     maximise = True
 
     def __init__(self, config: Config) -> None:
-        if config.dataset not in TEXT_SETS:
-            raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, TEXT_SETS)}")
+        if config.dataset not in text_sets():
+            raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, text_sets())}")
         pretrained.transformers()
         self.config = config
         self._encoded: dict[tuple[str, torch.device], Encoded] = {}
@@ -102,9 +100,9 @@ class TextTask:
     @cached_property
     def data(self) -> TextSet:
         config = self.config
-        found = TEXT_SETS[config.dataset](config.data)
+        found: TextSet = text_sets()[config.dataset](config.data)
         for test_set in config.test_sets:
-            check_split(test_set, found)
+            found.check_split(test_set)
         return found.holding_out(config.validation, config.validation_seed) if config.validation else found
 
     @cached_property
@@ -118,7 +116,7 @@ class TextTask:
 
     def encoded(self, split: str, device: torch.device) -> Encoded:
         """The split on the device: tokenised once, brought there once."""
-        check_split(split, self.data)
+        self.data.check_split(split)
         key, here = (split, device), (split, torch.device("cpu"))
         if here not in self._encoded:
             self._encoded[here] = self._tokenised(self.data.split(split))

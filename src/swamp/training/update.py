@@ -65,6 +65,7 @@ class Update:
         if self.name == "sgd":
             self._sgd(w, _decayed(g, w, decays, self.weight_decay), slots, rate)
         else:
+            assert self.name in ("adam", "adamw")
             self._adam(w, g, decays, slots, memory["count"][0], rate)
         rounded = [(copy, weight) for copy, weight in zip(copies, weights, strict=True) if copy is not None]
         if rounded:

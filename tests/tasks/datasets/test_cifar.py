@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from swamp.tasks.datasets import DATASETS
 from swamp.tasks.datasets.cifar import TRAIN_10, read_cifar10, read_cifar100
 from tests.support.made_up_datasets import cifar_batch, pack, publish, python2_pickle, write
 
@@ -117,22 +116,6 @@ def test_a_batch_of_the_wrong_shape(contents: dict[str, object], why: str, cifar
     publish(monkeypatch, "cifar-10-batches-py/data_batch_2", raw)
     with pytest.raises(ValueError, match=f"data_batch_2 is damaged or not the published file .*{why}"):
         read_cifar10(str(cifar10))
-
-
-@pytest.mark.parametrize("name", sorted(set(DATASETS) - {"digits"}))
-def test_missing_data_is_said_in_one_sentence(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SWAMP_DATA", raising=False)
-    with pytest.raises(
-        ValueError, match=r"is read from a folder that you name with --data DIR or SWAMP_DATA; DIR should contain .* with .*; get"
-    ):
-        DATASETS[name]("")
-    with pytest.raises(ValueError, match=r"was not found: there is no .* in .*; DIR should contain .* with .*; get it from http"):
-        DATASETS[name](str(tmp_path))
-    with pytest.raises(
-        ValueError,
-        match=r"was not found: .*/none is no folder .a run from another machine looks where SWAMP_DATA says.; DIR should contain",
-    ):
-        DATASETS[name](str(tmp_path / "none"))
 
 
 @pytest.mark.skipif("SWAMP_DATA" not in os.environ, reason="needs the real CIFAR-10 below SWAMP_DATA")

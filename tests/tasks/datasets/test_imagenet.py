@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from swamp.tasks.datasets.image_set import FileSet
+from swamp.tasks.datasets.dataset import FileSet
 from swamp.tasks.datasets.imagenet import read_imagenet, read_test_set
 from tests.support.made_up_datasets import jpeg, write
 

@@ -1,21 +1,32 @@
-"""Data sets by name; each is a function that reads one from the folder that holds the user's data."""
+"""Data sets: one module each (or each family), found by discovery.
+
+A module has a dictionary `IMAGE_SETS` or `TEXT_SETS` that maps names to functions. Such a function takes the folder that holds the
+user's data and reads the data set from it.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
-from swamp.tasks.datasets.cifar import read_cifar10, read_cifar100
-from swamp.tasks.datasets.digits import read_digits
-from swamp.tasks.datasets.fashion_mnist import read_fashion_mnist
-from swamp.tasks.datasets.image_set import FileSet, ImageSet
-from swamp.tasks.datasets.imagenet import read_imagenet
-from swamp.tasks.datasets.tiny_imagenet import read_tiny_imagenet
+from swamp.core.discovery import modules_of
+from swamp.tasks.datasets.dataset import FileSet, ImageSet, TextSet
 
-DATASETS: dict[str, Callable[[str], ImageSet | FileSet]] = {
-    "cifar10": read_cifar10,
-    "cifar100": read_cifar100,
-    "digits": read_digits,
-    "fashion-mnist": read_fashion_mnist,
-    "imagenet": read_imagenet,
-    "tiny-imagenet": read_tiny_imagenet,
-}
+
+@cache
+def image_sets() -> dict[str, Callable[[str], ImageSet | FileSet]]:
+    """Return the functions that read image data sets, by the data sets' names."""
+    return _found("IMAGE_SETS")
+
+
+@cache
+def text_sets() -> dict[str, Callable[[str], TextSet]]:
+    """Return the functions that read text data sets, by the data sets' names."""
+    return _found("TEXT_SETS")
+
+
+def _found(attribute: str) -> dict[str, Any]:
+    modules = modules_of(sys.modules[__name__])
+    return dict(sorted(item for module in modules for item in getattr(module, attribute, {}).items()))

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from swamp.tasks.datasets.image_set import ImageSet
+from swamp.tasks.datasets.dataset import Images, ImageSet
 from swamp.tasks.datasets.official import Official
 from swamp.tasks.datasets.pickles import load_arrays
 
@@ -22,6 +22,14 @@ CIFAR10 = Official(
     contents="data_batch_1 to data_batch_5 and test_batch",
     marker="data_batch_1",
     archive="cifar-10-python.tar.gz",
+    md5s={
+        "data_batch_1": ("c99cafc152244af753f735de768cd75f",),
+        "data_batch_2": ("d4bba439e000b95fd0a9bffe97cbabec",),
+        "data_batch_3": ("54ebc095f3ab1f0389bbae665268c751",),
+        "data_batch_4": ("634d18415352ddfa80567beed471001a",),
+        "data_batch_5": ("482c414d41f54cd18b22e5b47cb7c3cb",),
+        "test_batch": ("40351d587109b95175f43aff81a1287e",),
+    },
 )
 CIFAR100 = Official(
     title="CIFAR-100 (python version)",
@@ -30,6 +38,7 @@ CIFAR100 = Official(
     contents="train, test and meta",
     marker="meta",
     archive="cifar-100-python.tar.gz",
+    md5s={"train": ("16019d7e3df5f24257cddd939b257f8d",), "test": ("f0ef6b0ae62326f3e7ffdfab6717acfc",)},
 )
 
 
@@ -43,20 +52,23 @@ def read_cifar100(data: str) -> ImageSet:
     return ImageSet(splits, mean=(129.30, 124.07, 112.43), std=(68.17, 65.39, 70.42), num_classes=100)
 
 
-def _read(official: Official, data: str, files: dict[str, Sequence[str]], labels: bytes) -> dict[str, tuple[Tensor, Tensor]]:
+IMAGE_SETS = {"cifar10": read_cifar10, "cifar100": read_cifar100}
+
+
+def _read(official: Official, data: str, files: dict[str, Sequence[str]], labels: bytes) -> dict[str, Images]:
     place = official.find(data)
     raw = _contents(official, place, [name for names in files.values() for name in names])
     return {split: _join([_batch(official, place / name, raw[name], labels) for name in names]) for split, names in files.items()}
 
 
 def _contents(official: Official, place: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """Files by name, from the folder or from inside the archive: nothing is unpacked to disk."""
+    """Return the contents of files by name, from the folder or from inside the archive, which is not unpacked to disk."""
     if place.is_dir():
         return {name: official.read(place / name) for name in names}
     found = {}
     try:
         with tarfile.open(place) as tar:
-            for member in tar:  # in the archive's own order: to go back would mean to unpack it again
+            for member in tar:  # Members are read in the archive's order, because going back would mean to decompress it again.
                 folder, _, name = member.name.removeprefix("./").partition("/")
                 if folder == official.folders[0] and name in names and (file := tar.extractfile(member)):
                     found[name] = file.read()
@@ -80,6 +92,6 @@ def _batch(official: Official, place: Path, raw: bytes, labels: bytes) -> tuple[
     return images, numbers
 
 
-def _join(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def _join(parts: Sequence[tuple[Tensor, Tensor]]) -> Images:
     images, labels = zip(*parts, strict=True)
-    return torch.cat(images), torch.cat(labels)
+    return Images(torch.cat(images), torch.cat(labels))

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from swamp.tasks.datasets.image_set import ImageSet
+from swamp.tasks.datasets.dataset import Images, ImageSet
 from swamp.tasks.datasets.official import Official
 
 FASHION_MNIST = Official(
@@ -19,6 +19,13 @@ FASHION_MNIST = Official(
     folders=("fashion-mnist", "FashionMNIST/raw"),
     contents="train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz",
     marker="train-images-idx3-ubyte.gz",
+    # The second checksum is that of the unpacked file, because some distributions pack the files anew.
+    md5s={
+        "train-images-idx3-ubyte.gz": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
+        "train-labels-idx1-ubyte.gz": ("25c81989df183df01b3e8a0aad5dffbe", "9018921c3c673c538a1fc5bad174d6f9"),
+        "t10k-images-idx3-ubyte.gz": ("bef4ecab320f06d8554ea6380940ec79", "8181f5470baa50b63fa0f6fddb340f0a"),
+        "t10k-labels-idx1-ubyte.gz": ("bb300cfdad3c16e7a12a480ee83cd310", "15d484375f8d13e6eb1aabb0c3f46965"),
+    },
 )
 BYTES = 8  # the idx format's code for unsigned bytes
 
@@ -31,12 +38,16 @@ def read_fashion_mnist(data: str) -> ImageSet:
         labels = _read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", num_dimensions=1)
         if len(images) != len(labels):
             raise FASHION_MNIST.damaged(folder, f"{len(images)} {prefix} images but {len(labels)} labels")
-        splits[split] = images.unsqueeze(1), labels.long()
+        splits[split] = Images(images.unsqueeze(1), labels.long())
     return ImageSet(splits, mean=(72.94,), std=(90.02,), num_classes=10)
 
 
+IMAGE_SETS = {"fashion-mnist": read_fashion_mnist}
+
+
 def _read_idx(path: Path, num_dimensions: int) -> Tensor:
-    """Two zeros, the type, the number of dimensions, each as a byte; the dimensions as big-endian 32-bit numbers; the values."""
+    """Read an idx file: two zero bytes, a byte for the type, a byte for the number of dimensions, the dimensions as big-endian 32-bit
+    numbers, then the values."""
     packed = FASHION_MNIST.read(path)
     try:
         raw = gzip.decompress(packed)

@@ -1,32 +1,31 @@
 """GLUE's MRPC and RTE (Wang et al. 2018): pairs of sentences in tab-separated files.
 
-The labels of GLUE's own test sets are not public, so that the development sets are the test sets here, as in the paper. The test set of
-the paraphrase corpus that MRPC was made from does have labels; it is a further test set.
+The labels of GLUE's own test sets are not public, so the development sets are the test sets here, as in the paper. The test set of the
+paraphrase corpus that MRPC was made from does have labels, and is offered as a further test set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 
+from swamp.tasks.datasets.dataset import Pairs, TextSet
 from swamp.tasks.datasets.official import Official
-from swamp.tasks.datasets.text_set import Pairs, TextSet
 
 URL = "https://gluebenchmark.com/tasks"
 
 
 @dataclass(frozen=True)
 class Table:
-    """How one of GLUE's tasks is written."""
+    """The file format of one of GLUE's tasks."""
 
     official: Official
-    columns: tuple[str, str, str]  # of the two sentences and of the label
-    classes: tuple[str, ...]  # labels as they are written, in the order of the classes
-    counts: dict[str, tuple[int, ...]]  # examples of each class in each file, as published
+    columns: tuple[str, str, str]  # the names of the columns of the two sentences and of the label
+    classes: tuple[str, ...]  # the labels in the file, in the order of the classes
+    counts: dict[str, tuple[int, ...]]  # the published number of examples of each class in each file
 
 
 MRPC = Table(
@@ -66,11 +65,11 @@ def read_rte(data: str) -> TextSet:
     return TextSet({"train": read_pairs(RTE, folder / "train.tsv"), "test": read_pairs(RTE, folder / "dev.tsv")}, 2, "accuracy")
 
 
-TEXT_SETS: dict[str, Callable[[str], TextSet]] = {"mrpc": read_mrpc, "rte": read_rte}
+TEXT_SETS = {"mrpc": read_mrpc, "rte": read_rte}
 
 
 def read_pairs(table: Table, path: Path) -> Pairs:
-    """A file's examples. Sentences contain bare quotes and Unicode's own line separators: tabs and newlines alone divide."""
+    """Read a file's examples. Only tabs and newlines separate, because sentences contain bare quotes and Unicode line separators."""
     try:
         lines = table.official.read(path).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -80,12 +79,12 @@ def read_pairs(table: Table, path: Path) -> Pairs:
         raise ValueError(
             f"{path} has no column {missing[0]!r} (its first line names {', '.join(names) or 'none'}); {table.official.wanted}"
         )
-    places = [names.index(column) for column in table.columns]
+    positions = [names.index(column) for column in table.columns]
     first, second, labels = [], [], []
     for number, row in enumerate(rows, start=1):
         if len(row) != len(names):
             raise table.official.damaged(path, f"row {number} has {len(row)} fields instead of {len(names)}")
-        one, other, label = (row[place] for place in places)
+        one, other, label = (row[position] for position in positions)
         if label not in table.classes:
             raise table.official.damaged(path, f"row {number} has the label {label!r}, which is none of {', '.join(table.classes)}")
         first.append(one)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from swamp.tasks.datasets.image_set import Files, FileSet
+from swamp.tasks.datasets.dataset import Files, FileSet
 from swamp.tasks.datasets.official import Official
 
 SYNSET = re.compile(r"n\d{8}")
@@ -59,7 +59,7 @@ def read_imagenet(data: str) -> FileSet:
 
 
 def read_test_set(name: str, data: str, synsets: Sequence[str]) -> Files:
-    """A further test set. Classes are those of the training set; where only some occur, only their outputs compete."""
+    """Read a further test set. Its labels number the classes that occur in it, which may be fewer than those of the training set."""
     official = TEST_SETS[name]
     root = official.find(data)
     if name == "imagenet-v2":
@@ -74,8 +74,11 @@ def read_test_set(name: str, data: str, synsets: Sequence[str]) -> Files:
     return replace(_files(official, root, present), classes=classes)
 
 
+IMAGE_SETS = {"imagenet": read_imagenet}
+
+
 def _class_folders(official: Official, folder: Path) -> list[str]:
-    """Names of the synset folders, sorted: their places are the labels."""
+    """Return the names of the synset folders in sorted order, so that a folder's index is its label."""
     found = sorted(entry.name for entry in os.scandir(folder) if SYNSET.fullmatch(entry.name) and entry.is_dir())
     if not found:
         raise ValueError(f"{folder} holds no folder named by a synset; {official.wanted}")
@@ -83,7 +86,7 @@ def _class_folders(official: Official, folder: Path) -> list[str]:
 
 
 def _files(official: Official, root: Path, folders: Sequence[str]) -> Files:
-    """The images of each class; every class must have some. Their names alone are read: there are more than a million."""
+    """List the image files of each class, of which every class must have some. The files themselves are not opened."""
     names, labels = [], []
     for label, folder in enumerate(folders):
         try:

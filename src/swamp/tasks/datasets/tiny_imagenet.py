@@ -1,8 +1,8 @@
 """Tiny-ImageNet-200: 64×64 images of 200 classes as JPEG files, some of them grey.
 
-All 110,000 are decoded at every start, by threads (the decoder works outside Python's lock). A core decodes 6,000 a second: about 20
-seconds of one core, and no copy of the data has to be put anywhere. The published test images have no labels; the validation images,
-which do, are the test set.
+Threads decode all 110,000 images at every start (the decoder runs outside Python's lock). One core decodes 6,000 a second, so this takes
+about 20 core seconds, and no copy of the data has to be stored. The published test images have no labels, so the validation images are
+the test set.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from swamp.core.machine import num_cores
-from swamp.tasks.datasets.image_set import ImageSet
+from swamp.tasks.datasets.dataset import Images, ImageSet
 from swamp.tasks.datasets.jpeg import read_image, to_tensor
 from swamp.tasks.datasets.official import Official
 
@@ -50,12 +49,15 @@ def read_tiny_imagenet(data: str) -> ImageSet:
     return ImageSet({"train": _decode(train), "test": _decode(test)}, MEAN, STD, NUM_CLASSES)
 
 
+IMAGE_SETS = {"tiny-imagenet": read_tiny_imagenet}
+
+
 def _expect(found: int, wanted: int, what: str, place: Path) -> None:
     if found != wanted:
         raise ValueError(f"{place} has {found:,} {what} instead of {wanted:,}; {TINY_IMAGENET.wanted}")
 
 
-def _decode(examples: Sequence[tuple[Path, int]]) -> tuple[Tensor, Tensor]:
+def _decode(examples: Sequence[tuple[Path, int]]) -> Images:
     images = torch.empty((len(examples), 3, SIZE, SIZE), dtype=torch.uint8)
 
     def fill(first: int) -> None:
@@ -68,4 +70,4 @@ def _decode(examples: Sequence[tuple[Path, int]]) -> tuple[Tensor, Tensor]:
     with ThreadPoolExecutor(num_cores()) as pool:
         for _ in pool.map(fill, range(0, len(examples), CHUNK)):
             pass
-    return images, torch.tensor([label for _, label in examples])
+    return Images(images, torch.tensor([label for _, label in examples]))

@@ -1,4 +1,4 @@
-"""Networks by name; each is a function of the number of input channels and of classes."""
+"""Networks by name. Each is a function of the numbers of input channels and of classes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODELS: dict[str, Factory] = {
 
 
 def find_model(name: str) -> Factory:
-    """The network of that name: one of the list, one that a distribution registers, or any wide residual network, such as wrn16-8."""
+    """Return the network of that name: one of `MODELS`, one that a distribution registers, or any wide residual network, like wrn16-8."""
     known: dict[str, Factory] = MODELS | registered("swamp.models")
     if name in known:
         return known[name]

@@ -1,10 +1,10 @@
-"""The Triton kernels of `Conv3x3`: products of matrices over images as rows of pixels.
+"""The Triton kernels of `Conv3x3`: matrix products over images as rows of pixels.
 
 y[p] = Σ_t x[p + offset_t] W_t, and ∂x[p] = Σ_t ∂y[p − offset_t] W_tᵀ: the same with taps in reverse order and W transposed.
 
 ∂W_t = Σ_p x[p + offset_t]ᵀ ∂y[p]. With an offset's rows moved to x and its columns to ∂y, three shifts of each, stacked side by side,
 give all nine taps in one product: Σ_q [x[q − row], x[q], x[q + row]]ᵀ [∂y[q + 1], ∂y[q], ∂y[q − 1]]. The sum over pixels is split over
-programs, and a second kernel adds up what they left, in a fixed order: equal bits each time.
+programs, and a second kernel adds up their partial sums in a fixed order, so that the bits are the same each time.
 """
 
 # ruff: noqa: N803
@@ -34,8 +34,8 @@ def conv3x3_kernel(
         inside = (row + down >= 0) & (row + down < HEIGHT) & (column + right >= 0) & (column + right < WIDTH) & (pixels < num_pixels)
         shifted = pixels + down * WIDTH + right
         values = tl.load(x + shifted[:, None] * INPUTS + inputs[None, :], mask=inside[:, None], other=0.0)
-        place = weight + (8 - tap if REVERSE else tap) * tap_stride
-        factors = tl.load(place + inputs[:, None] * input_stride + outputs[None, :] * output_stride)
+        first = weight + (8 - tap if REVERSE else tap) * tap_stride
+        factors = tl.load(first + inputs[:, None] * input_stride + outputs[None, :] * output_stride)
         total = tl.dot(values, factors, total)
     places = y + pixels[:, None] * OUTPUTS + outputs[None, :]
     tl.store(places, total.to(y.dtype.element_ty), mask=(pixels < num_pixels)[:, None])
@@ -47,7 +47,7 @@ def weight_gradient_kernel(
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     DOWNS: tl.constexpr, RIGHTS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """The taps of DOWNS rows and RIGHTS columns; as many as fill a tile, which may be more than the three there are."""
+    """Compute the taps of DOWNS rows and RIGHTS columns. A tile may have room for more than the three that exist."""
     along, across = tl.arange(0, DOWNS * INPUTS), tl.arange(0, RIGHTS * OUTPUTS)
     inputs, outputs = along % INPUTS, across % OUTPUTS
     down = tl.program_id(1) * DOWNS + along // INPUTS - 1
@@ -85,25 +85,25 @@ def add_up_kernel(partial, out, num_parts, size, PARTS: tl.constexpr, SIZE: tl.c
     tl.store(out + places, tl.sum(total, 0).to(out.dtype.element_ty), mask=places < size)
 
 
-# bytes that a program may have of it, by compute capability: large Ampere, Hopper and Blackwell cards have more than others
+# Bytes of shared memory that a program may use, by compute capability. Large Ampere, Hopper and Blackwell cards have more than others.
 SHARED_MEMORY = {(8, 0): 163 * 1024, (9, 0): 227 * 1024, (10, 0): 227 * 1024}
 LEAST_SHARED_MEMORY = 99 * 1024
-SUMMED = 64  # numbers of a gradient that a program adds up
+SUMMED = 64  # the entries of a gradient that a program adds up
 
 
-def _room(device: torch.device) -> int:
+def _shared_memory(device: torch.device) -> int:
     return SHARED_MEMORY.get(torch.cuda.get_device_capability(device), LEAST_SHARED_MEMORY)
 
 
 @cache
 def _tile(inputs: int, outputs: int, device: torch.device) -> tuple[int, int, int]:
-    """Pixels of a program, its warps, and how many taps are under way at once: the fastest measured that the card has room for.
+    """Return the pixels and warps of a program, and its pipeline stages: the fastest measured that fit into the card's shared memory.
 
     With few channels many pixels are needed to keep the matrix units busy.
     """
-    room = _room(device)
+    available = _shared_memory(device)
     pixels, warps = (256, 4) if max(inputs, outputs) <= 32 else (128, 8)
-    fitting = [(p, s) for p, s in ((pixels, 3), (pixels // 2, 3)) if 2 * s * inputs * (p + outputs) <= room]
+    fitting = [(p, s) for p, s in ((pixels, 3), (pixels // 2, 3)) if 2 * s * inputs * (p + outputs) <= available]
     pixels, stages = fitting[0] if fitting else (64, 2)
     return pixels, warps, stages
 
@@ -124,17 +124,17 @@ def _convolved(x: Tensor, weight: Tensor, *, transposed: bool) -> Tensor:
 
 
 class Share(NamedTuple):
-    """How the gradient of a weight is split."""
+    """How the gradient of a weight is split over programs."""
 
-    downs: int  # shifts by rows, and by columns, that a program takes
+    downs: int  # the shifts by rows, and by columns, that a program computes
     rights: int
-    pixels: int  # in hand at once
+    pixels: int  # loaded at once
     warps: int
-    stages: int  # loads under way
-    programs: int  # that share the sum over pixels
+    stages: int  # pipeline stages
+    programs: int  # the programs that share the sum over pixels
 
 
-# by the larger number of channels: the fastest measured on an H200 with four particles side by side; with 128 the library is faster
+# The fastest measured on an H200 with four particles side by side, by the larger number of channels. With 128 the library is faster.
 SHARES = {
     16: Share(4, 4, 128, 4, 3, 132),
     32: Share(4, 4, 64, 4, 3, 132),
@@ -144,9 +144,9 @@ SHARES = {
 
 @cache
 def _share(inputs: int, outputs: int, device: torch.device) -> Share:
-    """With fewer pixels at once where a card has less room."""
+    """Return the split of these channels, with fewer pixels at once where a card has less shared memory."""
     share = SHARES[max(inputs, outputs)]
-    while share.pixels > 16 and 2 * share.stages * share.pixels * (share.downs * inputs + share.rights * outputs) > _room(device):
+    while share.pixels > 16 and 2 * share.stages * share.pixels * (share.downs * inputs + share.rights * outputs) > _shared_memory(device):
         share = share._replace(pixels=share.pixels // 2)
     return share
 
@@ -162,7 +162,7 @@ def weight_gradient(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
     pixels_each = triton.cdiv(num_pixels, programs * pixels) * pixels
     programs = triton.cdiv(num_pixels, pixels_each)
     partial = torch.empty(programs * size, device=x.device)
-    out = torch.empty_like(weight)  # channels innermost, as the parts have them
+    out = torch.empty_like(weight)  # It has the channels innermost, as the partial sums do.
     weight_gradient_kernel[(programs, triton.cdiv(3, downs), triton.cdiv(3, rights))](
         x, gradient, partial, num_pixels, pixels_each,
         height, width, inputs, outputs, downs, rights, pixels, num_warps=warps, num_stages=stages,

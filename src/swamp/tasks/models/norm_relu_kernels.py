@@ -3,8 +3,8 @@
 Forward, two passes: [s = x + branch, its mean and variance], [h = relu(γ (s − μ) / σ + β)].
 Backward, two passes: [Σ g and Σ g ŝ, with g = ∂h where h > 0], [∂s = γ/σ (g − mean g − ŝ mean gŝ) + ∂s of the other path].
 
-A sum over pixels is split over programs, and a second kernel adds up what they left, in a fixed order: equal bits each time. (One
-launch less, with the totals taken by whichever program ends last, was slower: a single program needs 5 µs for what many do in 2.)
+A sum over pixels is split over programs, and a second kernel adds up their partial sums in a fixed order, so that the bits are the same
+each time. (Letting the last program add them up saves a launch but was slower: a single program needs 5 µs for what many do in 2.)
 """
 
 # ruff: noqa: N803
@@ -18,14 +18,14 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-MAX_PROGRAMS = 512  # that share a sum: enough to fill a large card
-TILE = 8192  # numbers that a program has in hand at once
+MAX_PROGRAMS = 512  # programs that share a sum: enough to fill a large card
+TILE = 8192  # numbers that a program loads at once
 NUM_WARPS = 4
 
 
 @triton.jit
-def _leave(first, second, partial, C: tl.constexpr):
-    """Leave this program's two sums beside those of the others."""
+def _store_sums(first, second, partial, C: tl.constexpr):
+    """Store this program's two sums beside those of the other programs."""
     places = partial + tl.arange(0, C) * tl.num_programs(0) + tl.program_id(0)
     tl.store(places, first)
     tl.store(places + C * tl.num_programs(0), second)
@@ -33,7 +33,7 @@ def _leave(first, second, partial, C: tl.constexpr):
 
 @triton.jit
 def _totals(partial, num_parts, PARTS: tl.constexpr):
-    """Both sums over all programs, of the channel that is this program's."""
+    """Return both sums over all programs for this program's channel."""
     parts = tl.arange(0, PARTS)
     places = partial + tl.program_id(0) * num_parts + parts
     first = tl.load(places, mask=parts < num_parts, other=0.0)
@@ -47,7 +47,7 @@ def statistics_kernel(
     HAS_BRANCH: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, C)
-    shift = tl.load(running_mean + columns)  # squares are taken around a value near the mean, where they lose no digits
+    shift = tl.load(running_mean + columns)  # Squares around a value near the mean lose no digits.
     first = tl.zeros((ROWS, C), tl.float32)
     second = tl.zeros((ROWS, C), tl.float32)
     begin = tl.program_id(0) * rows_each
@@ -63,7 +63,7 @@ def statistics_kernel(
         centred = tl.where(inside, value.to(tl.float32) - shift[None, :], 0.0)
         first += centred
         second += centred * centred
-    _leave(tl.sum(first, 0), tl.sum(second, 0), partial, C)
+    _store_sums(tl.sum(first, 0), tl.sum(second, 0), partial, C)
 
 
 @triton.jit
@@ -98,7 +98,7 @@ def apply_kernel(s, h, mean, scale, weight, bias, num_rows, C: tl.constexpr, ROW
 
 @triton.jit
 def _through_relu(gradient, s, places, inside, mean, scale, weight, bias, columns):
-    """g and ŝ of a tile."""
+    """Return g and ŝ of a tile."""
     normed = (tl.load(s + places, mask=inside, other=0.0).to(tl.float32) - tl.load(mean + columns)[None, :]) * tl.load(scale + columns)[
         None, :
     ]
@@ -124,7 +124,7 @@ def backward_sums_kernel(
         g, normed = _through_relu(gradient, s, places, inside, mean, scale, weight, bias, columns)
         first += g
         second += g * normed
-    _leave(tl.sum(first, 0), tl.sum(second, 0), partial, C)
+    _store_sums(tl.sum(first, 0), tl.sum(second, 0), partial, C)
 
 
 @triton.jit
@@ -199,7 +199,7 @@ class _NormReLU(torch.autograd.Function):
 
 
 def _share(num_rows: int, channels: int) -> tuple[int, int, int]:
-    """How many programs share a sum, how many rows each has, and how many of them at once."""
+    """Return how many programs share a sum, how many rows each has, and how many of them it loads at once."""
     rows = TILE // channels
     tiles = triton.cdiv(num_rows, rows)
     tiles_each = triton.cdiv(tiles, MAX_PROGRAMS)

@@ -7,12 +7,11 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from swamp.tasks.models.conv import conv
-from swamp.tasks.models.norm_relu import NormReLU
+from swamp.tasks.models.layers import NormReLU, conv
 
 
 class Block(nn.Module):
-    """x + conv(relu(bn(conv(relu(bn(x)))))), where the sum of shortcut and branch is left to the norm that comes next."""
+    """x + conv(relu(bn(conv(relu(bn(x)))))). It returns shortcut and branch, whose sum is left to the norm that comes next."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -31,7 +30,7 @@ class Block(nn.Module):
 
 
 class ResidualNet(nn.Module):
-    """A stem, then stages of `blocks` blocks; each stage but the first halves the resolution."""
+    """A stem, then stages of `blocks` blocks. Each stage but the first halves the resolution."""
 
     def __init__(self, channels: int, classes: int, stem: int, widths: Sequence[int], blocks: int) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ class ResidualNet(nn.Module):
 
 
 def wide_residual_net(depth: int, factor: int) -> Callable[[int, int], ResidualNet]:
-    """WRN-d-k: three stages, k times as wide as 16, 32, 64.
+    """Return WRN-d-k: three stages, k times as wide as 16, 32, 64.
 
     Depth counts the convolutions on the longest path and either the three shortcuts (28 = 6·4 + 4) or, as in WRN-32, the classifier
     (32 = 6·5 + 2).

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from swamp.tasks.models.conv import conv
+from swamp.tasks.models.layers import conv
 
 WIDTHS = (64, 128, 256, 512)
 
@@ -26,13 +26,13 @@ class Residual(nn.Module):
 
 
 def basic(inputs: int, width: int, stride: int) -> Residual:
-    """Two 3×3 convolutions."""
+    """Return a block of two 3×3 convolutions."""
     layers = [conv(inputs, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(), conv(width, width, 3), nn.BatchNorm2d(width)]
     return Residual(inputs, width, stride, layers)
 
 
 def bottleneck(inputs: int, width: int, stride: int) -> Residual:
-    """1×1, 3×3 and 1×1 to four times the width; the 3×3 one strides."""
+    """Return a block of a 1×1, a 3×3 and a 1×1 convolution, which widens to four times the width. The 3×3 one strides."""
     return Residual(
         inputs,
         4 * width,
@@ -46,7 +46,7 @@ def bottleneck(inputs: int, width: int, stride: int) -> Residual:
 
 
 class ResNet(nn.Module):
-    """A stem (3×3, or ImageNet's 7×7 that with its pooling quarters the resolution), four stages, the mean over all places."""
+    """A stem (3×3, or ImageNet's 7×7, which with its pooling quarters the resolution), four stages, and the mean over all pixels."""
 
     def __init__(self, channels: int, classes: int, depths: Sequence[int], bottlenecks: bool = False, imagenet_stem: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""VGG (Simonyan and Zisserman 2015) as it is used on small images: BatchNorm after each convolution, and one linear layer."""
+"""VGG (Simonyan and Zisserman 2015) as it is used on small images, with BatchNorm after each convolution and one linear layer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from swamp.tasks.models.conv import conv
+from swamp.tasks.models.layers import conv
 
 WIDTHS = (64, 128, 256, 512, 512)
 
 
 class VGG(nn.Module):
-    """Five stages of `depths` convolutions; each but the last ends by halving the resolution, the last by a maximum over all places
-    (on 32×32 images, which are 2×2 by then, the same as halving once more)."""
+    """Five stages of `depths` convolutions. Each but the last ends by halving the resolution, the last by a maximum over all pixels
+    (32×32 images are 2×2 by then, so that this is the same as halving once more)."""
 
     def __init__(self, channels: int, classes: int, depths: Sequence[int]) -> None:
         super().__init__()

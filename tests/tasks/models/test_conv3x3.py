@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from swamp.tasks.models.conv3x3 import Conv3x3, _fits
+from swamp.tasks.models.layers import Conv3x3, conv3x3_fits
 
 
 def test_the_plain_path_is_a_convolution() -> None:
@@ -25,7 +25,7 @@ def test_kernels_agree_with_float64(inputs: int, outputs: int, shape: tuple[int,
     factor = torch.randn(count, outputs, height, width, device="cuda").to(torch.bfloat16)
     layer.fused = True
     x.requires_grad_()
-    assert _fits(x, layer.weight)
+    assert conv3x3_fits(x, layer.weight)
     y = layer(x)
     found = [y.detach(), *torch.autograd.grad(y, [x, layer.weight], factor)]
     double_x, double_weight = (t.detach().double().requires_grad_() for t in (x, layer.weight))

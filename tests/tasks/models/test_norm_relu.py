@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from swamp.tasks.models.norm_relu import NormReLU, _fits
+from swamp.tasks.models.layers import NormReLU, norm_relu_fits
 
 
 def both_paths(layer: NormReLU, x: Tensor, branch: Tensor | None, weights: tuple[Tensor, Tensor | None]) -> list[Tensor]:
@@ -55,7 +55,7 @@ def test_kernels_agree_with_float64(dtype: torch.dtype, shape: tuple[int, ...], 
     weights = draw(), draw() if sum_used else None
     reference = copy.deepcopy(layer).double()
     layer.fused = True
-    assert _fits(x)
+    assert norm_relu_fits(x)
     double_branch = None if branch is None else branch.double()
     double_x = x.double()
     if branch is not None and dtype == torch.bfloat16:  # the sum is rounded before anything else sees it

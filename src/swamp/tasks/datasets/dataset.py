@@ -1,0 +1,137 @@
+"""What a data set is: named splits of images, image files or sentence pairs, of which some training examples can be held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar
+
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from swamp.core.errors import nearest
+from swamp.core.noise import Noise
+from swamp.core.pruning import rounded_share
+
+HeldOut = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(gt=0, lt=1)]  # a number of examples, or a share of them
+
+
+def hold_out(num_examples: int, held_out: HeldOut, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the indices to train on and the indices to select by, both in ascending order. They depend on the seed alone.
+
+    >>> [len(part) for part in hold_out(50_000, 0.1, seed=0)]
+    [45000, 5000]
+    """
+    num_held_out = held_out if isinstance(held_out, int) else rounded_share(num_examples, Fraction(str(held_out)))
+    if not 0 < num_held_out < num_examples:
+        left = "nothing to train on" if num_held_out else "nothing to select by"
+        raise ValueError(f"validation = {held_out} leaves {left}: the training set has {num_examples} examples")
+    order = torch.randperm(num_examples, generator=Noise(seed).fold("validation").generator())
+    return order[num_held_out:].sort().values, order[:num_held_out].sort().values
+
+
+class Split(Protocol):
+    """Labelled examples."""
+
+    @property
+    def labels(self) -> Tensor: ...
+
+    def take(self, chosen: Tensor) -> Self: ...
+
+
+AnySplit = TypeVar("AnySplit", bound=Split)
+
+
+class Dataset(Generic[AnySplit]):
+    """The splits `train` and `test`, and further test sets that are read only when they are asked for."""
+
+    splits: Mapping[str, AnySplit]
+    further: Mapping[str, Callable[[], AnySplit]] = {}
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        return (*self.splits, *self.further)
+
+    def check_split(self, name: str) -> None:
+        if name not in self.split_names:
+            raise ValueError(f"unknown split {name!r} of this data set; {nearest(name, self.split_names)}")
+
+    def split(self, name: str) -> AnySplit:
+        return self.splits[name] if name in self.splits else self.further[name]()
+
+    def holding_out(self, share: HeldOut, seed: int) -> Any:
+        """Return this data set with some training examples moved to the split `validation`."""
+        whole = self.splits["train"]
+        train, held_out = hold_out(len(whole.labels), share, seed)
+        splits = {**self.splits, "train": whole.take(train), "validation": whole.take(held_out)}
+        return replace(self, splits=splits)  # type: ignore[type-var]
+
+
+class Images(NamedTuple):
+    """Images as uint8 (count, channels, height, width) with their labels."""
+
+    images: Tensor
+    labels: Tensor
+
+    def take(self, chosen: Tensor) -> Images:
+        return Images(self.images[chosen], self.labels[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet(Dataset[Images]):
+    """Images that fit into memory. `mean` and `std` are per channel, in the units of the pixels."""
+
+    splits: Mapping[str, Images]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    num_classes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Image files below a folder, with their labels. `classes` are the network's outputs that the labels number; None means all."""
+
+    root: Path
+    names: Sequence[str]
+    labels: Tensor
+    classes: Tensor | None = None
+
+    def take(self, chosen: Tensor) -> Files:
+        return replace(self, names=[self.names[index] for index in chosen.tolist()], labels=self.labels[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class FileSet(Dataset[Files]):
+    """Image files whose images are too many for memory."""
+
+    splits: Mapping[str, Files]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    num_classes: int
+    further: Mapping[str, Callable[[], Files]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Examples of two texts each, with their labels."""
+
+    first: Sequence[str]
+    second: Sequence[str]
+    labels: Tensor
+
+    def take(self, chosen: Tensor) -> Pairs:
+        indices = chosen.tolist()
+        return Pairs([self.first[index] for index in indices], [self.second[index] for index in indices], self.labels[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class TextSet(Dataset[Pairs]):
+    """Sentence pairs. `metric` is the metric that counts."""
+
+    splits: Mapping[str, Pairs]
+    num_classes: int
+    metric: str
+    further: Mapping[str, Callable[[], Pairs]] = field(default_factory=dict)
