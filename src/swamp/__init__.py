@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from swamp.core.schedules import SWA, Schedule
     from swamp.core.state import State
     from swamp.export.compiled import compile_sparse
-    from swamp.export.sparse import load_sparse
+    from swamp.export.formats.sparse import load_sparse
     from swamp.runs.config import Config, build_config
     from swamp.store.records import RowRecord
     from swamp.tasks.custom import CustomTask
@@ -38,7 +38,7 @@ _PLACES = {
     "swamp.core.schedules": ("SWA", "Schedule"),
     "swamp.core.state": ("State",),
     "swamp.export.compiled": ("compile_sparse",),
-    "swamp.export.sparse": ("load_sparse",),
+    "swamp.export.formats.sparse": ("load_sparse",),
     "swamp.runs.config": ("Config", "build_config"),
     "swamp.store.records": ("RowRecord",),
     "swamp.tasks.custom": ("CustomTask",),

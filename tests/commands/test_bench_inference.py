@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from swamp.export import inference
-from swamp.export.inference import measure, open_contender
+from swamp.export.inference import measure, open_network
 from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
 from swamp.store.records import read_results
@@ -67,7 +67,7 @@ def test_without_onnxruntime_the_others_are_measured(
 def test_ratios_are_those_of_the_clock(swamp_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status_of("export", swamp_run, "--format", "onnx", "--out", tmp_path / "m.onnx")
     task = open_task(read_config(swamp_run))
-    graph = open_contender(tmp_path / "m.onnx", task, 1)
+    graph = open_network(tmp_path / "m.onnx", task, 1)
     monkeypatch.setattr(inference, "_timed", lambda model, x, repeats: len(x) * (1.0 if model is graph.model else 4.0))
     dense, measured = measure([graph], task, (1, 64), 2, 1)
     assert dense.ratios == {1: 1.0, 64: 1.0}

@@ -22,7 +22,7 @@ def loaded(format: str, path: Path, model: torch.nn.Module) -> torch.nn.Module:
     if format == "sparse":
         return swamp.load_sparse(path, model).model
     if format == "onnx":
-        from swamp.export.onnx import OnnxNetwork
+        from swamp.export.formats.onnx import OnnxNetwork
 
         return OnnxNetwork(path.read_bytes())
     model.load_state_dict(load_file(path) if format == "safetensors" else torch.load(path, weights_only=True))

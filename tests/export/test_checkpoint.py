@@ -12,7 +12,7 @@ from torch import nn
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export.checkpoint import read_checkpoint
-from swamp.export.sparse import encode
+from swamp.export.formats.sparse import encode
 from tests.support.hostile import torn
 
 

@@ -11,9 +11,9 @@ import swamp
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest, magnitude
 from swamp.core.state import State
-from swamp.export.files import export
+from swamp.export.formats import export
+from swamp.export.formats.onnx import OnnxNetwork
 from swamp.export.narrow import links, narrowed, shaped_like
-from swamp.export.onnx import OnnxNetwork
 from swamp.runs.networks import find_row, load_network
 from swamp.tasks.models import find_model
 from swamp.tasks.models.vgg import VGG

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from swamp.export import onnx as exporting
-from swamp.export.onnx import Mismatch, OnnxNetwork, Unsupported, as_onnx, check
+from swamp.export.formats import onnx as exporting
+from swamp.export.formats.onnx import Mismatch, OnnxNetwork, Unsupported, as_onnx, check
 from swamp.tasks.custom import CustomTask
 
 

@@ -18,7 +18,7 @@ import swamp
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import reader
-from swamp.export.sparse import as_gaps, bound, encode, load_sparse
+from swamp.export.formats.sparse import as_gaps, bound, encode, load_sparse
 from tests.support.hostile import GOOD
 
 

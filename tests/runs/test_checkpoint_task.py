@@ -10,7 +10,7 @@ import torch
 
 import swamp
 from swamp.core.state import State
-from swamp.export.sparse import encode
+from swamp.export.formats.sparse import encode
 from swamp.results.comparison import comparisons
 from swamp.results.series import make_series
 from swamp.results.stored_run import read_run

@@ -1,4 +1,4 @@
-"""swamp bench-inference: how fast exported networks answer."""
+"""swamp bench-inference: time exported networks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bench_inference(
     rounds
         How often each is measured; the fastest counts.
     """
-    from swamp.export.inference import measure, onnx_contender, open_contender, read_about, sparse_contender
+    from swamp.export.inference import in_onnxruntime, measure, on_sparse_path, open_network, read_about
     from swamp.report.tables import inference_table
     from swamp.runs.config import build_config, module_of
     from swamp.runs.opening import open_task
@@ -49,24 +49,24 @@ def bench_inference(
         opened = custom.build(custom.Config(factory=task))
     else:
         name = abouts[0]["task"]
-        # nobody's file says where this machine's data lie, or which function makes a task
+        # A file may not choose paths of this machine or a function that makes the task.
         private = getattr(module_of("task", name), "operational", ())
         said = {key: value for key, value in abouts[0]["settings"].items() if key not in private}
         settings = {"task": name, f"tasks.{name}": said, **({"data": data} if data else {})}
         opened = open_task(build_config("digits", settings))
-    contenders, skipped = [], []
+    networks, skipped = [], []
     for path in files:
-        contenders.append(found := open_contender(path, opened, threads))
+        networks.append(found := open_network(path, opened, threads))
         if found.runtime != "torch":
             continue
         for runtime, make in (
-            ("onnxruntime", lambda: onnx_contender(found, opened, threads)),
-            ("the sparse path", lambda: sparse_contender(found, opened)),
+            ("onnxruntime", lambda: in_onnxruntime(found, opened, threads)),
+            ("the sparse path", lambda: on_sparse_path(found, opened)),
         ):
             try:
-                contenders.append(make())
-            except (RuntimeError, ValueError) as error:  # the others are worth measuring without it
+                networks.append(make())
+            except (RuntimeError, ValueError) as error:  # the other runtimes are still measured
                 skipped.append(f"{path.name} without {runtime}: {error}")
-    print_table(inference_table(measure(contenders, opened, (1, 64), rounds, threads), opened.metric, threads))
+    print_table(inference_table(measure(networks, opened, (1, 64), rounds, threads), opened.metric, threads))
     for sentence in skipped:
         print(sentence)

@@ -1,4 +1,4 @@
-"""swamp export: a network of a run as a file."""
+"""swamp export: write a network of a run to a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def export(
     directory: Annotated[Path, Parameter(name="DIR", help="A run directory.")],
     /,
     *,
-    format: Literal["sparse", "safetensors", "onnx", "torch"],
+    format: str,
     out: Path,
     cycle: int | None = None,
     sparsity: float | None = None,
@@ -27,8 +27,8 @@ def export(
     ----------
     format
         sparse: compact, for swamp.load_sparse and a reader that needs numpy only. safetensors, torch: dense tensors with zeros, for
-        load_state_dict. onnx: a graph for onnxruntime and others, checked against torch on the test set. Of a channel-pruned network
-        all but sparse hold a narrower, dense one.
+        load_state_dict. onnx: a graph for onnxruntime and others, checked against torch on the test set. A channel-pruned network is
+        stored as a narrower dense one in all formats but sparse.
     out
         The file.
     cycle
@@ -36,16 +36,17 @@ def export(
     sparsity
         The row nearest to this sparsity, in percent.
     values
-        Type of the stored weights of pruned layers. 16 bits halve them, and what that does to the metric is printed.
+        Type of the stored weights of pruned layers. 16 bits halve their size; the effect on the metric is printed.
     task
         module:function that makes the task of a run that a Python script began.
     overwrite
-        Replace files that are there.
+        Replace existing files.
     """
     import hashlib
 
-    from swamp.export.files import dense_bytes, refuse_existing
-    from swamp.export.files import export as make
+    from swamp.export.formats import export as encode
+    from swamp.export.formats import find_format
+    from swamp.export.formats.sparse import dense_bytes
     from swamp.report.card import model_card
     from swamp.runs.networks import about, find_row, load_network
     from swamp.runs.opening import open_task
@@ -56,14 +57,19 @@ def export(
     from swamp.training.numerics import applied
 
     card = out.with_name(out.name + ".md")
-    refuse_existing([out, card], overwrite)
+    find_format(format)
+    for path in (out, card):
+        if path.is_dir():
+            raise ValueError(f"--out {path} is a directory; name a file")
+        if path.exists() and not overwrite:
+            raise ValueError(f"{path} is there already; --overwrite replaces it")
     config, row = read_config(directory), find_row(directory, cycle, sparsity)
     state, mask = load_network(directory, row)
     opened = custom.build(custom.Config(factory=task)) if task else open_task(config)
     if task and opened.fingerprint != (Store(directory).header() or {})["task"]:
         raise ValueError(f"--task {task} is not the task of {directory}: another model, other data or another loss")
     with applied(config.numerics):
-        content, notes = make(state, mask, opened, format, values, about(directory, row), config.pruning.pattern == "channel")
+        content, notes = encode(state, mask, opened, format, values, about(directory, row), config.pruning.pattern == "channel")
     options = {"cycle": row.cycle, "format": format, "out": out, "values": values}
     command = shlex.join(
         ["swamp", "export", str(directory), *(part for name, value in options.items() for part in (f"--{name}", str(value)))]

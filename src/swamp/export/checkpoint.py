@@ -1,14 +1,12 @@
-"""Checkpoints that come back: files of `swamp export`, or anybody's safetensors and state_dict files with the model's own names."""
+"""Read checkpoints: files of `swamp export`, or any safetensors and state_dict files with the model's own names."""
 
 from __future__ import annotations
 
-import json
 import pickle
 import warnings
 import zipfile
 from pathlib import Path
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -16,27 +14,27 @@ from torch import Tensor, nn
 from swamp.core.errors import reason_of
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.export.sparse import read_sparse
+from swamp.export.formats import sparse
 
-OLD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # how such files begin; their sizes cannot be bounded before they are read
+LEGACY_PREFIX = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # refused, because their size cannot be bounded before they are read
 
 
 def read_checkpoint(path: Path, model: nn.Module) -> tuple[State, Mask | None]:
-    """The weights of a file, which must be those of the model, and the mask of a sparse one. In other files a zero is a weight like any
-    other. Nothing in a file is executed."""
+    """Return the weights in a file, which must fit the model, and the mask if the file is sparse. In other files a zero is a weight like
+    any other. Nothing in a file is executed."""
     like = State.of(model)
     if path.is_dir():
         raise ValueError(f"{path} is a directory; name a file in it")
     try:
         found = _tensors(path)
-    except pickle.UnpicklingError:  # torch's own words advise to run what the file holds
+    except pickle.UnpicklingError:  # torch's own message advises to run what the file holds
         raise ValueError(f"{path} is damaged or holds more than tensors, and nothing in a file is run: save a state_dict()") from None
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # damaged files make the libraries fail in any way
+    except Exception as error:  # the libraries raise all kinds of errors for damaged files
         raise ValueError(f"{path} is no checkpoint that can be read: {reason_of(error)}") from None
     if found is None:
-        state, mask, _ = read_sparse(path, like)
+        state, mask, _ = sparse.read_sparse(path, like)
     else:
         state, mask = _fitted(path, found, model, like), None
     if broken := [name for name, tensor in state.parameters.items() if not tensor.isfinite().all()]:
@@ -45,27 +43,19 @@ def read_checkpoint(path: Path, model: nn.Module) -> tuple[State, Mask | None]:
 
 
 def _tensors(path: Path) -> object:
-    """What a state_dict or safetensors file holds; None for a sparse file."""
+    """Return the content of a state_dict or safetensors file, or None for a sparse file."""
     if zipfile.is_zipfile(path):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch 2.11 warns of sparse tensors, and those are refused anyway
+            warnings.simplefilter("ignore")  # torch 2.11 warns of sparse tensors, which are refused below
             return torch.load(path, map_location="cpu", weights_only=True)
     with path.open("rb") as file:
-        if file.read(len(OLD)) == OLD:
+        if file.read(len(LEGACY_PREFIX)) == LEGACY_PREFIX:
             raise ValueError("it is of the kind that torch wrote before 1.6; load it and save it again")
-    return None if _is_sparse(path) else safetensors.torch.load_file(path)
-
-
-def _is_sparse(path: Path) -> bool:
-    with safetensors.safe_open(path, "pt") as file:
-        try:
-            return "pruned" in json.loads((file.metadata() or {}).get("swamp", "{}")).get("meta", {})
-        except (ValueError, AttributeError, TypeError):
-            return False
+    return None if sparse.recognises(path) else safetensors.torch.load_file(path)
 
 
 def _fitted(path: Path, found: object, model: nn.Module, like: State) -> State:
-    """Every parameter from the file; of buffers those that are in it."""
+    """Return the model's state with every parameter, and those buffers that the file has, from the file."""
     if not isinstance(found, dict) or not all(_is_plain(tensor) for tensor in found.values()):
         inside = f"; its {', '.join(map(repr, list(found)[:3]))} may be one" if isinstance(found, dict) and len(found) < 10 else ""
         raise ValueError(f"{path} holds no state_dict: names with an ordinary tensor each{inside}")

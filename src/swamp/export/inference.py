@@ -1,35 +1,33 @@
-"""How fast exported networks answer: the same input to all of them, in turns, in one run."""
+"""Time exported networks: all of them compute the same inputs, in turns, in one process."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from swamp.core.errors import reason_of
-from swamp.export import narrow, native, onnx
+from swamp.export import native
 from swamp.export.compiled import compile_sparse
-from swamp.export.sparse import load_sparse
+from swamp.export.formats import format_of
+from swamp.export.formats.onnx import OnnxNetwork, as_onnx
+from swamp.export.inputs import example_input, image_input
 from swamp.tasks.task import Task
 
 
-class Contender(NamedTuple):
-    """A network, ready to run."""
+class LoadedNetwork(NamedTuple):
+    """A network loaded in a runtime, ready to be timed."""
 
     file: str
     runtime: str  # torch, onnxruntime or sparse
     model: nn.Module
     num_bytes: int
     load_seconds: float
-    about: Mapping[str, Any]
 
 
 class Speed(NamedTuple):
@@ -45,61 +43,48 @@ class Speed(NamedTuple):
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What a file says of its network: which task it is for, above all."""
+    """Return what a file says about its network: its task and settings, above all."""
     try:
-        if path.suffix == ".onnx":
-            entries = onnx.needed("onnx").load(path, load_external_data=False).metadata_props
-            text = next((entry.value for entry in entries if entry.key == "swamp"), "")
-        else:
-            with safetensors.safe_open(path, "pt") as file:
-                text = (file.metadata() or {}).get("swamp", "")
-        found = json.loads(text)
-        found = found["meta"]["about"] if "meta" in found else found
+        found = format_of(path).read_about(path)
         return {"task": str(found["task"]), "settings": dict(found["settings"]), **found}
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # each of the libraries that read a part of it has errors of its own
+    except Exception as error:  # each format's library has its own exceptions
         raise ValueError(
             f"{path} does not say which task it is for; export it as sparse, safetensors or .onnx ({type(error).__name__})"
         ) from None
 
 
-def open_contender(path: Path, task: Task, threads: int) -> Contender:
-    """A file's network: a graph in onnxruntime, any other in torch."""
-    about, size = read_about(path), path.stat().st_size
-    if path.suffix == ".onnx":
+def open_network(path: Path, task: Task, threads: int) -> LoadedNetwork:
+    """Load a file in the runtime of its format: a graph in onnxruntime, all others in torch."""
+    chosen, empty = format_of(path), task.model()
+    model, taken = _fastest(lambda: chosen.load(path, empty, threads))
+    if chosen.runtime == "torch":
         try:
-            graph, taken = _fastest(lambda: onnx.OnnxNetwork(path.read_bytes(), threads))
-        except onnx.Unsupported as error:
-            raise ValueError(f"{path}: {error}") from None
-        return Contender(path.name, "onnxruntime", graph, size, taken, about)
-    has_streams, empty = _has_streams(path), task.model()
-    model, taken = _fastest(lambda: load_sparse(path, empty).model if has_streams else _plain(path, empty))
-    try:
-        _timed(model, onnx.example_input(task), 1)
-    except RuntimeError as error:
-        raise ValueError(f"the tensors of {path} do not fit together: {reason_of(error)}") from None
-    return Contender(path.name, "torch", model, size, taken, about)
+            _timed(model, example_input(task), 1)
+        except RuntimeError as error:
+            raise ValueError(f"the tensors of {path} do not fit together: {reason_of(error)}") from None
+    return LoadedNetwork(path.name, chosen.runtime, model, path.stat().st_size, taken)
 
 
-def onnx_contender(dense: Contender, task: Task, threads: int) -> Contender:
-    """A network of torch in onnxruntime. ValueError says why that cannot be."""
-    return dense._replace(runtime="onnxruntime", model=onnx.OnnxNetwork(onnx.as_onnx(dense.model, task, {}), threads))
+def in_onnxruntime(network: LoadedNetwork, task: Task, threads: int) -> LoadedNetwork:
+    """Return a network of torch in onnxruntime, or raise ValueError with the reason why that is impossible."""
+    return network._replace(runtime="onnxruntime", model=OnnxNetwork(as_onnx(network.model, task, {}), threads))
 
 
-def sparse_contender(dense: Contender, task: Task) -> Contender:
-    """A network of torch, computed with its surviving weights only. RuntimeError or ValueError say why that cannot be."""
-    native.library()  # compiling the kernel, which happens once, is no part of loading
-    model, taken = _fastest(lambda: compile_sparse(dense.model, onnx.image_input(task)))
-    return dense._replace(runtime="sparse", model=model, load_seconds=dense.load_seconds + taken)
+def on_sparse_path(network: LoadedNetwork, task: Task) -> LoadedNetwork:
+    """Return a network of torch compiled without its zeros, or raise RuntimeError or ValueError with the reason."""
+    native.library()  # The kernel is compiled once per machine, so its compilation does not count as loading.
+    model, taken = _fastest(lambda: compile_sparse(network.model, image_input(task)))
+    return network._replace(runtime="sparse", model=model, load_seconds=network.load_seconds + taken)
 
 
-def measure(contenders: Sequence[Contender], task: Task, sizes: Sequence[int], rounds: int, threads: int) -> list[Speed]:
-    """Time them all on test-like batches, in turns, so that what else the machine does meets each alike. The first line is the task's
-    own network in torch, dense, with any weights: what the others are compared with."""
-    dense = Contender("(dense)", "torch", task.model().eval(), 0, 0.0, {})
-    everyone = [dense, *contenders]
-    example = onnx.example_input(task)
+def measure(networks: Sequence[LoadedNetwork], task: Task, sizes: Sequence[int], rounds: int, threads: int) -> list[Speed]:
+    """Time all networks in turns, so that other work on the machine affects each alike. The first result is the reference: the task's
+    dense network in torch, with random weights."""
+    dense = LoadedNetwork("(dense)", "torch", task.model().eval(), 0, 0.0)
+    everyone = [dense, *networks]
+    example = example_input(task)
     times: dict[tuple[int, int], list[float]] = {}
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -110,7 +95,7 @@ def measure(contenders: Sequence[Contender], task: Task, sizes: Sequence[int], r
             for _ in range(rounds):
                 for index, one in enumerate(everyone):
                     times.setdefault((index, size), []).append(_timed(one.model, x, repeats[index]))
-        metrics = [float("nan"), *(task.evaluate(one.model, "test")[task.metric] for one in contenders)]
+        metrics = [float("nan"), *(task.evaluate(one.model, "test")[task.metric] for one in networks)]
     finally:
         torch.set_num_threads(before)
     least = {key: min(found) for key, found in times.items()}
@@ -128,20 +113,8 @@ def measure(contenders: Sequence[Contender], task: Task, sizes: Sequence[int], r
     ]
 
 
-def _has_streams(path: Path) -> bool:
-    with safetensors.safe_open(path, "pt") as file:
-        return "meta" in json.loads((file.metadata() or {}).get("swamp", "{}"))
-
-
-def _plain(path: Path, model: nn.Module) -> nn.Module:
-    tensors = safetensors.torch.load_file(path)
-    model = narrow.shaped_like(model, tensors)
-    model.load_state_dict(tensors)
-    return model.eval()
-
-
 def _fastest(load: Callable[[], nn.Module], rounds: int = 3) -> tuple[nn.Module, float]:
-    """What it loads, and the seconds of the fastest of some attempts: the first also imports and allocates."""
+    """Return the loaded network and the seconds of the fastest of several attempts, since the first also imports and allocates."""
     least = float("inf")
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -151,7 +124,7 @@ def _fastest(load: Callable[[], nn.Module], rounds: int = 3) -> tuple[nn.Module,
 
 
 def _timed(model: Callable[..., Any], x: Tensor | Mapping[str, Tensor], repeats: int) -> float:
-    """Seconds of the fastest of some calls: on a machine with other work, means measure that work."""
+    """Return the seconds of the fastest of several calls; a mean would also measure other work on the machine."""
     least = float("inf")
     with torch.inference_mode():
         for _ in range(repeats):
@@ -162,6 +135,6 @@ def _timed(model: Callable[..., Any], x: Tensor | Mapping[str, Tensor], repeats:
 
 
 def _repeats(model: Callable[..., Any], x: Tensor | Mapping[str, Tensor], seconds: float = 0.05) -> int:
-    """So many that a measurement takes long enough for the clock; the first call only warms up."""
+    """Return how many calls make a measurement long enough for the clock. The first call only warms up."""
     _timed(model, x, 1)
     return max(round(seconds / max(_timed(model, x, 1), 1e-6)), 1)

@@ -1,13 +1,15 @@
-"""Sparse files: the surviving weights and where they stand. `reader` has the format, and reads it with numpy alone."""
+"""sparse: the surviving weights and their positions. `export/reader.py` describes the format and reads it with numpy alone."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -15,10 +17,13 @@ from torch import Tensor, nn
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import reader
+from swamp.export.formats import Exported, TrainedNetwork, Values, rounded
 from swamp.export.reader import ESCAPE, FORMAT, Stream
 
-Values = Literal["float32", "float16", "bfloat16"]
-KINDS = {
+name = "sparse"
+narrows, float32_only = False, False  # pruned channels take hardly any bytes, and the network keeps its shapes
+runtime = "torch"
+TYPES = {  # safetensors' names
     torch.float32: "F32",
     torch.float16: "F16",
     torch.bfloat16: "BF16",
@@ -33,84 +38,97 @@ KINDS = {
 
 
 class LoadedSparse(NamedTuple):
-    """A network that came from a sparse file."""
+    """A network that was read from a sparse file."""
 
-    model: nn.Module  # the one that was given, in evaluation mode, its weights really zero off the mask
+    model: nn.Module  # the given one, in evaluation mode; pruned weights are zero
     mask: Mask
     about: dict[str, Any]
 
 
+def encode_network(network: TrainedNetwork) -> Exported:
+    content = encode(network.state, network.mask, network.values, network.about)
+    least = bound(network.state, network.mask, network.values)
+    return Exported(content, [f"entropy bound {least:,.0f} bytes; the file is {len(content) / least:.3f} times that"])
+
+
+def recognises(path: Path) -> bool:
+    with safetensors.safe_open(path, "pt") as file:
+        try:
+            return "pruned" in json.loads((file.metadata() or {}).get("swamp", "{}")).get("meta", {})
+        except (ValueError, AttributeError, TypeError):
+            return False
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    with safetensors.safe_open(path, "pt") as file:
+        return dict(json.loads(file.metadata()["swamp"])["meta"]["about"])
+
+
+def load(path: Path, model: nn.Module, threads: int) -> nn.Module:
+    return load_sparse(path, model).model
+
+
 def encode(state: State, mask: Mask, values: Values = "float32", about: Mapping[str, Any] | None = None) -> bytes:
-    """The bytes of a sparse file. Equal networks make equal bytes. `values` is the type of the surviving weights; what is not pruned
-    (biases, norms, their statistics) stays as it is."""
+    """Return the bytes of a sparse file; equal networks give equal bytes. `values` is the type of the surviving weights. Tensors that are
+    not pruned (biases, norms, their statistics) keep their types."""
     tensors = {**state.parameters, **state.buffers}
     pruned: list[list[Any]] = []
     positions: list[np.ndarray] = []
     survivors: list[Tensor] = []
     for name, layer in mask.layers.items():
-        code, places = shorter(layer.numpy().reshape(-1))
+        code, encoded = encode_positions(layer.numpy().reshape(-1))
         survivors.append(rounded(tensors[name][layer], values, name))
-        pruned.append([name, list(layer.shape), code, len(survivors[-1]), len(places)])
-        positions.append(places)
+        pruned.append([name, list(layer.shape), code, len(survivors[-1]), len(encoded)])
+        positions.append(encoded)
     dense: list[list[Any]] = [
-        [name, _kind(tensor, name), list(tensor.shape)] for name, tensor in tensors.items() if name not in mask.layers
+        [name, _type_name(tensor, name), list(tensor.shape)] for name, tensor in tensors.items() if name not in mask.layers
     ]
     streams = {"values": torch.cat(survivors), "positions": torch.from_numpy(np.concatenate(positions))}
     for kind in sorted({kind for _, kind, _ in dense}):
         streams[f"dense.{kind}"] = torch.cat([tensors[name].reshape(-1) for name, of, _ in dense if of == kind])
     meta = {"format": FORMAT, "about": dict(about or {}), "pruned": pruned, "dense": dense}
-    seen = {name: Stream(_kind(t, name), list(t.shape), t.view(torch.uint8).numpy().data) for name, t in streams.items()}
+    seen = {name: Stream(_type_name(t, name), list(t.shape), t.view(torch.uint8).numpy().data) for name, t in streams.items()}
     text = reader.text_of({"checksum": reader.checksum(seen, meta), "meta": meta}).decode()
     return safetensors.torch.save(streams, {"swamp": text})
 
 
-def rounded(survivors: Tensor, values: Values, name: str) -> Tensor:
-    """The surviving weights in the type that they are stored in."""
-    if survivors.dtype != torch.float32:
-        raise ValueError(f"{name} has type {str(survivors.dtype).removeprefix('torch.')}; a sparse file holds weights that were float32")
-    stored = survivors.to(getattr(torch, values))
-    if not stored.isfinite().equal(survivors.isfinite()):
-        raise ValueError(f"a weight of {name} is too large for {values}")
-    return stored
-
-
-def shorter(alive: np.ndarray) -> tuple[str, np.ndarray]:
-    """The survivors' places by the code that takes less room."""
+def encode_positions(alive: np.ndarray) -> tuple[str, np.ndarray]:
+    """Return the shorter code of the survivors' positions, with its name."""
     bits, gaps = np.packbits(alive), as_gaps(alive)
     return ("gaps", gaps) if len(gaps) < len(bits) else ("bits", bits)
 
 
 def as_gaps(alive: np.ndarray) -> np.ndarray:
-    """How many weights are pruned before each survivor, a byte each; 255 says that 255 are, and that no survivor follows.
+    """Return the number of pruned weights before each survivor, one byte each. The byte 255 means 255 pruned weights without a survivor.
 
     >>> as_gaps(np.array([False] * 256 + [True, True, False])).tolist()
     [255, 1, 0]
     """
-    places = np.flatnonzero(alive)
-    gaps = np.diff(places, prepend=-1) - 1
-    tail = len(alive) - (int(places[-1]) + 1 if len(places) else 0)
+    positions = np.flatnonzero(alive)
+    gaps = np.diff(positions, prepend=-1) - 1
+    tail = len(alive) - (int(positions[-1]) + 1 if len(positions) else 0)
     escapes = gaps // ESCAPE
-    stream = np.full(len(places) + int(escapes.sum()) + tail // ESCAPE, ESCAPE, np.uint8)
+    stream = np.full(len(positions) + int(escapes.sum()) + tail // ESCAPE, ESCAPE, np.uint8)
     stream[np.cumsum(escapes + 1) - 1] = gaps % ESCAPE
     return stream
 
 
 def bound(state: State, mask: Mask, values: Values = "float32") -> float:
-    """Bytes that no code for positions can go below, if weights of a layer survive independently: the values themselves, the entropy of
-    each layer's mask, and everything that is not pruned."""
+    """Return the least number of bytes for any code of positions, if weights of a layer survive independently: the values, the entropy
+    of each layer's mask, and all tensors that are not pruned."""
     bits = sum(layer.numel() * _entropy(density) for layer, density in zip(mask.layers.values(), mask.densities.values(), strict=True))
     width = 4 if values == "float32" else 2
     dense = sum(t.numel() * t.element_size() for name, t in {**state.parameters, **state.buffers}.items() if name not in mask.layers)
     return width * mask.num_survivors + bits / 8 + dense
 
 
-def decoded_bytes(state: State, mask: Mask) -> int:
-    """The room that the reader needs for a network: its tensors, and a byte for each weight that can be pruned."""
-    return sum(t.numel() * t.element_size() for t in (*state.parameters.values(), *state.buffers.values())) + mask.num_weights
+def dense_bytes(state: State) -> int:
+    """Return the bytes of all tensors of a network, zeros included."""
+    return sum(t.numel() * t.element_size() for t in (*state.parameters.values(), *state.buffers.values()))
 
 
 def load_sparse(path: str | Path, model: nn.Module) -> LoadedSparse:
-    """Put the network of a sparse file into a model of the same architecture. To train it further, give the mask along.
+    """Load a sparse file into a model of the same architecture. Training it further needs the mask that comes with it.
 
     >>> import tempfile
     >>> model = nn.Linear(2, 2)
@@ -128,10 +146,10 @@ def load_sparse(path: str | Path, model: nn.Module) -> LoadedSparse:
 
 
 def read_sparse(path: str | Path, like: State) -> tuple[State, Mask, dict[str, Any]]:
-    """The network of a sparse file, whose tensors must be those of `like` by name, shape and kind of number."""
-    room = decoded_bytes(like, Mask({})) + sum(t.numel() for t in like.parameters.values())
+    """Return weights, mask and description of a sparse file, whose tensors must have the names, shapes and types of `like`."""
+    num_bytes = dense_bytes(like) + sum(t.numel() for t in like.parameters.values())  # a mask takes one byte per weight
     try:
-        found = reader.read(path, max_decoded=room)
+        found = reader.read(path, max_decoded=num_bytes)
     except reader.TooLarge:
         raise ValueError(f"{path} holds a larger network than the model") from None
     wanted = {**like.parameters, **like.buffers}
@@ -142,17 +160,17 @@ def read_sparse(path: str | Path, like: State) -> tuple[State, Mask, dict[str, A
             raise ValueError(f"{name} has shape {list(found.tensors[name].shape)} in {path}, {list(tensor.shape)} in the model")
     if foreign := [name for name in found.masks if name not in like.parameters]:
         raise ValueError(f"{path} prunes {foreign[0]}, which is no parameter of the model")
-    # cloned into memory of torch's own alignment, as everything that is loaded
+    # Cloned into memory that torch aligns, because alignment can change the last bit of a product.
     tensors = {name: torch.from_numpy(found.tensors[name]).to(tensor.dtype, copy=True) for name, tensor in wanted.items()}
     masks = {name: torch.from_numpy(found.masks[name].copy()) for name in like.parameters if name in found.masks}
     parameters = {name: tensors[name] for name in like.parameters}
     return State(parameters, {name: tensors[name] for name in like.buffers}), Mask(masks), found.about
 
 
-def _kind(tensor: Tensor, name: str) -> str:
-    if tensor.dtype not in KINDS:
+def _type_name(tensor: Tensor, name: str) -> str:
+    if tensor.dtype not in TYPES:
         raise ValueError(f"{name} has type {str(tensor.dtype).removeprefix('torch.')}, which a sparse file does not hold")
-    return KINDS[tensor.dtype]
+    return TYPES[tensor.dtype]
 
 
 def _entropy(density: float) -> float:

@@ -1,7 +1,7 @@
-"""ONNX: a graph that runs without torch, and the proof that it computes the same.
+"""onnx: a graph that runs without torch, checked against torch on the test set.
 
-A BatchNorm right behind a convolution is folded into it. Those of pre-activation networks follow a sum, and a ReLU keeps them from the
-convolution behind: they stay, one multiply-add a channel.
+A BatchNorm directly behind a convolution is folded into it. In pre-activation networks BatchNorm follows a sum, and a ReLU separates it
+from the next convolution, so that it stays, at one multiply-add per value.
 """
 
 from __future__ import annotations
@@ -9,23 +9,28 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import json
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from swamp.core.errors import reason_of
 from swamp.core.keys import canonical
-from swamp.core.noise import Noise
+from swamp.export.formats import Exported, TrainedNetwork
+from swamp.export.inputs import example_input, repeat_first
 from swamp.tasks.task import Task
-from swamp.tasks.text import TextTask, logits_of
+from swamp.tasks.text import logits_of
 
-TOLERANCE = 1e-3  # of the largest output; float32 convolutions in another order differ by about 1e-6 of it
+name = "onnx"
+narrows, float32_only = True, True
+runtime = "onnxruntime"
+TOLERANCE = 1e-3  # relative to the largest output; another order of summation in float32 changes outputs by about 1e-6 of it
 
 
 class Mismatch(RuntimeError):
@@ -33,31 +38,55 @@ class Mismatch(RuntimeError):
 
 
 class Unsupported(ValueError):
-    """A network that torch cannot write as a graph, or onnxruntime not run."""
+    """torch cannot write the network as a graph, or onnxruntime cannot run the graph."""
 
 
 class Check(NamedTuple):
-    """The network and its graph on the test set."""
+    """How the network and its graph compare on the test set."""
 
-    largest_difference: float | None  # of the outputs; None where the task does not give them
+    largest_difference: float | None  # between outputs; None if the task has no `predict`
     torch_metrics: dict[str, float]
     onnx_metrics: dict[str, float]
 
 
-def needed(name: str) -> Any:
+def encode_network(network: TrainedNetwork) -> Exported:
+    task, content = network.task, as_onnx(network.model, network.task, network.about)
+    found = check(content, network.model, task)
+    ours, theirs = found.torch_metrics[task.metric], found.onnx_metrics[task.metric]
+    apart = "" if found.largest_difference is None else f"; outputs differ by {found.largest_difference:.1e} at most"
+    return Exported(content, [f"on the test set, {task.metric} {ours:.4f} in torch and {theirs:.4f} in onnxruntime{apart}"])
+
+
+def recognises(path: Path) -> bool:
+    return path.suffix == ".onnx"
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    entries = required("onnx").load(path, load_external_data=False).metadata_props
+    return dict(json.loads(next((entry.value for entry in entries if entry.key == "swamp"), "")))
+
+
+def load(path: Path, model: nn.Module, threads: int) -> nn.Module:
     try:
-        return importlib.import_module(name)
+        return OnnxNetwork(path.read_bytes(), threads)
+    except Unsupported as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def required(package: str) -> Any:
+    """Import a package of the extra `export`."""
+    try:
+        return importlib.import_module(package)
     except ImportError as error:
         raise ValueError(f"ONNX needs the extra `export`: pip install 'swamp[export]' ({error})") from None
 
 
 def as_onnx(model: nn.Module, task: Task, about: Mapping[str, Any]) -> bytes:
-    """The graph of a network, for batches of any size and texts of any length that it takes."""
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        needed(name)
-    example = example_input(task)
-    # exported on two examples: a batch of one would be taken for a constant
-    two = pytree.tree_map(lambda tensor: tensor[:1].repeat(2, *[1] * (tensor.ndim - 1)), example)
+    """Return the graph of a network, for batches of any size and texts of any length that the network takes."""
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        required(package)
+    # Two examples, because torch would take a batch size of one for a constant.
+    two = repeat_first(example_input(task))
     batch = torch.export.Dim("batch")
     try:
         with _quiet():
@@ -66,7 +95,7 @@ def as_onnx(model: nn.Module, task: Task, about: Mapping[str, Any]) -> bytes:
             else:
                 shape = {0: batch, 1: torch.export.Dim("length", max=getattr(task, "max_length", None))}
                 program = _program(_Logits(model.eval(), list(two)), tuple(two.values()), list(two), ((shape,) * len(two),))
-    except Exception as error:  # of many kinds, with pages of advice
+    except Exception as error:  # torch raises many kinds of errors here, with pages of advice
         raise Unsupported(f"torch cannot write this network as an ONNX graph: {_cause(error)}") from error
     graph = program.model_proto
     for part in (
@@ -77,16 +106,16 @@ def as_onnx(model: nn.Module, task: Task, about: Mapping[str, Any]) -> bytes:
         *graph.graph.initializer,
         graph.graph,
     ):
-        # they tell where on this machine the code lies
+        # These fields contain paths of this machine.
         part.ClearField("metadata_props")
     graph.ClearField("metadata_props")
     graph.metadata_props.add(key="swamp", value=canonical(dict(about)).decode())
-    needed("onnx").checker.check_model(graph, full_check=True)
+    required("onnx").checker.check_model(graph, full_check=True)
     return graph.SerializeToString(deterministic=True)
 
 
 def _cause(error: BaseException) -> str:
-    """The first line of what is at the bottom of it."""
+    """Return the first line of the error that caused all others."""
     while error.__cause__ is not None:
         error = error.__cause__
     return reason_of(error)
@@ -97,7 +126,7 @@ def _program(model: nn.Module, example: tuple[Tensor, ...], names: list[str], sh
 
 
 class _Logits(nn.Module):
-    """A model of `transformers`, its inputs in order."""
+    """A model of `transformers` that takes its inputs by position and returns logits."""
 
     def __init__(self, model: nn.Module, names: list[str]) -> None:
         super().__init__()
@@ -107,51 +136,22 @@ class _Logits(nn.Module):
         return logits_of(self.model, dict(zip(self.names, inputs, strict=True)))
 
 
-def example_input(task: Task) -> Tensor | dict[str, Tensor]:
-    """What a network of this task takes: a batch of it. Of texts, several tensors by name."""
-    batch = task.batch(task.plan(Noise(0), 0, torch.device("cpu")), 0)
-    if isinstance(task, TextTask):
-        return {name: tensor for name, tensor in batch.items() if name != "labels"}
-    inputs = batch[0] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
-    if not isinstance(inputs, Tensor):
-        raise ValueError("export to a graph takes networks whose input is one tensor; this task's batches are something else")
-    return inputs
-
-
-def two_examples(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a network of any task is called with, unnamed and named. Graphs of one example would take its number for a constant."""
-    batch = task.batch(task.plan(Noise(0), 0, torch.device("cpu")), 0)
-    given = {name: tensor for name, tensor in batch.items() if name != "labels"} if isinstance(task, TextTask) else batch[0]
-    two = pytree.tree_map(lambda leaf: leaf[:1].repeat(2, *[1] * (leaf.ndim - 1)) if isinstance(leaf, Tensor) else leaf, given)
-    if isinstance(two, Mapping):
-        return (), dict(two)
-    return (tuple(two), {}) if isinstance(two, (tuple, list)) else ((two,), {})
-
-
-def image_input(task: Task) -> Tensor:
-    """The same of a task whose networks take one tensor."""
-    inputs = example_input(task)
-    if not isinstance(inputs, Tensor):
-        raise ValueError("networks of texts take several inputs, and this is for those of one")
-    return inputs
-
-
 class OnnxNetwork(nn.Module):
-    """A graph in onnxruntime's hands, that a task can evaluate like any other module."""
+    """A graph that onnxruntime runs, as a module that a task can evaluate."""
 
     def __init__(self, content: bytes, threads: int = 1) -> None:
         super().__init__()
-        runtime = needed("onnxruntime")
-        options = runtime.SessionOptions()
+        onnxruntime = required("onnxruntime")
+        options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         try:
-            self.session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # of onnxruntime's own kinds
+            self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has its own exception classes
             raise Unsupported(f"onnxruntime cannot run this graph: {_cause(error)}") from error
-        self.device = nn.Parameter(torch.empty(0))  # tasks ask a module's parameters where to bring their data
+        self.device = nn.Parameter(torch.empty(0))  # tasks read from the parameters to which device data go
 
     def forward(self, x: Tensor | None = None, **named: Tensor) -> Any:
-        """As the network that it was: a tensor for a tensor, and for named ones something with `logits`."""
+        """Return a tensor for a tensor, and for named tensors an object with `logits`, as the original network does."""
         given = named if x is None else {"input": x}
         (output,) = self.session.run(None, {name: tensor.numpy() for name, tensor in given.items()})
         answer = torch.from_numpy(output)
@@ -159,7 +159,7 @@ class OnnxNetwork(nn.Module):
 
 
 def check(content: bytes, model: nn.Module, task: Task) -> Check:
-    """Run both on the test set."""
+    """Compare the graph with the network on the test set; raise `Mismatch` if their outputs differ."""
     graph = OnnxNetwork(content)
     theirs, ours = task.predict(graph, "test"), task.predict(model, "test")
     difference = None
@@ -172,7 +172,7 @@ def check(content: bytes, model: nn.Module, task: Task) -> Check:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter warns of its own deprecations, and of packages that it does not need."""
+    """Silence the exporter, which warns of its own deprecations and of packages that it does not need."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

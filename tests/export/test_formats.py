@@ -1,0 +1,68 @@
+"""A format is one module of swamp.export.formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.export import formats
+from swamp.export.inference import open_network, read_about
+from swamp.tasks.custom import CustomTask
+
+JSON_FORMAT = """
+import json
+import torch
+from swamp.export.formats import Exported
+
+name, runtime = "as_json", "torch"
+narrows, float32_only = False, True
+
+def encode_network(network):
+    return Exported(json.dumps({"about": network.about, "weight": network.state.parameters["weight"].tolist()}).encode(), ["hello"])
+
+def recognises(path):
+    return path.suffix == ".as_json"
+
+def read_about(path):
+    return json.loads(path.read_text())["about"]
+
+def load(path, model, threads):
+    model.weight.data = torch.tensor(json.loads(path.read_text())["weight"])
+    return model.eval()
+"""
+
+
+@pytest.fixture
+def one_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One more file in the package."""
+    (tmp_path / "as_json.py").write_text(JSON_FORMAT)
+    with monkeypatch.context() as patch:
+        patch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
+        formats.formats.cache_clear()
+        yield
+    formats.formats.cache_clear()
+
+
+@pytest.mark.usefixtures("one_more")
+def test_a_new_format_is_one_file(tmp_path: Path) -> None:
+    data = torch.randn(4, 3), torch.arange(4) % 2
+    task = CustomTask(lambda: nn.Linear(3, 2, bias=False), data, data)
+    state, mask = State.of(nn.Linear(3, 2, bias=False)), Mask({"weight": torch.ones(2, 3, dtype=torch.bool)})
+    content, notes = formats.export(state, mask, task, "as_json", "float32", {"task": "custom", "settings": {}})
+    assert notes == ["hello"]
+    (tmp_path / "m.as_json").write_bytes(content)
+    assert read_about(tmp_path / "m.as_json")["task"] == "custom"
+    assert torch.equal(open_network(tmp_path / "m.as_json", task, 1).model.weight, state.parameters["weight"])
+    with pytest.raises(ValueError, match="--values float16: as_json files hold the float32 weights"):
+        formats.export(state, mask, task, "as_json", "float16", {})
+
+
+def test_an_unknown_format_gets_the_nearest_name() -> None:
+    with pytest.raises(ValueError, match="unknown format 'spares'; did you mean 'sparse'"):
+        formats.find_format("spares")
