@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import os
 import re
@@ -16,7 +17,10 @@ from pathlib import Path
 import pytest
 
 import swamp
-from swamp.cli import main
+from swamp import commands
+from swamp.cli import app, main
+from swamp.runs import opening
+from swamp.runs.config import task_modules
 from tests.support.cli import FLAGS, call, run
 from tests.support.processes import children
 from tests.support.runs import contents
@@ -37,11 +41,29 @@ def test_version_and_help_without_torch() -> None:
     assert run("--version").stdout.strip() == swamp.__version__
 
 
-@pytest.mark.parametrize("command", ["run", "resume", "show", "compare", "report", "watch", "methods", "recipes"])
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+COMMANDS = [name for name in app if not name.startswith("-")]
+
+
+def test_every_module_with_a_function_of_its_name_is_a_command() -> None:
+    modules = {path.stem for path in Path(commands.__path__[0]).glob("*.py") if f"\ndef {path.stem}(" in path.read_text()}
+    assert {name.replace("-", "_") for name in COMMANDS} == modules
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The help shows the usage, what the command does, and every argument and option with a text of its own."""
+    monkeypatch.setenv("COLUMNS", "400")  # so that no text is broken
     status, out, _ = call(capsys, command, "--help")
     assert status == 0
-    assert len(out.split()) > 15
+    assert out.startswith(f"Usage: swamp {command}")
+    assert str(inspect.getdoc(app[command].default_command)).splitlines()[0] in out
+    shown = [argument for argument in app[command].assemble_argument_collection() if argument.show]
+    assert shown
+    for argument in shown:
+        (line,) = [words for line in out.splitlines() if set(argument.names) & set(words := line.strip("│ ").replace(",", " ").split())]
+        text = re.sub(r"\[(default|required|choices).*\]", "", " ".join(line))
+        explained = [word for word in text.split() if word not in argument.names and not word.isupper()]
+        assert len(explained) > 1, f"{argument.names} has no help text"
 
 
 def test_the_main_job_end_to_end(tmp_path: Path) -> None:
@@ -92,6 +114,23 @@ def test_python_finds_the_same(finished: Path) -> None:
         with pytest.raises(ValueError, match=message):
             swamp.load(finished / "imp", **arguments)
     assert [row.cycle for row in swamp.Run(finished / "imp")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "command", ["show imp", "compare imp swamp", "report imp swamp --out page.html", "figure error imp swamp --out e.svg", "watch imp"]
+)
+def test_what_only_shows_opens_no_task(
+    command: str, finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a task was opened")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(opening, "open_task", refuse)
+    for module in task_modules().values():
+        monkeypatch.setattr(module, "build", refuse)
+    status, _, err = call(capsys, *(str(finished / word) if word in ("imp", "swamp") else word for word in command.split()))
+    assert status == 0, err
 
 
 def test_lists_are_plain_and_whole_where_nobody_watches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -282,7 +321,14 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "swamp", "run", *FLAGS, "--engine=processes", "--cycle.epochs=50", "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def heed_interrupts() -> None:
+        """Under nohup, or in the background of a shell, SIGINT is ignored, and children inherit that."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
+    )
     deadline = time.monotonic() + 60
     timing = tmp_path / "run" / "timing.jsonl"
     while not (workers := children(process.pid)) or not timing.exists() or '"key"' not in timing.read_text():
