@@ -59,7 +59,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     assert str(inspect.getdoc(app[command].default_command)).splitlines()[0] in out
     shown = [argument for argument in app[command].assemble_argument_collection() if argument.show]
     assert shown
-    boxed = [line.strip("│ ").replace(",", " ").split() for line in out.splitlines() if line.startswith("│ ")]
+    boxed = [line.strip("│* ").replace(",", " ").split() for line in out.splitlines() if line.startswith("│ ")]
     for argument in shown:
         (words,) = [words for words in boxed if words[0] in argument.names]
         text = re.sub(r"\[(default|required|choices).*\]", "", " ".join(words))
