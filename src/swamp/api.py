@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from swamp.core.mask import Mask
-from swamp.engines.distributed import helps
 from swamp.methods.method import selects
 from swamp.runs.config import HELD_OUT, build_config, default_directory
 from swamp.runs.networks import find_row, load_network
@@ -155,7 +154,7 @@ def prune(
     )
     directory = Path(out) if out else default_directory(config)
     (prepared,) = prepare([RunRequest(config, directory, task)], Path(cache) if cache else None)
-    if quiet or helps():
+    if quiet or config.engine_module.role() == "helper":
         found = list(iterate(prepared))
     else:
         print_table(prunable_table(task))

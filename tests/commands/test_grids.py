@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from swamp.analyses import ensemble as ensembles
 from swamp.analyses.study import Settings
 from swamp.cli import main
 from swamp.commands import analyse as analyses
+from swamp.engines import engine_modules, find_engine, sequential
 from swamp.engines.engine import Progress
 from swamp.store.analysis_store import AnalysisStore
 from tests.support.cli import call
@@ -138,7 +140,8 @@ def test_tables_are_as_quiet_and_as_plain_as_was_asked(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert call(capsys, *arguments, "--show", "--plain")[:2] == (0, shown)
     # of the processes of a torchrun launch one speaks
-    monkeypatch.setattr("swamp.engines.distributed.helps", lambda: True)
+    helping = type("Helping", (sequential.Sequential,), {"help": lambda self: None})
+    monkeypatch.setitem(engine_modules(), "sequential", replace(find_engine("sequential"), role=lambda: "helper", build=helping))
     assert call(capsys, *arguments)[:2] == (0, "")
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from swamp.runs.config import Config, engine_modules
+from swamp.engines import engine_modules
+from swamp.runs.config import Config
 from tests.support.runs import contents, iterate
 
 Make = Callable[..., Config]
@@ -17,8 +18,8 @@ Make = Callable[..., Config]
     "method", ["imp", "swamp", "imp-sam", "rigl-swamp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gradual", "dst"))]
 )
 def test_engines_agree_bit_for_bit(quick: Make, tmp_path: Path, method: str) -> None:
-    here = {name: module for name, module in engine_modules().items() if not getattr(module, "elsewhere", False)}
-    names = sorted(name for name, module in here.items() if "cpu" in getattr(module, "DEVICE_TYPES", ["cpu"]))
+    here = [module for module in engine_modules().values() if not module.needs_cluster]
+    names = [module.name for module in here if "cpu" in (module.devices or ["cpu"])]
     assert {"processes", "sequential"} <= set(names)
     results = {}
     for name in names:

@@ -14,5 +14,5 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     if request.param == "cpu":
         monkeypatch.setattr(particle, "GraphStream", CallingLane)
         monkeypatch.setattr(recorded, "GraphStream", CallingLane)
-        monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
+        monkeypatch.setattr(graphed, "devices", ("cpu",))
     return torch.device(request.param)

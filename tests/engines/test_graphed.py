@@ -146,7 +146,7 @@ def test_a_new_cycle_is_loaded_into_the_graphs_of_the_last(device: torch.device,
 def check_average(engine: graphed.Graphed, task: Any) -> None:
     first, second = task.init(Noise(1)), task.init(Noise(2))
     parameters = {name: (tensor + second.parameters[name]) / 2 for name, tensor in first.parameters.items()}
-    found = engine.averaged(parameters, first.buffers, Noise(7))
+    found = engine.averaged(task, parameters, first.buffers, Noise(7))
     with applied(Numerics()):
         expected = averaged_state(task, parameters, first.buffers, Noise(7), Numerics(), engine.context.device)
     assert all(torch.equal(found.parameters[name], tensor) for name, tensor in expected.parameters.items())

@@ -11,8 +11,8 @@ import pytest
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from swamp.engines import mesh
-from swamp.engines.heartbeats import Rank, Watch
 from swamp.engines.mesh import Hello, Lost, Mesh, connected, objection, waited_for
+from swamp.engines.ranks import Rank, Watch
 
 
 class Together(Exception):
@@ -37,18 +37,18 @@ def meet(store: TCPStore, must_match: list[dict[str, str]], sees: Callable[[int,
     signs: set[str] = set()
     said: dict[int, str] = {}
 
-    def be(rank: int) -> None:
-        rank = Rank(rank, len(must_match), rank, "127.0.0.1", store.port, hosted=True)
+    def be(index: int) -> None:
+        rank = Rank(index, len(must_match), index, "127.0.0.1", store.port, hosted=True)
         try:
-            Mesh(rank, must_match[rank], 3.0, signs.add, lambda sign: sign in signs and sees(rank, sign), signs.discard)
+            Mesh(rank, must_match[index], 3.0, signs.add, lambda sign: sign in signs and sees(index, sign), signs.discard)
         except (ValueError, Lost, Together) as error:
-            said[rank] = str(error)
+            said[index] = str(error)
 
-    ranks = [threading.Thread(target=be, args=[rank]) for rank in range(len(must_match)) if rank != absent]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(20)
+    threads = [threading.Thread(target=be, args=[index]) for index in range(len(must_match)) if index != absent]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
     assert not signs  # what was left in the run directory is cleared
     return said
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 import torch
 
@@ -26,8 +25,7 @@ def test_compiled_steps_compute_the_same_but_for_rounding() -> None:
     assert distance(expected[0], expected[1], started(task, plain)) > 0.1
 
 
-def test_plain_numerics_are_named_as_before_compiling_was_a_choice() -> None:
-    assert msgspec.to_builtins(Numerics()) == {"precision": "float32", "threads": 1, "deterministic": False}
+def test_compiled_trainings_have_keys_of_their_own() -> None:
     plain, compiled = (resolve(build_config("digits", {"device": "cpu", "compile": choice})).numerics for choice in (False, True))
     assert plain == Numerics()
     job = make_jobs(Blobs())[0]

@@ -14,7 +14,7 @@ import torch
 from swamp import cli
 from swamp.core.job import Job
 from swamp.engines import graphed, particle, recorded, sequential
-from swamp.engines.engine import EngineContext, Progress
+from swamp.engines.engine import Engine, EngineContext, Progress
 from swamp.runs import group
 from swamp.runs.config import Config
 from swamp.runs.group import Member, can_share, run_together
@@ -34,7 +34,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The graphed engine with steps that are called instead of captured."""
     monkeypatch.setattr(particle, "GraphStream", CallingLane)
     monkeypatch.setattr(recorded, "GraphStream", CallingLane)
-    monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
+    monkeypatch.setattr(graphed, "devices", ("cpu",))
 
 
 def prepared(runs: list[tuple[Config, Path]], cache: Path | None = None) -> list[PreparedRun]:
@@ -182,7 +182,10 @@ def test_errors_hold_on_to_nothing_that_was_trained() -> None:
     alive: list[weakref.ref[Tensors]] = []
     left: list[Tensors | None] = []
 
-    class Failing:
+    class Failing(Engine):
+        def train_streaming(self, jobs: Any, report: Any, more: Any) -> None:
+            list(self.train(jobs, report))
+
         def train(self, jobs: Any, report: Any) -> Any:
             left.extend(reference() for reference in alive)
             tensors = Tensors()
@@ -194,7 +197,7 @@ def test_errors_hold_on_to_nothing_that_was_trained() -> None:
         jobs, ended = (), False
 
     members: Any = [Waiting(), Waiting()]
-    errors = group._train(Failing(), group.SharedSolutionStore(), members, lambda _: None)  # type: ignore[arg-type]
+    errors = group._train(Failing(cast(EngineContext, None)), group.SharedSolutionStore(), members, lambda _: None)
     assert list(errors) == members
     assert {type(error) for error in errors.values()} == {Diverged}
     assert left == [None] * 3

@@ -109,7 +109,7 @@ def both(task: Any, jobs: list[Job], device: torch.device, **settings: Any) -> t
     expected = trained(sequential.build(context, sequential.Config()), jobs)
     engine = graphed.build(make_workshop(task, device), graphed.Config(**settings))
     found = trained(engine, jobs)
-    assert all(kind.particles for kind in engine.places.kinds.values())
+    assert all(variant.particles for variant in engine.pool.variants.values())
     engine.close()
     return expected, found
 

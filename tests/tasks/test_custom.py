@@ -15,11 +15,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import swamp
 from swamp.commands.watch import stillness
 from swamp.core.noise import Noise
-from swamp.engines import graphed, particle, recorded, sequential
+from swamp.engines import graphed, particle, processes, recorded, sequential
 from swamp.report.page.top import lack
 from swamp.results.stored_run import read_runs
 from swamp.runs.config import build_config
-from swamp.runs.runner import can_be_sent
 from swamp.store.records import resume_command
 from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
@@ -146,7 +145,7 @@ def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pyt
     if where == "cpu":
         monkeypatch.setattr(particle, "GraphStream", CallingLane)
         monkeypatch.setattr(recorded, "GraphStream", CallingLane)
-        monkeypatch.setattr(graphed, "DEVICE_TYPES", ("cpu",))
+        monkeypatch.setattr(graphed, "devices", ("cpu",))
     loss, data = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0])), (X, LABELS)
     model = mlp()
     tasks = [CustomTask(model, form, data, loss=loss, batch_size=25) for form in (data, TensorDataset(*data))]
@@ -289,8 +288,8 @@ def test_a_stopped_run_goes_on_and_another_task_is_refused(tmp_path: Path, capsy
 def test_what_cannot_be_sent_is_trained_in_turn_and_says_so_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = (X, LABELS)
     sendable, local = CustomTask(mlp, data, data), CustomTask(lambda: mlp(), data, data)
-    assert can_be_sent(sendable)
-    assert not can_be_sent(local)
+    assert not processes.why_not(sendable)
+    assert processes.why_not(local)
     assert pickle.loads(pickle.dumps(sendable)).fingerprint == sendable.fingerprint
     swamp.prune(lambda: mlp(), data, data, out=tmp_path / "local", **{**SHORT, "engine": "processes"})
     captured = capsys.readouterr()

@@ -21,14 +21,14 @@ from swamp.core.job import Job
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.engines import FALLBACK
 from swamp.engines.engine import Progress
 from swamp.landscape.hessian import Hessian
 from swamp.landscape.point import Gauge, Setting, Split, combined, subset
 from swamp.runs.bench import pace
-from swamp.runs.config import Config, engine_modules, resolve, with_settings
+from swamp.runs.config import Config, resolve, with_settings
 from swamp.runs.context import JobMaker, RunContext
 from swamp.runs.opening import build_engine, make_engine_context, open_task
-from swamp.runs.runner import can_be_sent
 from swamp.runs.stored import read_config
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
@@ -216,10 +216,10 @@ class Study:
         if all(self.analysis_store.solution(job.key) for job in jobs):
             return
         config = self.config
-        if config.engine == "processes" and not can_be_sent(self.task):
-            config = resolve(with_settings(config, {"engine": "sequential"}))
-        if getattr(engine_modules()[config.engine], "elsewhere", False):
+        if config.engine_module.needs_cluster:
             config = resolve(with_settings(config, {"engine": "auto"}))
+        if config.engine_module.why_not(self.task):
+            config = resolve(with_settings(config, {"engine": FALLBACK}))
         engine = build_engine(config, self.maker.engine_context)
         try:
             RunContext(config, self.maker.engine_context, self.analysis_store, engine, self.watcher.epoch).train(jobs)

@@ -29,12 +29,11 @@ def execute(
 
     The first error is raised when all runs have ended.
     """
-    from swamp.engines.distributed import helps
     from swamp.runs.opening import prepare
     from swamp.runs.several import by_task, run_to_end
 
     runs = prepare(requests, cache)
-    if helps():  # another process shows what this one helps to run
+    if any(run.config.engine_module.role() == "helper" for run in runs):  # another process shows what this one helps to run
         for run in (run for batch in by_task(runs) for run in batch):
             run_to_end(run)
         return
@@ -43,7 +42,7 @@ def execute(
             failures = _run_shown(runs, screen, progress.trackers)
     except KeyboardInterrupt:
         shared = f" --cache {shlex.quote(str(cache))}" if cache else ""
-        again = "torchrun … -m swamp" if any(run.config.engine == "distributed" for run in runs) else "swamp"
+        again = runs[0].config.engine_module.command
         print(f"\nstopped; nothing is lost. Go on with: {again} resume {shlex.quote(str(whole))}{shared}", file=sys.stderr)
         raise SystemExit(130) from None
     for run, failure in zip(runs, failures, strict=True):

@@ -56,7 +56,6 @@ def run_grid(
     """Run what is missing of a grid and print its tables; or only the one or the other."""
     from swamp.analyses import ANALYSES
     from swamp.core.errors import nearest
-    from swamp.engines.distributed import helps
     from swamp.runs.grid import expand
     from swamp.runs.opening import RunRequest
 
@@ -77,17 +76,18 @@ def run_grid(
     if options.dry_run:
         show_plan(requests, replace(sweep, runs=chosen), progress.plain)
         return
+    helper = any(run.config.engine_module.role() == "helper" for run in chosen)
     try:
         if chosen and not options.show:
             execute(requests, cache or (out or runs) / "cache", whole, lambda _: None, progress)
-            if grid.analysis and not helps():
+            if grid.analysis and not helper:
                 analyse_grid(replace(sweep, runs=chosen), progress)
-            if not helps():
+            if not helper:
                 make_ensembles(sweep)
     finally:
         # also where a run failed or was stopped: what is finished stands
         begun = any((run.directory / "results.json").exists() for run in sweep.runs)
-        if options.show or (begun and not progress.quiet and not helps()):
+        if options.show or (begun and not progress.quiet and not helper):
             print_tables(sweep, progress.plain, analyses=options.show)
 
 

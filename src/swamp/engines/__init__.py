@@ -1,1 +1,46 @@
-"""Engines: where jobs are trained. They differ in speed, never in what they compute."""
+"""Engines train jobs. They differ in speed and in where they train, never in what they compute.
+
+`engine.py` documents the contract. An engine is one module of this package, or one that another distribution registers as an entry point
+in the group "swamp.engines".
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from functools import cache
+
+from swamp.core.discovery import modules_with
+from swamp.core.errors import nearest
+from swamp.engines.engine import EngineModule, Role
+from swamp.engines.ranks import Rank
+
+FALLBACK = "sequential"  # trains any task on any device
+
+
+@cache
+def engine_modules() -> dict[str, EngineModule]:
+    """Return all engines by name."""
+    return {name: EngineModule.of(module) for name, module in modules_with(sys.modules[__name__], "build").items()}
+
+
+def find_engine(name: str) -> EngineModule:
+    """Return the engine with this name."""
+    if name not in engine_modules():
+        raise ValueError(f"unknown engine {name!r}; {nearest(name, engine_modules())}")
+    return engine_modules()[name]
+
+
+def default_engine(device_type: str) -> str:
+    """Return the name of the engine that engine = "auto" selects on this type of device."""
+    return next((name for name, module in engine_modules().items() if device_type in module.default_for), FALLBACK)
+
+
+def role_of_process(engines: Iterable[EngineModule]) -> Role:
+    """Return the role of this process in runs on these engines; refuse a launch of several processes that one of them cannot share."""
+    chosen, rank = list(engines), Rank.here()
+    if rank is not None and rank.size > 1 and not all(module.knows_launches for module in chosen):
+        able = " or ".join(name for name, module in engine_modules().items() if module.knows_launches)
+        raise ValueError(f"torchrun started {rank.size} processes, and only --engine {able} knows how to share a run among them")
+    roles = {module.role() for module in chosen}
+    return "helper" if "helper" in roles else "leader" if "leader" in roles else "alone"

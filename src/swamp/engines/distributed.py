@@ -24,16 +24,17 @@ from msgspec import Meta, Struct
 from swamp.core.job import Job, Optimizer, Solution
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines.engine import Engine, EngineContext, Progress, Report, SolutionStore, time_step, train_as_follower, train_job
-from swamp.engines.heartbeats import Rank
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, Role, SolutionStore, time_step, train_as_follower, train_job
 from swamp.engines.local import build_local
 from swamp.engines.mesh import VISIBILITY_TIMEOUT, Lost, Mesh, connected, waited_for
+from swamp.engines.ranks import Rank
 from swamp.engines.worker import portable
 from swamp.training.data_parallel import SharingLearner
 from swamp.training.train import Checkpoint
 
 name = "distributed"
-elsewhere = True  # its processes are not started by it
+needs_cluster = True  # torchrun starts its processes.
+command = "torchrun … -m swamp"
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,13 +77,13 @@ def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.de
         )
 
 
-def helps() -> bool:
-    """Whether this process is one that waits for rank 0's jobs."""
+def role() -> Role:
+    """Return the role of this process: rank 0 leads, the other ranks train its jobs."""
     rank = Rank.here()
-    return rank is not None and not rank.leads
+    return "alone" if rank is None else "leader" if rank.leads else "helper"
 
 
-class Distributed:
+class Distributed(Engine):
     """On rank 0 an engine like any other. The other ranks `help`."""
 
     def __init__(self, context: EngineContext, config: Config) -> None:
@@ -90,14 +91,21 @@ class Distributed:
         if str(context.device) == "cuda":
             context = replace(context, device=torch.device("cuda", rank.local_index % torch.cuda.device_count()))
             torch.cuda.set_device(context.device)
-        self.context, self.config, self.rank = context, config, rank
-        self.num_parallel = rank.size // config.data
+        super().__init__(context)
+        self.config, self.rank = config, rank
         self.mesh: Mesh | None = None
         self.group: dist.ProcessGroup | None = None
         self.local: Engine | None = None
 
-    def join(self) -> Mesh:
-        """Meet the other ranks."""
+    @property
+    def num_parallel(self) -> int:
+        return self.rank.size // self.config.data
+
+    def join(self) -> None:
+        self._joined()
+
+    def _joined(self) -> Mesh:
+        """Return the mesh of all ranks; the first call waits until all of them have come."""
         if self.mesh is None:
             if Rank.here() is None:
                 raise ValueError(NEEDS_TORCHRUN)
@@ -129,7 +137,7 @@ class Distributed:
     def help(self) -> None:
         """On all ranks but 0: train what there is to train, until the run ends."""
         with connected():
-            mesh = self.join()
+            mesh = self._joined()
 
             def report(progress: Progress) -> None:
                 mesh.tell(progress)
@@ -163,7 +171,7 @@ class Distributed:
         return time_step(self.context, jobs[0]) / self.config.data
 
     def _lead(self, jobs: Sequence[Job], report: Report) -> None:
-        mesh, missing = self.join(), {job.key for job in jobs}
+        mesh, missing = self._joined(), {job.key for job in jobs}
 
         def hear() -> bool:
             for message in mesh.news():

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields
+from types import ModuleType
+from typing import Any, Literal, Protocol
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
-from swamp.core.job import Job, Numerics, Solution
+from swamp.core.job import Job, Numerics, Optimizer, Solution
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.task import Task
-from swamp.training.averaging import Averaged
+from swamp.training.averaging import Averaged, averaged_state
 from swamp.training.learner import Learner
 from swamp.training.numerics import applied
 from swamp.training.step import compiling
@@ -74,41 +76,93 @@ class EngineContext:
     must_match: Mapping[str, str] = field(default_factory=dict)  # what must be the same on every machine that takes part
 
 
-class Engine(Protocol):
-    """Trains jobs; yields solutions in job order. What the store holds already is not trained again."""
+class Engine:
+    """Trains jobs. Every engine defines `train`; it overrides another method where it can do better than the default."""
+
+    def __init__(self, context: EngineContext) -> None:
+        self.context = context
 
     @property
     def num_parallel(self) -> int:
-        """Jobs trained at once."""
-        ...
+        """The number of jobs trained at once; one by default."""
+        return 1
 
-    def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]: ...
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class AveragingEngine(Engine, Protocol):
-    """An engine that has something faster for averages than `averaged_state`."""
-
-    def averaged(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State: ...
-
-
-@runtime_checkable
-class StreamingEngine(Engine, Protocol):
-    """An engine to which jobs can be given while it trains others."""
+    def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
+        """Train these jobs and yield their solutions in the order of the jobs. A job whose solution is stored is not trained again."""
+        raise NotImplementedError
 
     def train_streaming(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
-        """Train these, and those that come: `more` is asked whenever a training has ended, between epochs. It may repeat itself."""
-        ...
+        """Train these jobs and those that `more` returns, which may be jobs it has returned before.
 
-
-class TimedEngine(Engine, Protocol):
-    """An engine that can say beforehand how fast it is."""
+        By default `more` is called when all jobs have ended. An engine that can add jobs to those it is training calls it whenever one
+        has ended.
+        """
+        while jobs:
+            for _ in self.train(jobs, report):
+                pass
+            jobs = list({job.key: job for job in more()}.values())
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
-        """The time in which these, of which it trains so many at once, make a step each."""
-        ...
+        """Measure how long it takes until each of these jobs has made one step. By default one job is timed."""
+        return -(-len(jobs) // self.num_parallel) * time_step(self.context, jobs[0])
+
+    def averaged(self, task: Task, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
+        """Return averaged parameters with the BatchNorm statistics that belong to them. By default `averaged_state` computes them."""
+        return averaged_state(task, parameters, buffers, noise, self.context.numerics, self.context.device)
+
+    def join(self) -> None:
+        """Meet the other processes of the launch, where there are any. By default there are none."""
+
+    def help(self) -> None:
+        """Work for the leader until the run ends. Only processes whose role is helper call this."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Free what the engine holds. By default it holds nothing."""
+
+
+Role = Literal["alone", "leader", "helper"]
+
+
+def _accept(config: Any, optimizer: Optimizer, compiled: bool, device: torch.device) -> None: ...
+
+
+def _can_train(task: Task) -> str:
+    return ""
+
+
+def _alone() -> Role:
+    return "alone"
+
+
+@dataclass(frozen=True)
+class EngineModule:
+    """The contract of a module that defines an engine. `name`, `Config` and `build` are required; the others have the defaults below."""
+
+    name: str
+    Config: type[Struct]  # the settings in [engines.NAME]
+    build: Callable[[EngineContext, Any], Engine]
+    default_for: tuple[str, ...] = ()  # the device types on which engine = "auto" selects it
+    devices: tuple[str, ...] = ()  # the device types on which it can train; none means all
+    shares_runs: bool = False  # several runs may train on one engine, side by side
+    needs_cluster: bool = False  # it needs processes that it does not start; benchmarks and analyses then use another engine
+    command: str = "swamp"  # what starts it on the command line
+    # Raises a ValueError, in one sentence, if the engine cannot do what is asked. It is called before anything is written.
+    check: Callable[[Any, Optimizer, bool, torch.device], None] = _accept
+    # Says in a clause why the engine cannot train this task here; empty if it can. A run then uses the engine `sequential`.
+    why_not: Callable[[Task], str] = _can_train
+    # The role of this process in a launch of several: the leader runs the method, helpers train its jobs, and they compare settings.
+    role: Callable[[], Role] = _alone
+
+    @classmethod
+    def of(cls, module: ModuleType) -> EngineModule:
+        """Return what the module defines, with defaults for the rest."""
+        return cls(**{field.name: getattr(module, field.name) for field in fields(cls) if hasattr(module, field.name)})
+
+    @property
+    def knows_launches(self) -> bool:
+        """Whether several processes of one launch can share a run."""
+        return self.role is not _alone
 
 
 class CheckpointedTraining:

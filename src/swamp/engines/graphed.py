@@ -18,24 +18,23 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor
 
-from swamp.core.job import Job, Numerics, Solution
+from swamp.core.job import Job, Numerics, Optimizer, Solution
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.engine import CheckpointedTraining, EngineContext, Report, load_solutions, time_step, train_job
+from swamp.engines.engine import CheckpointedTraining, Engine, EngineContext, Report, load_solutions, time_step, train_job
 from swamp.engines.particle import Particle
 from swamp.engines.particle_pool import ParticlePool
 from swamp.engines.recorded import Averager
-from swamp.tasks.task import EpochPlan
-from swamp.training.averaging import averaged_state
+from swamp.tasks.task import EpochPlan, Task
 from swamp.training.numerics import applied
 from swamp.training.step import compiling
 from swamp.training.train import Training
 
 name = "graphed"
+default_for = devices = ("cuda",)
+shares_runs = True  # A card that one run does not fill can train jobs of another run beside it.
 AUTOMATIC_PARTICLES = 8  # more at once gain nothing on any card measured
 NUM_TIMED_STEPS = 100
-DEVICE_TYPES = ("cuda",)
-takes_several_runs = True  # a card that one run does not fill can train those of another beside them
 
 log = logging.getLogger("swamp")
 
@@ -48,11 +47,21 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kernels: Annotated[bool, Meta(description="Use the kernels that some layers have of their own; such a model is not compiled.")] = True
 
 
-class Graphed:
+def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.device) -> None:
+    _check_device(device)
+
+
+def _check_device(device: torch.device) -> None:
+    if device.type not in devices:
+        raise ValueError(f"engine 'graphed' trains on CUDA devices, not on {device}; use engine 'auto' there")
+
+
+class Graphed(Engine):
+    """Trains several jobs at once on one CUDA device by replaying captured steps."""
+
     def __init__(self, context: EngineContext, config: Config) -> None:
-        if context.device.type not in DEVICE_TYPES:
-            raise ValueError(f"engine 'graphed' trains on CUDA devices, not on {context.device}; use engine 'auto' there")
-        self.context = context
+        _check_device(context.device)
+        super().__init__(context)
         self.pool = ParticlePool(context, config.particles or AUTOMATIC_PARTICLES, compiled=config.compile, kernels=config.kernels)
         self.busy: dict[Particle, CheckpointedTraining] = {}
         self.averagers: dict[Numerics, Averager] = {}
@@ -105,16 +114,16 @@ class Graphed:
                 seconds = (time.perf_counter() - begin) / num_steps
             return seconds * -(-len(jobs) // len(particles))
 
-    def averaged(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
+    def averaged(self, task: Task, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
         context = self.context
         with self._set_up_for(context.numerics):
-            if context.task.resident:
+            if task.resident:
                 try:
                     return self._average(context.numerics, parameters, buffers, noise)
                 except torch.OutOfMemoryError:
                     self.averagers.clear()
                     self.pool.drop_idle(self.busy)  # which have the memory
-            return averaged_state(context.task, parameters, buffers, noise, context.numerics, context.device)
+            return super().averaged(task, parameters, buffers, noise)
 
     def close(self) -> None:
         """Free the card."""

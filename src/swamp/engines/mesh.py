@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from swamp.engines.heartbeats import Rank, Watch, called, first_line
+from swamp.engines.ranks import Rank, Watch, called, first_line
 
 T = TypeVar("T")
 POLL_SECONDS = 0.1  # seconds between looks at the store

@@ -17,13 +17,16 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Annotated
 
+import torch
 from msgspec import Meta, Struct
 
-from swamp.core.job import Job, Solution
+from swamp.core.job import Job, Optimizer, Solution
 from swamp.core.machine import num_cores
-from swamp.engines.engine import EngineContext, Progress, Report, time_step
+from swamp.engines.engine import Engine, EngineContext, Progress, Report
+from swamp.tasks.task import Task
 
 name = "processes"
+default_for = devices = ("cpu",)
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,13 +73,40 @@ class Worker:
             self.process.wait()
 
 
-class Processes:
+def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.device) -> None:
+    _check_device(device)
+
+
+def _check_device(device: torch.device) -> None:
+    if device.type not in devices:
+        raise ValueError(f"engine 'processes' trains on the CPU, not on {device}; use engine 'sequential' there")
+
+
+def why_not(task: Task) -> str:
+    """Worker processes cannot find what a notebook or script defines in itself."""
+    try:
+        can_be_sent = b"__main__" not in pickle.dumps(task)
+    except Exception:  # Pickling fails in as many ways as there are objects.
+        can_be_sent = False
+    if can_be_sent:
+        return ""
+    return (
+        "this task cannot be sent to worker processes (a part of it is defined in a script or notebook, inside a function or as a lambda)"
+    )
+
+
+class Processes(Engine):
+    """Trains jobs in worker processes, one job for each worker at a time."""
+
     def __init__(self, context: EngineContext, config: Config) -> None:
-        if context.device.type != "cpu":
-            raise ValueError(f"engine 'processes' trains on the CPU, not on {context.device}; use engine 'sequential' there")
-        self.context, self.config = context, config
-        self.num_parallel = config.workers or max(num_cores() // context.numerics.threads, 1)
+        _check_device(context.device)
+        super().__init__(context)
+        self.config = config
         self.workers: list[Worker] = []
+
+    @property
+    def num_parallel(self) -> int:
+        return self.config.workers or max(num_cores() // self.context.numerics.threads, 1)
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         store = self.context.store
@@ -138,9 +168,6 @@ class Processes:
                 f"the worker of {job.label} ended {deaths[job.key]} times without an answer (status {worker.process.returncode})"
             )
         waiting.appendleft(job)
-
-    def step_seconds(self, jobs: Sequence[Job]) -> float:
-        return time_step(self.context, jobs[0])  # workers do not share cores
 
     def close(self) -> None:
         for worker in self.workers:

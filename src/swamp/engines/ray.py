@@ -22,14 +22,14 @@ from swamp.core.job import Job, Solution
 from swamp.core.machine import code_digest, num_cores
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines.engine import EngineContext, Progress, Report, load_solutions, time_step
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, load_solutions
 from swamp.engines.local import build_local
 from swamp.engines.worker import portable
 from swamp.training.train import Checkpoint
 
 name = "ray"
-elsewhere = True  # its processes are not children of this one
-takes_several_runs = True  # jobs of all of them fill the cluster together
+shares_runs = True  # Jobs of all runs fill the cluster together.
+needs_cluster = True
 POLL_SECONDS = 0.2  # seconds between looks at what workers have posted
 
 
@@ -46,19 +46,26 @@ class RayFailed(RuntimeError):
     """The cluster did not do what was asked of it."""
 
 
-class Ray:
+class Ray(Engine):
+    """Trains each job as a task of a Ray cluster."""
+
     def __init__(self, context: EngineContext, config: Config) -> None:
         try:
             import ray
         except ImportError:
             raise ValueError("engine 'ray' needs Ray: pip install 'swamp[ray]'") from None
-        self.ray, self.context, self.config = ray, context, config
+        super().__init__(context)
+        self.ray, self.config = ray, config
         self.cpus = config.cpus or context.numerics.threads
         self.gpus = config.gpus if context.device.type == "cuda" else 0.0
         self.started = False  # a cluster that is to be stopped again
 
-    @cached_property
+    @property
     def num_parallel(self) -> int:
+        return self._num_places
+
+    @cached_property
+    def _num_places(self) -> int:
         self._connect()
         asked = {"CPU": self.cpus, "GPU": self.gpus}
         nodes: list[Mapping[str, float]] = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
@@ -105,9 +112,6 @@ class Ray:
         finally:
             for task in tasks:  # an error
                 self.ray.cancel(task, force=True)
-
-    def step_seconds(self, jobs: Sequence[Job]) -> float:
-        return time_step(self.context, jobs[0])
 
     def close(self) -> None:
         if self.started:

@@ -1,4 +1,4 @@
-"""One job after the other, in this process, on any torch device."""
+"""The engine `sequential` trains one job after the other, in this process, on any torch device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from swamp.core.job import Job, Solution
-from swamp.engines.engine import EngineContext, Report, time_step, train_job
+from swamp.engines.engine import Engine, EngineContext, Report, train_job
 
 name = "sequential"
 
@@ -16,21 +16,15 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Nothing to set."""
 
 
-class Sequential:
-    num_parallel = 1
+class Sequential(Engine):
+    """Trains jobs one after the other."""
 
     def __init__(self, context: EngineContext, config: Config) -> None:
-        self.context = context
+        super().__init__(context)
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         for job in jobs:
             yield self.context.store.solution(job.key) or train_job(self.context, job, report)
-
-    def step_seconds(self, jobs: Sequence[Job]) -> float:
-        return len(jobs) * time_step(self.context, jobs[0])
-
-    def close(self) -> None:
-        """Holds nothing."""
 
 
 build = Sequential

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from swamp.core.job import Solution
 from swamp.core.noise import Noise
+from swamp.engines import FALLBACK, engine_modules
 from swamp.engines.engine import Engine, EngineContext, Progress
-from swamp.runs.config import Config, engine_modules, resolve
+from swamp.runs.config import Config, resolve
 from swamp.runs.context import JobMaker
 from swamp.runs.opening import build_engine, make_engine_context, open_task
 from swamp.runs.settings import convert
@@ -53,8 +54,9 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 def variants(config: Config) -> list[Variant]:
     """The engines that train on this device."""
-    names = {"cpu": ["sequential", "processes"], "cuda": ["sequential", "graphed"]}.get(torch.device(config.device).type, ["sequential"])
-    return [(name, config.engines.get(name, {})) for name in names]
+    device_type = torch.device(config.device).type
+    able = [m.name for m in engine_modules().values() if not m.needs_cluster and device_type in (m.devices or [device_type])]
+    return [(name, config.engines.get(name, {})) for name in sorted(able, key=lambda name: name != FALLBACK)]  # the slowest first
 
 
 def measure_machine(config: Config) -> Machine:

@@ -15,13 +15,15 @@ import msgspec
 import torch
 from msgspec import Meta, Struct, structs
 
-from swamp import engines, tasks
+from swamp import tasks
 from swamp.core.discovery import modules_with
 from swamp.core.errors import nearest
 from swamp.core.job import Numerics, Optimizer
 from swamp.core.keys import canonical
 from swamp.core.pruning import Pruning
 from swamp.core.schedules import SWA, Schedule
+from swamp.engines import default_engine, engine_modules, find_engine
+from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method, selects
 from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, Table, merge, merge_all, nested, read_layers
@@ -97,6 +99,11 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return find_method(self.method)[0]
 
     @property
+    def engine_module(self) -> EngineModule:
+        """The engine that is selected. What `auto` selects depends on the device."""
+        return find_engine(default_engine(resolve_device(self.device).type) if self.engine == "auto" else self.engine)
+
+    @property
     def numerics(self) -> Numerics:
         assert self.precision != "auto"
         return Numerics(precision=self.precision, threads=self.threads, deterministic=self.deterministic, compile=self.compile)
@@ -112,11 +119,6 @@ def task_modules() -> dict[str, types.ModuleType]:
     return modules_with(tasks, "build")
 
 
-@cache
-def engine_modules() -> dict[str, types.ModuleType]:
-    return modules_with(engines, "build")
-
-
 def selectable() -> dict[str, dict[str, Any]]:
     """All that can be selected, by table and name."""
     return {"tasks": dict(task_modules()), "methods": dict(methods()), "engines": dict(engine_modules())}
@@ -125,10 +127,11 @@ def selectable() -> dict[str, dict[str, Any]]:
 def module_of(selector: str, name: str) -> Any:
     if selector == "method":
         return find_method(name)[0]
-    known = task_modules() if selector == "task" else engine_modules()
-    if name not in known:
-        raise ValueError(f"unknown {selector} {name!r}; {nearest(name, known)}")
-    return known[name]
+    if selector == "engine":
+        return find_engine(name)
+    if name not in task_modules():
+        raise ValueError(f"unknown task {name!r}; {nearest(name, task_modules())}")
+    return task_modules()[name]
 
 
 def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None) -> Config:
@@ -199,9 +202,7 @@ def resolve(config: Config, frozen: Mapping[str, Any] | None = None) -> Config:
     precision = config.precision
     if precision == "auto":
         precision = frozen["precision"] if frozen else ("bf16" if device.type == "cuda" else "float32")
-    engine = config.engine
-    if engine == "auto":
-        engine = {"cpu": "processes", "cuda": "graphed"}.get(device.type, "sequential")
+    engine = config.engine_module.name
     return complete(msgspec.to_builtins(structs.replace(config, device=str(device), precision=precision, engine=engine)))
 
 

@@ -21,12 +21,12 @@ from swamp.core.noise import Noise
 from swamp.core.pruning import keep_highest, magnitude, rounded_share
 from swamp.core.rules import Rule, num_gradients
 from swamp.core.state import State
-from swamp.engines.engine import AveragingEngine, Engine, EngineContext, Progress, Report
+from swamp.engines.engine import Engine, EngineContext, Progress, Report
 from swamp.methods.method import Choice, Item
 from swamp.runs.config import Config
 from swamp.store.directory import Store
 from swamp.tasks.task import dense_mask
-from swamp.training.averaging import averaged_state, mean_parameters
+from swamp.training.averaging import mean_parameters
 from swamp.training.numerics import applied, autocast, seed_model_draws
 
 
@@ -253,9 +253,7 @@ class RunContext(JobMaker):
 
     def _averaged(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
         """Averaged parameters with the statistics that belong to them."""
-        if isinstance(self.engine, AveragingEngine):
-            return self.engine.averaged(parameters, buffers, noise)
-        return averaged_state(self.task, parameters, buffers, noise, self.engine_context.numerics, self.engine_context.device)
+        return self.engine.averaged(self.task, parameters, buffers, noise)
 
     def memo(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         """A JSON value made once and stored under the key of what it is made from."""

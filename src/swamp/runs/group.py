@@ -2,7 +2,7 @@
 
 Each is an ordinary run in a thread of its own, but only one thread works at a time. A run goes on until it needs trainings and then
 waits; when all wait, their jobs are trained together. A run whose trainings have ended goes on at once, where the engine can take what it
-needs next while it trains the others' (`StreamingEngine`); else when all have ended. Each run sees the machine as if it were alone on it,
+needs next while it trains the others'; else when all have ended. Each run sees the machine as if it were alone on it,
 and leaves the same bytes.
 """
 
@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from swamp.core.job import Job, Solution
 from swamp.core.mask import Mask
+from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.engine import AveragingEngine, Engine, EngineContext, Progress, Report, SolutionStore, StreamingEngine, load_solutions
-from swamp.runs.config import Config, engine_modules
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, SolutionStore, load_solutions
+from swamp.runs.config import Config
 from swamp.runs.opening import PreparedRun, build_engine
 from swamp.runs.progress import Listener
 from swamp.runs.runner import iterate
+from swamp.tasks.task import Task
 from swamp.training.train import Checkpoint
 
 
@@ -34,17 +36,16 @@ def can_share(runs: Sequence[PreparedRun]) -> bool:
         return config.engine, config.engines, config.device, config.numerics, config.checkpoint_seconds
 
     first = runs[0]
-    several = getattr(engine_modules()[first.config.engine], "takes_several_runs", False)
+    several = first.config.engine_module.shares_runs
     return several and len(runs) > 1 and all(asked(run.config) == asked(first.config) and run.task is first.task for run in runs)
 
 
-class Member:
+class Member(Engine):
     """A run in a thread that works only while somebody waits for it in `go_on`. It is the engine that its run sees."""
 
     def __init__(self, work: Callable[[Member], None], engine: Engine) -> None:
-        self.num_parallel = engine.num_parallel
-        if isinstance(engine, AveragingEngine):  # then so is this one
-            self.averaged = partial(self._averaged, engine)
+        super().__init__(engine.context)
+        self.engine = engine  # of the group
         self.jobs: tuple[Job, ...] = ()  # what it waits for
         self.needs_room = False  # it waits for the end of the others' trainings, too
         self.failure: BaseException | None = None  # what ended it, if not its end
@@ -90,6 +91,10 @@ class Member:
         while not self.ended:
             self.go_on(KeyboardInterrupt())
 
+    @property
+    def num_parallel(self) -> int:
+        return self.engine.num_parallel
+
     # -- seen by the run --------------------------------------------------------------------------------------------------------------
 
     def serve(self, engine_context: EngineContext) -> Member:
@@ -105,18 +110,15 @@ class Member:
             self.jobs = ()
         yield from load_solutions(self.store, jobs)
 
-    def _averaged(self, engine: AveragingEngine, *given: Any) -> State:
+    def averaged(self, task: Task, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
         try:
-            return engine.averaged(*given)
+            return self.engine.averaged(task, parameters, buffers, noise)
         except torch.OutOfMemoryError as error:  # beside the trainings of others
             traceback.clear_frames(error.__traceback__)
         self.needs_room = True
         self._wait()
         self.needs_room = False
-        return engine.averaged(*given)
-
-    def close(self) -> None:
-        """The engine belongs to the group."""
+        return self.engine.averaged(task, parameters, buffers, noise)
 
     # -- in between -------------------------------------------------------------------------------------------------------------------
 
@@ -241,7 +243,7 @@ def _train(
                 yield from store.add(member)
 
     try:
-        if isinstance(engine, StreamingEngine) and len(waiting) > 1:
+        if len(waiting) > 1:
             engine.train_streaming(store.expect(waiting), report, more)
         else:
             for _ in engine.train(store.expect(waiting), report):

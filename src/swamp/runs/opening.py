@@ -17,12 +17,11 @@ import torch
 
 from swamp.core.keys import canonical
 from swamp.core.machine import code_digest
-from swamp.engines import distributed
-from swamp.engines.engine import EngineContext, TimedEngine
-from swamp.engines.heartbeats import Rank
+from swamp.engines import role_of_process
+from swamp.engines.engine import Engine, EngineContext
 from swamp.runs.checkpoint_task import CheckpointTask
 from swamp.runs.checks import check, require_empty_or_run, require_same_run
-from swamp.runs.config import Config, config_hash, deciding_settings, engine_modules, resolve, resolve_device, task_modules, to_toml
+from swamp.runs.config import Config, config_hash, deciding_settings, resolve, resolve_device, task_modules, to_toml
 from swamp.runs.plan import Plan, make_plan
 from swamp.store.directory import Store, cache_part, make_cache
 from swamp.tasks.task import Task
@@ -90,8 +89,10 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
     common. Without `to_train`, as for a dry run, the engine need not be able to train here and now.
     """
     if to_train:
+        role_of_process(request.config.engine_module for request in requests)
         for request in requests:
-            _check_engine(request.config)
+            config = resolve(request.config)
+            config.engine_module.check(config.selected("engine"), config.optimizer, config.compile, resolve_device(config.device))
     runs = []
     for request, task in zip(requests, _open_each(requests), strict=True):
         check(request.config, task)
@@ -102,15 +103,6 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         store = Store(request.directory, cache_part(cache, resolve_device(config.device).type) if cache else None)
         runs.append(PreparedRun(request.config, config, task, store))
     return runs
-
-
-def _check_engine(config: Config) -> None:
-    """Whether the engine can train what is asked for in this process."""
-    rank, device = Rank.here(), resolve_device(config.device)
-    if config.engine == "distributed":
-        distributed.check(config.selected("engine"), config.optimizer, config.compile, device)
-    elif rank is not None and rank.size > 1:
-        raise ValueError(f"torchrun started {rank.size} processes, and only --engine distributed knows how to share a run among them")
 
 
 # -- tasks ------------------------------------------------------------------------------------------------------------------------
@@ -148,9 +140,8 @@ def make_engine_context(config: Config, task: Task, store: Store, must_match: Ma
     return EngineContext(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds, must_match or {})
 
 
-def build_engine(config: Config, engine_context: EngineContext) -> TimedEngine:
-    engine: TimedEngine = engine_modules()[config.engine].build(engine_context, config.selected("engine"))
-    return engine
+def build_engine(config: Config, engine_context: EngineContext) -> Engine:
+    return config.engine_module.build(engine_context, config.selected("engine"))
 
 
 def settings_that_must_match(config: Config, out: Path, task: Task) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,8 +10,7 @@ from functools import partial
 from msgspec import structs
 
 from swamp.core.errors import reason_of
-from swamp.engines import distributed
-from swamp.engines.distributed import Distributed
+from swamp.engines import FALLBACK
 from swamp.engines.engine import Engine, EngineContext
 from swamp.methods.method import Row
 from swamp.runs.config import Config, resolve
@@ -23,7 +21,6 @@ from swamp.runs.progress import Listener
 from swamp.runs.row_files import drop_all_unkept, drop_unkept, make_record, write_rows
 from swamp.store.journal import BEGUN, FAILED, PLAN
 from swamp.store.records import RowRecord, read_results
-from swamp.tasks.task import Task
 
 
 def iterate(
@@ -34,10 +31,10 @@ def iterate(
     `engine_for` returns the engine, if it is not the one that the configuration names: runs of a group share one.
     """
     listener = listener or Listener()
-    must_match = settings_that_must_match(run.requested, run.directory, run.task) if run.config.engine == "distributed" else {}
-    if must_match and distributed.helps():
-        context = make_engine_context(run.config, run.task, run.store, must_match)
-        distributed.build(context, run.config.selected("engine")).help()
+    role = run.config.engine_module.role()
+    must_match = settings_that_must_match(run.requested, run.directory, run.task) if role != "alone" else {}
+    if role == "helper":
+        build_engine(run.config, make_engine_context(run.config, run.task, run.store, must_match)).help()
         yield from read_results(run.directory)
         return
     with run.begin():
@@ -47,30 +44,19 @@ def iterate(
             yield from _repair_replay_and_run(RunContext(config, context, run.store, engine, listener.epoch), listener)
 
 
-def can_be_sent(task: Task) -> bool:
-    """Whether worker processes can be given the task: they cannot find what a notebook or script defines in itself."""
-    try:
-        return b"__main__" not in pickle.dumps(task)
-    except Exception:  # pickling fails in as many ways as there are objects
-        return False
-
-
 def _with_able_engine(run: PreparedRun, listener: Listener) -> Config:
     """Return the run's configuration with an engine that can train its task."""
-    if run.config.engine != "processes" or run.store.finished() or can_be_sent(run.task):
+    reason = "" if run.store.finished() else run.config.engine_module.why_not(run.task)
+    if not reason:
         return run.config
-    listener.say(
-        "this task cannot be sent to worker processes (a part of it is defined in a script or notebook, inside a function or as a "
-        "lambda); particles are trained in turn"
-    )
-    return resolve(structs.replace(run.config, engine="sequential"))
+    listener.say(f"{reason}; particles are trained in turn")
+    return resolve(structs.replace(run.config, engine=FALLBACK))
 
 
 def _repair_replay_and_run(ctx: RunContext, listener: Listener) -> Iterator[RowRecord]:
     """Repair what is damaged, replay what is stored, then run the rest."""
     store = ctx.store
-    if isinstance(ctx.engine, Distributed):
-        ctx.engine.join()  # the other ranks wait for this one, even where there is nothing to do
+    ctx.engine.join()  # Helpers wait for the leader even where there is nothing to do.
     if store.finished():
         altered = store.altered()
         if not altered:
