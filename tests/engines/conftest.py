@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from swamp.engines import graphed, particle, recorded
-from tests.support.trainings import CallingLane
+from tests.support.trainings import graphed_on_cpu
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
     if request.param == "cpu":
-        monkeypatch.setattr(particle, "GraphStream", CallingLane)
-        monkeypatch.setattr(recorded, "GraphStream", CallingLane)
-        monkeypatch.setattr(graphed, "devices", ("cpu",))
+        graphed_on_cpu(monkeypatch)
     return torch.device(request.param)

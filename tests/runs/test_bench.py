@@ -9,14 +9,14 @@ import torch
 
 from swamp import cli
 from swamp.commands import arguments
-from swamp.engines import engine_modules, graphed, particle, sequential
+from swamp.engines import engine_modules, sequential
 from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, pace, variants
 from swamp.runs.config import Config, build_config, resolve, resolve_device
 from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import estimate, make_plan
 from swamp.store.directory import Store
 from tests.support.blobs import Blobs
-from tests.support.trainings import CallingLane
+from tests.support.trainings import graphed_on_cpu
 
 
 def test_the_least_traffic_is_counted_by_layers_with_weights() -> None:
@@ -80,8 +80,7 @@ def test_an_estimate_counts_both_gradients_of_sam(quick: Callable[..., Config]) 
 
 @pytest.mark.parametrize("engine", ["sequential", "processes", "graphed"])
 def test_timing_steps_leaves_no_trace(quick: Callable[..., Config], engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(particle, "GraphStream", CallingLane)
-    monkeypatch.setattr(graphed, "devices", ("cpu",))
+    graphed_on_cpu(monkeypatch)
     config = resolve(quick(engine=engine, device="cpu", **({"engines__graphed__compile": False} if engine == "graphed" else {})))
     task = open_task(config)
     before = torch.get_rng_state()

@@ -13,7 +13,7 @@ import torch
 
 from swamp import cli
 from swamp.core.job import Job
-from swamp.engines import graphed, particle, recorded, sequential
+from swamp.engines import graphed, sequential
 from swamp.engines.engine import Engine, EngineContext, Progress
 from swamp.runs import group
 from swamp.runs.config import Config
@@ -23,7 +23,7 @@ from swamp.runs.progress import Listener
 from swamp.store.records import RowRecord, read_results
 from swamp.training.train import Diverged
 from tests.support.runs import contents, iterate
-from tests.support.trainings import CallingLane
+from tests.support.trainings import graphed_on_cpu
 
 Make = Callable[..., Config]
 GRAPHED = {"engine": "graphed", "engines__graphed__compile": False, "device": "cpu", "precision": "float32"}
@@ -32,9 +32,7 @@ GRAPHED = {"engine": "graphed", "engines__graphed__compile": False, "device": "c
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The graphed engine with steps that are called instead of captured."""
-    monkeypatch.setattr(particle, "GraphStream", CallingLane)
-    monkeypatch.setattr(recorded, "GraphStream", CallingLane)
-    monkeypatch.setattr(graphed, "devices", ("cpu",))
+    graphed_on_cpu(monkeypatch)
 
 
 def prepared(runs: list[tuple[Config, Path]], cache: Path | None = None) -> list[PreparedRun]:
@@ -240,6 +238,7 @@ def test_the_command_does_so_by_itself(tmp_path: Path, capsys: pytest.CaptureFix
     assert [line for line in output.out.splitlines() if line.startswith("run: ")] == [f"run: {tmp_path / f'seed-{s}'}" for s in (0, 1)]
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_what_can_share(quick: Make, tmp_path: Path) -> None:
     def shares(*configs: Config) -> bool:
         return can_share(prepared([(config, tmp_path / str(index)) for index, config in enumerate(configs)]))

@@ -18,7 +18,7 @@ from swamp.core.noise import Noise
 from swamp.core.rules import SAM
 from swamp.core.schedules import Schedule
 from swamp.core.state import State
-from swamp.engines import graphed, sequential
+from swamp.engines import engine_modules, graphed, particle, recorded, sequential
 from swamp.engines.engine import EngineContext, Progress
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import EpochPlan
@@ -50,6 +50,14 @@ class CallingLane:
     def follow(self) -> None: ...
 
     def wait(self) -> None: ...
+
+
+def graphed_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the graphed engine train on the CPU, with steps that are called instead of captured."""
+    engine_modules()  # Discovery must see the engine as it is.
+    monkeypatch.setattr(particle, "GraphStream", CallingLane)
+    monkeypatch.setattr(recorded, "GraphStream", CallingLane)
+    monkeypatch.setattr(graphed, "devices", ("cpu",))
 
 
 class PlacedBlobs(Blobs):

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import swamp
 from swamp.commands.watch import stillness
 from swamp.core.noise import Noise
-from swamp.engines import graphed, particle, processes, recorded, sequential
+from swamp.engines import graphed, processes, sequential
 from swamp.report.page.top import lack
 from swamp.results.stored_run import read_runs
 from swamp.runs.config import build_config
@@ -25,7 +25,7 @@ from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import prunable_weights
 from swamp.training.train import Diverged
 from tests.support.runs import contents, iterate
-from tests.support.trainings import CallingLane, distance, make_jobs, make_workshop, started, trained
+from tests.support.trainings import distance, graphed_on_cpu, make_jobs, make_workshop, started, trained
 
 CPU = torch.device("cpu")
 GENERATOR = torch.Generator().manual_seed(0)
@@ -143,9 +143,7 @@ def test_tensors_lie_on_the_device_and_data_sets_do_not(monkeypatch: pytest.Monk
 def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a loss that is a module goes where the model is."""
     if where == "cpu":
-        monkeypatch.setattr(particle, "GraphStream", CallingLane)
-        monkeypatch.setattr(recorded, "GraphStream", CallingLane)
-        monkeypatch.setattr(graphed, "devices", ("cpu",))
+        graphed_on_cpu(monkeypatch)
     loss, data = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0])), (X, LABELS)
     model = mlp()
     tasks = [CustomTask(model, form, data, loss=loss, batch_size=25) for form in (data, TensorDataset(*data))]
