@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from swamp.store.records import RowRecord
     from swamp.tasks.custom import CustomTask
 
-_PLACES = {
+_MODULES = {
     "swamp.api": ("Loaded", "Pruned", "Run", "load", "prune", "rows", "run"),
     "swamp.core.job": ("Job", "Optimizer", "Solution"),
     "swamp.core.mask": ("Mask",),
@@ -74,10 +74,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # loaded on first use: `swamp --help` should not wait for torch
-    for place, names in _PLACES.items():
+    # Names are imported on first use, so that `swamp --help` does not wait for torch.
+    for module, names in _MODULES.items():
         if name in names:
-            return getattr(importlib.import_module(place), name)
+            return getattr(importlib.import_module(module), name)
     if name in ("landscape", "scores"):
         return importlib.import_module(f"swamp.{name}")
     raise AttributeError(f"module 'swamp' has no attribute {name!r}")

@@ -14,8 +14,8 @@ from swamp.tasks import streaming
 from swamp.tasks.datasets.imagenet import read_imagenet
 from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, training_view
 from swamp.tasks.image import Config, ImageTask
-from swamp.tasks.source import Views
-from swamp.tasks.streaming import Streaming
+from swamp.tasks.image_source import Augmentation
+from swamp.tasks.streaming import StreamedSource
 from tests.support.made_up_datasets import gradient_jpeg, write
 
 CPU = torch.device("cpu")
@@ -34,8 +34,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def source(data: Path, workers: int, batch_size: int = 5) -> Streaming:
-    return Streaming(read_imagenet(str(data)), Views(batch_size, flip=True, crop_size=16), workers)
+def source(data: Path, workers: int, batch_size: int = 5) -> StreamedSource:
+    return StreamedSource(read_imagenet(str(data)), Augmentation(batch_size, flip=True, crop_size=16), workers)
 
 
 def settings(data: Path, **changes: object) -> Config:
@@ -43,7 +43,7 @@ def settings(data: Path, **changes: object) -> Config:
     return Config(**{**given, "batch_size": 5, "workers": 1, **changes})  # type: ignore[arg-type]
 
 
-def by_hand(stream: Streaming, noise: Noise, step: int) -> tuple[Tensor, Tensor]:
+def by_hand(stream: StreamedSource, noise: Noise, step: int) -> tuple[Tensor, Tensor]:
     """A batch from the plan alone, with no loader."""
     files = stream.files.splits["train"]
     plan = stream.plan(noise, 0, CPU)

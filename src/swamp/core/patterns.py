@@ -97,9 +97,6 @@ class Pattern:
         return numbers.reshape(shape).expand(scores.shape).contiguous()
 
 
-UNSTRUCTURED = Pattern("unstructured")
-
-
 def keep_highest_groups(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], num: int, pattern: Pattern) -> dict[str, Tensor]:
     """Prune the groups with the lowest mean scores over all layers until at most `num` weights are left, and return which weights stay.
 
@@ -126,5 +123,5 @@ def keep_highest_groups(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor
     stays = torch.zeros(first + 1, dtype=torch.bool)
     stays[order[sizes[order].cumsum(0) <= room]] = True
     stays[KEPT] = True  # KEPT is -1, which indexes the last entry.
-    pieces = (living & stays[flat]).split([layer.numel() for layer in alive.values()])
-    return {name: piece.reshape(layer.shape) for (name, layer), piece in zip(alive.items(), pieces, strict=True)}
+    parts = (living & stays[flat]).split([layer.numel() for layer in alive.values()])
+    return {name: part.reshape(layer.shape) for (name, layer), part in zip(alive.items(), parts, strict=True)}

@@ -39,8 +39,8 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         Pattern.parse(self.pattern)
-        if beyond := [cycle for cycle in self.targets if cycle > self.cycles]:
-            raise ValueError(f"pruning.targets names cycle {beyond[0]}, but pruning.cycles = {self.cycles}")
+        if too_late := [cycle for cycle in self.targets if cycle > self.cycles]:
+            raise ValueError(f"pruning.targets names cycle {too_late[0]}, but pruning.cycles = {self.cycles}")
         if list(self.targets) != sorted(set(self.targets)):
             raise ValueError(f"pruning.targets = {list(self.targets)}: expected different cycles in ascending order")
 
@@ -92,8 +92,8 @@ def keep_highest(scores: Mapping[str, Tensor], mask: Mask, num_keep: int, patter
         raise ValueError("a score of a surviving weight is NaN, so the weights cannot be ranked")
     if not grouping.is_free:
         return Mask(keep_highest_groups({name: scores[name].detach().cpu() for name in mask.layers}, mask.layers, num_keep, grouping))
-    pieces = highest(flat, alive, num_keep).split([layer.numel() for layer in mask.layers.values()])
-    return Mask({name: piece.reshape(layer.shape) for (name, layer), piece in zip(mask.layers.items(), pieces, strict=True)})
+    parts = highest(flat, alive, num_keep).split([layer.numel() for layer in mask.layers.values()])
+    return Mask({name: part.reshape(layer.shape) for (name, layer), part in zip(mask.layers.items(), parts, strict=True)})
 
 
 def highest(scores: Tensor, among: Tensor, num: int) -> Tensor:

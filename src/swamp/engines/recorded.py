@@ -37,15 +37,15 @@ class RecordedPass:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         last = task.num_examples - (task.steps_per_epoch - 1) * task.batch_size
         self.rows = [*[task.batch_size] * (task.steps_per_epoch - 1), last]
-        with self.statistics.gathered():  # in the modes in which it will be played
+        with self.statistics.collecting():  # in the modes in which it will be played
             self.steps = {size: self._recorded(size) for size in set(self.rows)}
 
     def _recorded(self, size: int) -> Callable[[], None]:
         def step() -> None:
             batch = batch_at(self.task, self.tables, self.count, size)
-            before = self.statistics.seen
-            self.statistics.see(self.task, channels_last(batch) if self.innermost else batch, self.numerics)
-            self.sizes[size] = self.statistics.seen - before
+            before = self.statistics.num_examples
+            self.statistics.add(self.task, channels_last(batch) if self.innermost else batch, self.numerics)
+            self.sizes[size] = self.statistics.num_examples - before
             self.count.add_(1)
 
         return self.graph_stream.capture(step, before=self.count.zero_)
@@ -58,14 +58,14 @@ class RecordedPass:
     @torch.no_grad()
     def play(self) -> None:
         """Give the model the statistics that belong to the weights that it holds now."""
-        with self.statistics.gathered():
+        with self.statistics.collecting():
             self.count.zero_()
             self.graph_stream.follow()
             with self.graph_stream.active():
                 for size in self.rows:
                     self.steps[size]()
             self.graph_stream.wait()
-            self.statistics.seen = sum(self.sizes[size] for size in self.rows)
+            self.statistics.num_examples = sum(self.sizes[size] for size in self.rows)
 
 
 def recorded_pass(task: Task, model: nn.Module, noise: Noise, numerics: Numerics, device: torch.device) -> RecordedPass | None:

@@ -1,4 +1,4 @@
-"""Methods: one file each, found by discovery. A method reads like its paper and knows nothing of devices, files or logs."""
+"""Methods, one file each, found by discovery. A method reads like its paper and knows nothing of devices, files or logs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from swamp.methods.method import Method, Preset
 
 @cache
 def methods() -> dict[str, Method]:
-    """All methods by name."""
+    """Return all methods by name."""
     return cast(dict[str, Method], modules_with(sys.modules[__name__], "run"))
 
 
 @cache
 def presets() -> dict[str, tuple[Method, Preset]]:
-    """All presets by name, with the method that each of them sets up."""
+    """Return all presets by name, each with its method."""
     return {preset.name: (method, preset) for method in methods().values() for preset in method.presets}
 
 
 def find_method(name: str) -> tuple[Method, Preset | None]:
-    """The method, or preset of one, that is called so."""
+    """Return the method of that name, or the method and the preset of that name."""
     if name in methods():
         return methods()[name], None
     if name in presets():

@@ -1,4 +1,4 @@
-"""The dense network, trained and not pruned: what all the others are measured against."""
+"""The dense network, trained and not pruned, with which all other methods are compared."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ cost = "2 dense trainings"
 exact = True
 nested = True
 needs: Keep = "last"
-notes = "Trained from the random init, as SNIP and its kin are, so that it is their upper line and not IMP's cycle 0."
+notes = "It is trained from the random init, as SNIP and similar methods are, so it is their upper bound, and not IMP's cycle 0."
 presets: tuple[Preset, ...] = ()
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long."""
+    """The length of the training."""
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:

@@ -2,10 +2,10 @@
 
     L(w ∘ [|w| > t]) + α Σ exp(−t)  is minimised by w and t together; the larger α, the sparser
 
-Nobody knows the α of a wanted sparsity, so it is searched for: from the middle of the original's range, each trial halves, in log α, the
-bracket of what is known, or goes beyond it by a factor of ten. Too large an α empties layers, which then start over and end denser, or
-diverges: such trials only bound the search. The trial nearest to the target is reported, with the sparsity that it has. Only sparsities are
-looked at, never accuracies.
+The α of a wanted sparsity is not known, so it is searched for. The first trial is in the middle of the original's range; each further one
+halves the bracket in log α, or goes beyond it by a factor of ten. Too large an α empties layers, whose thresholds are then reset so that
+they end denser, or makes the training diverge; such trials only bound the search. The row is the trial nearest to the target, with the
+sparsity that it has. The search uses sparsities only, never accuracies.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
     init, dense = ctx.init(), dense_mask(ctx.task)
     known: dict[float, tuple[Solution, Mask]] = {}
 
-    tried: dict[float, float] = {}  # densities
+    tried: dict[float, float] = {}  # the density of each α, infinite where the training diverged
 
     def try_out(alpha: float) -> None:
         noise = ctx.noise.fold("alpha", f"{alpha:.3g}")
@@ -80,7 +80,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
 
 
 def next_alpha(tried: Mapping[float, float], target: float) -> float:
-    """Where to look next for a target density, given the densities of the αs tried so far, infinite where a training diverged.
+    """Return the next α to try for a target density, given the densities of the αs tried so far, infinite where a training diverged.
 
     >>> next_alpha({}, 0.1)
     1e-06
@@ -90,7 +90,7 @@ def next_alpha(tried: Mapping[float, float], target: float) -> float:
     (1e-05, 1e-05)
     """
     sparsest = min(tried, key=lambda alpha: (tried[alpha], alpha), default=None)
-    # beyond the sparsest a larger α does not help
+    # An α larger than that of the sparsest trial does not help.
     low = max((alpha for alpha in tried if tried[alpha] > target and sparsest is not None and alpha <= sparsest), default=None)
     high = min((alpha for alpha in tried if tried[alpha] <= target or (sparsest is not None and alpha > sparsest)), default=None)
     if low is not None and high is not None:

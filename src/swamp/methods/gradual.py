@@ -33,7 +33,7 @@ presets: tuple[Preset, ...] = ()
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When."""
+    """When weights are pruned."""
 
     interval: Annotated[int, Meta(ge=1, description="ΔT: steps between prunings.")] = 100
     begin: Annotated[float, Meta(ge=0, le=1, description="Share of the training after which pruning begins.")] = 0.2

@@ -37,7 +37,7 @@ presets = (
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The protocol is that of [pruning]."""
+    """The length of a cycle. All else is in [pruning]."""
 
     length: Annotated[
         float, Meta(gt=0, description="How long each cycle trains, in [cycle].epochs; 4 costs as much as four particles.")
@@ -49,7 +49,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
 
 
 def cycles(ctx: Context, rule: Rule | None = None, length: float = 1.0) -> Iterator[Row]:
-    """The rows of IMP, trained by any rule."""
+    """Yield the rows of IMP, with each cycle trained by a rule."""
     start = ctx.ticket()
     mask = dense_mask(ctx.task)
     for cycle in range(ctx.pruning.cycles + 1):

@@ -26,11 +26,11 @@ presets: tuple[Preset, ...] = ()
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far the gradient is taken."""
+    """The distance at which the gradient is taken."""
 
     rho: Annotated[float, Meta(ge=0, description="ρ (the paper tries 0.005, 0.01, 0.05, 0.1, 0.5); 0 is IMP.")] = 0.05
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:
-    # at ρ = 0 the second pass would repeat the first: these are IMP's very trainings
+    # At ρ = 0 the second pass would repeat the first, so these are IMP's own trainings.
     return cycles(ctx, SAM(rho=config.rho) if config.rho else None)

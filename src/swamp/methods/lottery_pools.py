@@ -5,7 +5,7 @@
         a* ← best a by validation of  Prune_i(a w_j + (1 − a) θ)         re-pruned to cycle i's density, BatchNorm recomputed
         θ ← that, if its validation accuracy is strictly better
 
-IMP here does not train on the validation examples, and the test set has no say in anything.
+IMP does not train on the validation examples here, and nothing is selected on the test set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ summary = "IMP, then for each cycle a greedy mixture with the solutions of its n
 cost = "1, and many evaluations"
 exact = True
 nested = False
-needs: Keep = "averages"  # neighbours are needed until the end
+needs: Keep = "averages"  # Neighbouring cycles are needed until the end.
 notes = (
     "A tenth of the training set is held out (5,000 of CIFAR-10), unless the task says how much. Candidates are visited once, nearest "
     "first; the best share of each is kept if it is strictly better. Each row takes an evaluation, with BatchNorm "
@@ -77,13 +77,13 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
 
 
 def accuracy(ctx: Context, solution: Solution) -> float:
-    """Or whatever counts for the task, the larger the better."""
+    """Return the validation accuracy, or the metric that counts for the task, with the sign that makes larger better."""
     found = ctx.evaluate(solution, "validation")[ctx.task.metric]
     return found if ctx.task.maximise else -found
 
 
 def neighbours(cycle: int, num_cycles: int, count: int) -> list[int]:
-    """The nearest cycles, the one before first.
+    """Return the nearest cycles, with the earlier of two equally near ones first.
 
     >>> neighbours(2, 6, 7)
     [1, 3, 0, 4, 5]

@@ -26,12 +26,12 @@ presets: tuple[Preset, ...] = ()
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing beyond the protocol of [pruning]."""
+    """There are no settings beyond those of [pruning]."""
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:
     ticket, dense = ctx.ticket(), dense_mask(ctx.task)
-    # the very training of IMP's cycle 0, which a cache then shares
+    # This is the same training as IMP's cycle 0, so that a cache can share it.
     (trained,) = ctx.train([ctx.job(ticket, dense, ctx.noise.fold("cycle", 0, "particle", 0))])
     start = trained if ctx.pruning.rewind == "lr" else ticket
     cycles = ctx.pruning.target_cycles

@@ -1,4 +1,4 @@
-"""What a method is, and what it sees."""
+"""The interface of a method, and the context that it runs in."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ Keep = Literal["all", "averages", "last"]
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A reported network: the solution at the mask's sparsity, with the particles it was averaged from."""
+    """A reported network: the solution at the mask's sparsity, with the particles that it was averaged from."""
 
     cycle: int
     mask: Mask
     solution: Solution
     members: Sequence[Solution] = ()
-    trainings: Sequence[Solution] | None = None  # those that it took; None means all so far, as where cycles build on each other
+    trainings: Sequence[Solution] | None = None  # the trainings that it took; None means all so far, as where cycles build on each other
 
 
-# Makes a mask of so many survivors, within the one given, from a model that holds the weights, on the device that trains.
+# Makes a mask with that number of survivors, within the given mask, from a model with the weights, on the training device.
 Choice = Callable[[nn.Module, Mask, int], Mask]
 
 
 class Context(Protocol):
-    """The world as a method sees it. Every result is stored under its content key, so that a method run again computes nothing twice."""
+    """All that a method may use. Every result is stored under its content key, so that running a method again computes nothing twice."""
 
     task: Task
     noise: Noise
     pruning: Pruning
     swa: SWA
 
-    def init(self) -> Solution: ...  # random weights
+    def init(self) -> Solution: ...  # the random init
 
-    def ticket(self) -> Solution: ...  # SGD_{0→T0} from a random init; the init itself where the protocol rewinds to it
+    def ticket(self) -> Solution: ...  # SGD_{0→T0} from the random init, or the init itself where the protocol rewinds to it
 
     def job(
         self,
@@ -62,32 +62,35 @@ class Context(Protocol):
         rule: Rule | None = None,
         length: float = 1.0,
         part: tuple[float, float] = (0.0, 1.0),
-    ) -> Job: ...  # a training as long as `length` cycles, or the part of it between two shares; particles go on from its optimizer
+    ) -> (
+        Job
+    ): ...  # a training as long as `length` cycles, or the part of it between two shares, which starts with its predecessor's optimizer
 
     def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]: ...
 
-    def mean(self, particles: Sequence[Solution]) -> Solution: ...  # BatchNorm refreshed; one particle is its own mean
+    def mean(self, particles: Sequence[Solution]) -> Solution: ...  # with BatchNorm refreshed; one particle is its own mean
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask: ...  # by |w|, to the density `keep`
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
-    ) -> Mask: ...  # to that density by another rule than |w|, known by its name and settings; it draws from nothing but `noise`
+    ) -> Mask: ...  # by another rule than |w|, whose key is its name, settings and noise
 
-    def mask(self, solution: Solution) -> Mask: ...  # the one that came with the weights, of trainings that move it and of mixtures
+    def mask(
+        self, solution: Solution
+    ) -> Mask: ...  # the mask that is stored with the weights of a mixture, or of a training that changes it
 
-    def mix(self, parts: Sequence[tuple[float, Solution]], keep: Fraction, *, trial: bool = False) -> Solution: ...  # Σ a w, pruned by
-
-    # |w| to that density, BatchNorm refreshed; a trial is not stored
+    # Σ a w, pruned by |w| to the density `keep`, with BatchNorm refreshed; a trial is not stored
+    def mix(self, parts: Sequence[tuple[float, Solution]], keep: Fraction, *, trial: bool = False) -> Solution: ...
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]: ...
 
-    def counted(self, items: Sequence[Item], label: str, unit: str) -> Iterator[Item]: ...  # these items, each told of when it is done with
+    def counted(self, items: Sequence[Item], label: str, unit: str) -> Iterator[Item]: ...  # these items, whose progress is shown
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A method with some settings, under a name of its own."""
+    """A name for a method with some settings."""
 
     name: str
     summary: str
@@ -95,18 +98,20 @@ class Preset:
 
 
 class Method(Protocol):
-    """A module of this package. `exact`: each row has exactly the count of survivors that its cycle asks for. `nested`: each mask lies
-    inside the one before. `needs`: the least `keep` that it can work with. One that has `selects = True` chooses by validation accuracy,
-    and is given a tenth of the training examples for it, unless the task's settings say how many."""
+    """A module of this package.
+
+    `exact`: each row has exactly the number of survivors that its cycle asks for. `nested`: each mask is contained in the one before.
+    `needs`: the least `keep` that the method works with. A method with `selects = True` selects by validation accuracy; a tenth of the
+    training examples is held out for it, unless the task's settings say how many."""
 
     name: str
     paper: str
     summary: str
-    cost: str  # of training, relative to IMP
+    cost: str  # of training, relative to IMP, for people
     exact: bool
     nested: bool
     needs: Keep
-    notes: str  # where it departs from its original, and why
+    notes: str  # how it differs from the original, and why
     presets: tuple[Preset, ...]
     Config: type[Struct]
 
@@ -115,17 +120,17 @@ class Method(Protocol):
 
 
 def selects(method: Method) -> bool:
-    """Whether it chooses by validation accuracy."""
+    """Return whether the method selects by validation accuracy."""
     return bool(getattr(method, "selects", False))
 
 
 def knows_patterns(method: Method) -> bool:
-    """Whether its masks follow `pruning.pattern`: all that come from a ranking do, and modules with `patterns = False` do not."""
+    """Return whether the method's masks follow `pruning.pattern`, which they do unless the module says `patterns = False`."""
     return bool(getattr(method, "patterns", True))
 
 
 def at_cycle(schedule: T | Mapping[str, T], cycle: int) -> T:
-    """A setting at a cycle: one value for all, or values from given cycles on.
+    """Return a setting's value at a cycle. A setting has one value for all cycles, or values from given cycles on.
 
     >>> [at_cycle({"0": 1, "11": 4}, cycle) for cycle in (0, 10, 11, 13)]
     [1, 1, 4, 4]

@@ -1,4 +1,4 @@
-"""Random pruning: a mask by chance, with the same density in every layer or with ERK's; then SGD(w_0 ∘ m)."""
+"""Random pruning: a random mask with the same density in every layer, or with ERK's densities; then SGD(w_0 ∘ m)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ presets = (
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The layers' densities."""
+    """The densities of the layers."""
 
     layers: Annotated[Literal["uniform", "erk"], Meta(description="Densities of the layers: all equal, or Erdős–Rényi-kernel.")] = "uniform"
 

@@ -4,7 +4,7 @@ for c = 0, 1, …, C:
     m_c ← the mask that IMP or SWAMP has at cycle c                    found from the same ticket
     w_c ← SGD_{0→T}(w_{0,T0} ∘ m_c, ξ_c)  or the average of SWAMP's N particles
 
-Nothing of this training goes back into the masks. Where finder and trainer are one, these are that method's own rows.
+This training does not influence the masks. Where one method finds the masks and trains, the rows are that method's own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ presets: tuple[Preset, ...] = ()
 
 
 class Config(swamp.Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose masks, and who trains under them; particles and SWA are those of SWAMP in either place."""
+    """Which method finds the masks, and which trains under them. Particles and SWA are those of SWAMP in both roles."""
 
     masks: Annotated[Literal["imp", "swamp"], Meta(description="The method that finds the masks.")] = "imp"
     training: Annotated[Literal["sgd", "swamp"], Meta(description="What trains under them: one particle by SGD, or SWAMP.")] = "swamp"
@@ -56,7 +56,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
 
 
 def train(ctx: Context, config: Config, start: Solution, mask: Mask, cycle: int) -> tuple[Solution, ...]:
-    """With the noise that IMP or SWAMP would have at this cycle, so that equal trainings have equal keys."""
+    """Train with the noise that IMP or SWAMP has at this cycle, so that equal trainings have equal keys."""
     several = config.training == "swamp"
     noises = ctx.noise.fold("cycle", cycle).split("particle", at_cycle(config.particles, cycle) if several else 1)
     return ctx.train(ctx.job(start, mask, noise, swa=several and at_cycle(config.swa, cycle)) for noise in noises)

@@ -32,7 +32,7 @@ presets: tuple[Preset, ...] = ()
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the mask moves."""
+    """How the mask changes."""
 
     interval: Annotated[int, Meta(ge=1, description="ΔT: steps between moves.")] = 100
     fraction: Annotated[

@@ -33,7 +33,7 @@ presets: tuple[Preset, ...] = ()
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the mask moves, and what follows. The averaging phase begins where [swa] says."""
+    """How the mask changes, and the particles that follow. The averaging phase begins where [swa] says."""
 
     interval: Annotated[int, Meta(ge=1, description="ΔT: steps between moves.")] = 100
     fraction: Annotated[float, Meta(ge=0, le=1, description="f: share of each layer that moves at first.")] = 0.3
@@ -44,7 +44,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
     init, cycles, share = ctx.init(), ctx.pruning.target_cycles, ctx.swa.start
     rule = RigL(interval=config.interval, fraction=config.fraction, until=share)
     noises = [ctx.noise.fold("target", cycle) for cycle in cycles]
-    # with SWA, whose window begins where this part ends: the learning rate may have to arrive there (swa.entry)
+    # SWA is set for this part, too: its window begins where the part ends, and swa.entry may change the learning rate before.
     firsts = ctx.train(
         ctx.job(init, random_target(ctx, "erk", cycle), noise, rule=rule, swa=True, length=config.length, part=(0.0, share))
         for cycle, noise in zip(cycles, noises, strict=True)

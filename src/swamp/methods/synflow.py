@@ -45,7 +45,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
     noise = ctx.noise.fold("score")
 
     def choice(model: nn.Module, mask: Mask, num_keep: int) -> Mask:
-        # an example for its shape alone: all that is in it is replaced by ones
+        # Only the example's shape is used; its content is replaced by ones.
         (example,) = random_sample(ctx.task, noise, 1, next(model.parameters()).device)
         return synflow_mask(
             model.eval(), lambda view: outputs_on_ones(ctx.task, view, example), mask, num_keep, config.iterations, ctx.pruning.pattern

@@ -1,4 +1,4 @@
-"""What methods that prune only once have in common: one training for each target sparsity, all at once."""
+"""What methods that prune only once share: one training for each target sparsity, all of which can run at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Length = Annotated[float, Meta(gt=0, description="How long each training is, in 
 
 
 class OneShotConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A method whose trainings are as long as several cycles."""
+    """The settings of a method whose trainings are as long as several cycles."""
 
     length: Length = 2.0
 
@@ -27,7 +27,7 @@ COUNTS = {"uniform": uniform_counts, "erk": erk_counts}
 
 
 def random_target(ctx: Context, layers: str, cycle: int) -> Mask:
-    """A mask by chance with a target's density, spread over the layers uniformly or as ERK does."""
+    """Return a random mask with a target's density, spread over the layers uniformly or as ERK does."""
     noise = ctx.noise.fold("score")
 
     def choice(model: nn.Module, mask: Mask, num_keep: int) -> Mask:
@@ -37,7 +37,7 @@ def random_target(ctx: Context, layers: str, cycle: int) -> Mask:
 
 
 def train_targets(ctx: Context, length: float, mask_at: Callable[[int], Mask], rule: Rule | None = None) -> Iterator[Row]:
-    """From the init to the solution at each target, under the mask that `mask_at(cycle)` gives; a rule may move it."""
+    """Train from the init at each target, under the mask that `mask_at(cycle)` returns. A rule may change the mask."""
     init = ctx.init()
     cycles = ctx.pruning.target_cycles
     masks = [mask_at(cycle) for cycle in cycles]

@@ -1,1 +1,1 @@
-"""Tasks: the one seam to the world of models and data."""
+"""Tasks: models, their data and their losses, behind one interface (`task.py`)."""

@@ -1,10 +1,9 @@
-"""Anybody's own model, data and loss as a task."""
+"""The task of a user's own model, data and loss."""
 
 from __future__ import annotations
 
 import copy
 import importlib
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
@@ -13,21 +12,20 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils import _pytree as pytree
 
 from swamp.core.cost import macs_per_weight
-from swamp.core.errors import reason_of
 from swamp.core.keys import key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State
+from swamp.tasks.custom_checks import check_range, check_task
 from swamp.tasks.datasets.dataset import HeldOut, hold_out
-from swamp.tasks.examples import Examples, first_parameter
+from swamp.tasks.examples import Examples, as_metrics, first_parameter, joined, moved, outputs_of, pair
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics
 from swamp.tasks.task import Batch, EpochPlan, Task, num_examples, prunable_weights, seeded_state
 
 name = "custom"
-operational = ("factory",)  # the fingerprint says whether it is the same task
+operational = ("factory",)  # It does not change results; the fingerprint says whether the task is the same.
 Metrics = float | Mapping[str, float]
 
 
@@ -101,12 +99,11 @@ class CustomTask:
         self.batch_size = batch_size or self.examples["train"].batch_size
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
-        self.num_outputs: int | None = None  # where labels can be held against it
         self.include, self.exclude = tuple(prunable), tuple(exclude)
-        self._check()
+        self.num_outputs = check_task(self)  # of a classifier with our loss, whose labels are compared with it
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_losses": {}}  # whoever it is sent to may have other devices
+        return {**vars(self), "_losses": {}}  # The process that it is sent to may have other devices.
 
     # -- the model ----------------------------------------------------------------------------------------------------------------
 
@@ -138,7 +135,7 @@ class CustomTask:
 
     @cached_property
     def problem(self) -> str:
-        """A key of what is learnt and measured, whatever the init: numbers of different problems cannot be compared."""
+        """A key of what is learnt and measured, whatever the init. Results of different problems cannot be compared."""
         return key_of("custom problem", training=self._training, measured=self.measured)
 
     @cached_property
@@ -149,7 +146,7 @@ class CustomTask:
 
     @cached_property
     def _training(self) -> str:
-        """A key of all that decides a training but the init. The metric is no part of it, so that trainings outlive a change of metric."""
+        """A key of all that decides a training except the init. The metric is no part of it, so that a new metric needs no new training."""
         return key_of(
             "custom training",
             model=architecture(self.model()),
@@ -176,7 +173,7 @@ class CustomTask:
 
     @cached_property
     def resident(self) -> bool:
-        """Tensors lie on the device; a data set is asked for its examples by the host."""
+        """Whether the data are tensors that are held on the device. The host reads the examples of a data set."""
         return self.examples["train"].fit_a_device
 
     def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
@@ -197,7 +194,7 @@ class CustomTask:
         return self.examples[split].count
 
     def unaugmented(self, rows: Tensor, device: torch.device, split: str = "train") -> Batch:
-        """A data set that augments its examples itself cannot be kept from it; its draws are then the same at every call."""
+        """Return the examples with these indices. Where a data set augments them itself, its random draws are the same at every call."""
         return moved(self.examples[split].take(rows.cpu(), Noise(0).fold("unaugmented")), device)
 
     # -- the loss -----------------------------------------------------------------------------------------------------------------
@@ -208,7 +205,8 @@ class CustomTask:
         inputs, targets = pair(batch)
         outputs = outputs_of(model, inputs)
         if self.given_loss is None and targets.is_floating_point() and outputs.shape != targets.shape:
-            shapes = " and ".join("×".join(map(str, tensor.shape)) for tensor in (outputs, targets))  # torch would broadcast them
+            # torch would broadcast them.
+            shapes = " and ".join("×".join(map(str, tensor.shape)) for tensor in (outputs, targets))
             raise ValueError(f"the mean squared error is of outputs and targets of one shape, not {shapes}")
         if isinstance(self.given_loss, nn.Module):
             return self._loss_module(outputs.device)(outputs, targets)
@@ -217,14 +215,14 @@ class CustomTask:
         return F.mse_loss(outputs, targets) if targets.is_floating_point() else F.cross_entropy(outputs, targets)
 
     def _loss_module(self, device: torch.device) -> Any:
-        """A loss that is a module may hold tensors, such as the weights of classes."""
+        """Return a copy of the user's loss module on the device, since it may hold tensors, such as the weights of classes."""
         if device not in self._losses:
             self._losses[device] = copy.deepcopy(self.given_loss).to(device)  # type: ignore[union-attr]
         return self._losses[device]
 
     @property
     def metric(self) -> str:
-        """The metric that counts."""
+        """The name of the metric that counts."""
         return next(iter(self._metrics_of_a_batch))
 
     @property
@@ -243,7 +241,7 @@ class CustomTask:
         return self._measure(model, self._batches(split, device))
 
     def _batches(self, split: str, device: torch.device) -> Iterator[Batch]:
-        """One at a time: a data set need not fit into memory."""
+        """Yield the split's batches one at a time, because a data set need not fit into memory."""
         return (moved(self._checked(batch, split), device) for batch in self.examples[split].in_order())
 
     @property
@@ -256,19 +254,19 @@ class CustomTask:
         return None if labels is None or labels.is_floating_point() or labels.ndim != 1 else len(labels.unique())
 
     def labels(self, batch: Batch) -> Tensor | None:
-        """The targets, where they look like classes: whole numbers, one an example."""
+        """Return the targets if they look like classes: one whole number for each example."""
         targets = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
         is_class = isinstance(targets, Tensor) and targets.ndim == 1 and not targets.is_floating_point()
         return targets if is_class else None
 
     @cached_property
     def classifies(self) -> bool:
-        """Whether the loss is the cross-entropy of classes."""
+        """Whether the loss is our cross-entropy over classes."""
         return self.given_loss is None and not pair(self.examples["test"].first())[1].is_floating_point()
 
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None:
-        """Logits and labels, where the loss is the cross-entropy of classes."""
+        """Return logits and labels, or None where the loss is not our cross-entropy over classes."""
         if not self.classifies:
             return None
         device = next(model.eval().parameters()).device
@@ -290,93 +288,9 @@ class CustomTask:
         count = sum(size for size, _ in found)
         return {key: sum(size * one[key] for size, one in found) / count for key in found[0][1]}
 
-    # -- before anything is trained -----------------------------------------------------------------------------------------------
-
-    def _check(self) -> None:
-        """One batch through everything, so that what does not fit is said at once and in a sentence."""
-        _ = self.prunable
-        model = self.model()
-        batch = self.examples["train"].first()
-        try:
-            loss = self.loss(model.eval(), batch)
-        except (IndexError, RuntimeError, TypeError, ValueError) as error:
-            self._check_labels(model, batch)
-            raise ValueError(f"the model and the loss cannot take a batch of the training data: {reason_of(error)}") from error
-        if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:
-            raise ValueError("the loss must be one number that depends on the model's parameters, such as a mean over the batch")
-        if not math.isfinite(loss.item()):
-            raise ValueError(f"the loss of the untrained model is {loss.item()}")
-        self._check_labels(model, batch)
-        self._check_single()
-        try:
-            _ = self._metrics_of_a_batch
-        except (IndexError, RuntimeError, TypeError, ValueError) as error:
-            raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
-
-    def _check_single(self) -> None:
-        """BatchNorm over one example has no variance."""
-        if self.num_examples % self.batch_size != 1 and self.batch_size != 1:
-            return
-        try:
-            self.loss(self.model().train(), self.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0)))
-        except ValueError as error:
-            raise ValueError(
-                f"an epoch of {self.num_examples} examples in batches of {self.batch_size} has a batch of one example, on which the model "
-                f"cannot be trained ({reason_of(error)}); choose another batch_size"
-            ) from error
-
-    def _check_labels(self, model: nn.Module, batch: Batch) -> None:
-        """Where cross-entropy is ours, all labels that are at hand must be classes of the model."""
-        if self.given_loss is not None or not isinstance(batch, (tuple, list)) or len(batch) != 2:
-            return
-        try:
-            with torch.no_grad():
-                outputs = outputs_of(model.eval(), batch[0])
-        except (RuntimeError, TypeError):
-            return  # the labels are not what is wrong
-        self.num_outputs = outputs.shape[1] if outputs.ndim > 1 else None
-        for what, examples in self.examples.items():
-            labels = examples.labels()
-            if labels is not None:
-                self._check_range(labels, what)
-
-    def _checked(self, batch: Batch, what: str) -> Batch:
-        """The labels of a data set are seen when they come, and on a GPU a wrong one would end the process."""
+    def _checked(self, batch: Batch, split: str) -> Batch:
+        """Return the batch after a check of its labels. Those of a data set are first seen here, and on a GPU a wrong one would end the
+        process."""
         if self.num_outputs is not None and (labels := self.labels(batch)) is not None:
-            self._check_range(labels, what)
+            check_range(labels, self.num_outputs, split)
         return batch
-
-    def _check_range(self, labels: Tensor, what: str) -> None:
-        if labels.is_floating_point() or self.num_outputs is None:
-            return
-        low, high, classes = int(labels.min()), int(labels.max()), self.num_outputs
-        if low < 0 or high >= classes:
-            raise ValueError(f"labels of the {what} data go from {low} to {high}, but the model has {classes} outputs: 0 to {classes - 1}")
-
-
-def pair(batch: Batch) -> tuple[Any, Tensor]:
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2 or not isinstance(batch[1], Tensor):
-        raise ValueError("a batch is no pair of inputs and targets: give a loss(model, batch) that takes it as it is")
-    return batch[0], batch[1]
-
-
-def outputs_of(model: nn.Module, inputs: Any) -> Any:
-    """model(x), model(*xs) or model(**xs)."""
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
-
-
-def joined(model: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-    """All outputs and targets, each as one tensor on the CPU."""
-    pairs = ((outputs_of(model, inputs).cpu(), targets.cpu()) for inputs, targets in map(pair, batches))
-    outputs, targets = zip(*pairs, strict=True)
-    return torch.cat(outputs), torch.cat(targets)
-
-
-def as_metrics(value: Any, called: str) -> dict[str, float]:
-    return {str(key): float(item) for key, item in value.items()} if isinstance(value, Mapping) else {called: float(value)}
-
-
-def moved(batch: Batch, device: torch.device) -> Batch:
-    return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch)

@@ -1,16 +1,17 @@
-"""Anybody's data: tensors, data sets and data loaders as examples that can be asked for by number."""
+"""A user's own data (tensors, data sets or data loaders) as examples that are read by index, and what a user's functions take and give."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
 
@@ -20,12 +21,12 @@ from swamp.core.noise import Noise
 from swamp.tasks.task import Batch
 
 DEFAULT_BATCH = 128
-MOST_BYTES = 2**32  # of tensors that are brought to a device as a whole
-SAMPLE = 16  # examples that stand for the data in a fingerprint
+MOST_BYTES = 2**32  # Larger tensors are not copied to the device as a whole.
+SAMPLE = 16  # the examples that stand for a data set in a fingerprint
 
 
 class Examples:
-    """A finite collection of examples. The order is the caller's to decide, whatever sampler a loader had."""
+    """A finite collection of examples. The caller decides their order; a loader's sampler is not used."""
 
     def __init__(self, data: Any, what: str) -> None:
         self.batch_size = DEFAULT_BATCH
@@ -53,59 +54,59 @@ class Examples:
             self.count = len(data)
         if not self.count:
             raise ValueError(f"the {what} data are empty")
-        self._placed: dict[torch.device, Any] = {}
+        self._on_device: dict[torch.device, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_placed": {}}
+        return {**vars(self), "_on_device": {}}
 
     @property
     def fit_a_device(self) -> bool:
-        """Whether they are tensors that can lie beside the network."""
+        """Whether they are tensors that are small enough to be held on the device."""
         leaves = pytree.tree_leaves(self.data) if self.are_tensors else []
         return self.are_tensors and sum(leaf.numel() * leaf.element_size() for leaf in leaves) <= MOST_BYTES
 
     def gather(self, indices: Tensor) -> Batch:
-        """Examples by their numbers, on the device where those are: all of them are brought there once."""
-        if indices.device not in self._placed:
-            self._placed[indices.device] = pytree.tree_map(lambda leaf: leaf.to(indices.device), self.data)
-        return pytree.tree_map(lambda leaf: leaf[indices], self._placed[indices.device])
+        """Return the examples with these indices, on the indices' device, to which all examples are copied once."""
+        if indices.device not in self._on_device:
+            self._on_device[indices.device] = pytree.tree_map(lambda leaf: leaf.to(indices.device), self.data)
+        return pytree.tree_map(lambda leaf: leaf[indices], self._on_device[indices.device])
 
     def take(self, indices: Tensor, noise: Noise) -> Batch:
-        """A batch of the examples with these numbers. Draws inside a data set (augmentation) follow from the noise."""
+        """Return a batch of the examples with these indices. The noise decides random draws inside a data set, such as augmentation."""
         if self.are_tensors:
             return pytree.tree_map(lambda leaf: leaf[indices], self.data)
         with seeded(noise):
             examples = [self.data[index] for index in indices.tolist()]
             try:
                 return self.collate(examples)
-            except (RuntimeError, TypeError) as error:  # such as images that are not tensors, or of several sizes
+            except (RuntimeError, TypeError) as error:  # Images may be no tensors, or have several sizes.
                 raise ValueError(f"examples of the {self.what} data make no batch: {reason_of(error)}") from error
 
     def first(self) -> Batch:
-        """A batch of two, or of the only one: what all of them look like."""
+        """Return a batch of the first two examples, or of the only one, to show what batches look like."""
         return self.take(torch.arange(min(2, self.count)), Noise(0))
 
     def subset(self, rows: Tensor) -> Examples:
-        """Only the examples with these numbers."""
+        """Return these examples alone."""
         part = copy.copy(self)
         part.data = pytree.tree_map(lambda leaf: leaf[rows], self.data) if self.are_tensors else Subset(self.data, rows.tolist())
-        part.count, part._placed = len(rows), {}
+        part.count, part._on_device = len(rows), {}
         return part
 
     def labels(self) -> Tensor | None:
-        """The targets of all examples, where they can be had without going through the data."""
+        """Return the targets of all examples, where they can be had without reading the data."""
         if self.are_tensors:
             return self.data[1] if isinstance(self.data, (tuple, list)) and len(self.data) == 2 else None
         found = getattr(self.data, "targets", None)
         return torch.as_tensor(found) if isinstance(found, (Tensor, list)) and len(found) == self.count else None
 
     def in_order(self) -> Iterator[Batch]:
-        """All of it, batch by batch."""
+        """Yield all examples in order, in batches."""
         for number, indices in enumerate(torch.arange(self.count).split(self.batch_size)):
             yield self.take(indices, Noise(0).fold("in order", number))
 
     def fingerprint(self) -> str:
-        """All of it where it is tensors; else its length, all labels that are at hand, and the content of a few examples from all over."""
+        """Return a key of all content of tensors. Of a data set it covers the length, all labels that are at hand, and a few examples."""
         indices = torch.linspace(0, self.count - 1, min(SAMPLE, self.count)).long()
         seen = self.data if self.are_tensors else (self.labels(), self.take(indices, Noise(0).fold("fingerprint")))
         leaves, structure = pytree.tree_flatten(seen)
@@ -119,11 +120,11 @@ def _values(data: tuple[Any, ...] | dict[str, Any]) -> list[Any]:
 
 @contextmanager
 def seeded(noise: Noise) -> Iterator[None]:
-    """Everything random on the host, in Python, NumPy and torch, follows from the noise inside, and is as it was afterwards."""
+    """Seed the random generators of Python, NumPy and torch on the CPU with the noise, and restore them afterwards."""
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         try:
-            # the host's alone: a GPU's belongs to the model's own draws
+            # A GPU's generator belongs to the model's own draws and is not seeded.
             torch.default_generator.manual_seed(noise.integer())
             random.seed(noise.integer())
             np.random.seed(noise.integer() % 2**32)
@@ -134,13 +135,41 @@ def seeded(noise: Noise) -> Iterator[None]:
 
 
 def first_parameter(function: Callable[..., Any]) -> str:
-    """The name of a function's first parameter; modules are called with outputs."""
-    import inspect
-
-    if isinstance(function, torch.nn.Module):
+    """Return the name of a function's first parameter, which is taken to be `outputs` where it is not known, as of a module."""
+    if isinstance(function, nn.Module):
         return "outputs"
     try:
         names: Sequence[str] = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         return "outputs"
     return names[0] if names else ""
+
+
+def pair(batch: Batch) -> tuple[Any, Tensor]:
+    """Return a batch's inputs and targets."""
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2 or not isinstance(batch[1], Tensor):
+        raise ValueError("a batch is no pair of inputs and targets: give a loss(model, batch) that takes it as it is")
+    return batch[0], batch[1]
+
+
+def outputs_of(model: nn.Module, inputs: Any) -> Any:
+    """Return model(x), model(*xs) or model(**xs), whichever the inputs ask for."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+
+
+def joined(model: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
+    """Return all outputs and all targets, each as one tensor on the CPU."""
+    pairs = ((outputs_of(model, inputs).cpu(), targets.cpu()) for inputs, targets in map(pair, batches))
+    outputs, targets = zip(*pairs, strict=True)
+    return torch.cat(outputs), torch.cat(targets)
+
+
+def as_metrics(value: Any, called: str) -> dict[str, float]:
+    """Return what a user's metric gives, a number or a dictionary of numbers, as a dictionary."""
+    return {str(key): float(item) for key, item in value.items()} if isinstance(value, Mapping) else {called: float(value)}
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch)

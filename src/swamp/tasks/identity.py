@@ -1,4 +1,5 @@
-"""What somebody's Python is, for keys: equal in every process for the same code, another for a loss or a model that was edited."""
+"""Describes a user's Python objects for content keys. The same code has the same description in every process, and an edited loss or
+model has another one."""
 
 from __future__ import annotations
 
@@ -18,20 +19,20 @@ ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def architecture(model: nn.Module) -> Any:
-    """Layers with their settings and what their forward passes do; no weights."""
+    """Describe a model's layers, their settings and the code of their forward passes, without the weights."""
     modules = list(model.modules())
-    # torch's own code is the version of torch, which a run tells by itself
+    # The code of torch's own layers is known from its version, which a run records.
     own = {type(module) for module in modules if not type(module).__module__.startswith("torch.")}
-    forwards = sorted((kind.__qualname__, str(_does(kind.forward, frozenset()))) for kind in own)
-    # a number that a forward pass uses need not stand in the text of its module
+    forwards = sorted((kind.__qualname__, str(_behaviour(kind.forward, frozenset()))) for kind in own)
+    # A number that a forward pass uses need not be in the module's repr.
     return [ADDRESS.sub("", repr(model)), forwards, [_plain_attributes(module) for module in modules]]
 
 
 def identity(thing: Any, seen: frozenset[int] = frozenset()) -> Any:
-    """Of a loss or a metric: its code and the values that it holds, and those of what it calls in its own module."""
+    """Describe a loss or a metric by its code, the values that it holds, and the functions of its own module that it calls."""
     if isinstance(thing, PLAIN):
         return repr(thing)
-    if id(thing) in seen:  # a function that holds itself
+    if id(thing) in seen:  # A function may hold itself.
         return ""
     seen |= {id(thing)}
     if isinstance(thing, Tensor):
@@ -48,10 +49,10 @@ def identity(thing: Any, seen: frozenset[int] = frozenset()) -> Any:
         return [identity(thing.__func__, seen), identity(thing.__self__, seen)]
     if isfunction(thing):
         held = [cell.cell_contents for cell in thing.__closure__ or ()]
-        return [thing.__qualname__, _does(thing, seen), identity([thing.__defaults__, thing.__kwdefaults__, held], seen)]
-    if hasattr(thing, "__qualname__"):  # a class, or a function of C
+        return [thing.__qualname__, _behaviour(thing, seen), identity([thing.__defaults__, thing.__kwdefaults__, held], seen)]
+    if hasattr(thing, "__qualname__"):  # It is a class or a function written in C.
         return thing.__qualname__
-    return [type(thing).__qualname__, _does(type(thing).__call__ if callable(thing) else None, seen), _plain_attributes(thing)]
+    return [type(thing).__qualname__, _behaviour(type(thing).__call__ if callable(thing) else None, seen), _plain_attributes(thing)]
 
 
 def _plain_attributes(thing: Any) -> list[list[str]]:
@@ -59,21 +60,21 @@ def _plain_attributes(thing: Any) -> list[list[str]]:
     return [[name, repr(value)] for name, value in held if isinstance(value, PLAIN) and name != "training" and not name.startswith("_")]
 
 
-def _does(function: Any, seen: frozenset[int]) -> Any:
-    """Its code, and what stands behind the global names in it: numbers, and functions of the same module."""
+def _behaviour(function: Any, seen: frozenset[int]) -> Any:
+    """Describe a function's code and the global names that it uses: numbers, and functions of the same module."""
     if not isfunction(function):
         return ""
     known = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
-    own = {name: value for name, value in known.items() if isinstance(value, PLAIN) or _beside(value, function)}
+    own = {name: value for name, value in known.items() if isinstance(value, PLAIN) or _same_module(value, function)}
     return [_code(function.__code__), identity(own, seen)]
 
 
-def _beside(value: Any, function: Any) -> bool:
+def _same_module(value: Any, function: Any) -> bool:
     return isfunction(value) and value.__module__ == function.__module__
 
 
 def _code(code: CodeType) -> Any:
-    """What is executed: comments and where it stands are no part of it. Another minor version of Python makes other code."""
+    """Describe the bytecode, in which comments and line numbers have no part. Minor versions of Python differ in it."""
     return [code.co_code.hex(), list(code.co_names), [_constant(constant) for constant in code.co_consts]]
 
 

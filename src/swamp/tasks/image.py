@@ -1,4 +1,4 @@
-"""Image classification: data sets that live on the training device, and data sets that stream."""
+"""The task of image classification, with images that are held on the training device or streamed from files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from swamp.core.errors import nearest
 from swamp.core.keys import key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.datasets import image_sets
+from swamp.tasks.datasets import image_sets, read_dataset
 from swamp.tasks.datasets.dataset import FileSet, HeldOut, ImageSet
+from swamp.tasks.image_source import Augmentation, ResidentSource, Source
 from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics
 from swamp.tasks.models import find_model
-from swamp.tasks.resident import Resident
-from swamp.tasks.source import Source, Views
-from swamp.tasks.streaming import Streaming
-from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
+from swamp.tasks.streaming import StreamedSource
+from swamp.tasks.task import EpochPlan, evaluate_classifier, prunable_weights, seeded_state
 
 name = "image"
-operational = ("data", "workers")  # settings that do not decide numbers
+operational = ("data", "workers")  # settings that do not change results
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,7 +55,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ImageTask:
-    """See `Task`. Splits are train, test, validation (where some of it is held out) and, for imagenet, the names of further test sets."""
+    """See `Task`. Splits are train, test, validation (where examples are held out) and, for imagenet, the names of further test sets."""
 
     metric = "accuracy"
     maximise = True
@@ -68,28 +67,25 @@ class ImageTask:
         self.config, self.factory = config, find_model(config.model)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ImageTask, (self.config,)  # workers read the data themselves
+        return ImageTask, (self.config,)  # Worker processes read the data themselves.
 
     @cached_property
     def data(self) -> ImageSet | FileSet:
-        config = self.config
-        found: ImageSet | FileSet = image_sets()[config.dataset](config.data)
-        for test_set in config.test_sets:
-            found.check_split(test_set)
-        return found.holding_out(config.validation, config.validation_seed) if config.validation else found
+        found: ImageSet | FileSet = read_dataset(image_sets(), self.config)
+        return found
 
     @cached_property
     def source(self) -> Source:
         config, data = self.config, self.data
-        views = Views(config.batch_size, config.flip, config.pad, config.crop_size)
+        augmentation = Augmentation(config.batch_size, config.flip, config.pad, config.crop_size)
         if isinstance(data, ImageSet):
-            return Resident(data, views)
+            return ResidentSource(data, augmentation)
         if config.pad:
             raise ValueError(f"pad = {config.pad}: images of {config.dataset!r} are cropped at random sizes, which takes pad = 0")
-        return Streaming(data, views, config.workers)
+        return StreamedSource(data, augmentation, config.workers)
 
     def model(self) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):  # a constructor draws weights; the caller's random numbers are none of its business
+        with torch.random.fork_rng(devices=[]):  # A constructor draws weights, which must not change the caller's random numbers.
             return self._construct()
 
     def _construct(self) -> nn.Module:
@@ -118,8 +114,8 @@ class ImageTask:
 
     @property
     def resident(self) -> bool:
-        """Whether the data lie on the device: a batch then needs nothing but its rows of the plan's tables."""
-        return isinstance(self.source, Resident)
+        """Whether the data are held on the device, so that a batch needs nothing but its rows of the plan's tables."""
+        return isinstance(self.source, ResidentSource)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -136,8 +132,8 @@ class ImageTask:
         return self.source.batch(plan, step)
 
     def cut(self, plan: EpochPlan, index: int, count: int) -> EpochPlan | None:
-        """A plan with one of `count` shares of each batch; None where a batch costs nothing and can be cut as it is."""
-        return self.source.cut(plan, index, count) if isinstance(self.source, Streaming) else None
+        """Return a plan with one of `count` shares of each batch; None where making whole batches costs nothing."""
+        return self.source.cut(plan, index, count) if isinstance(self.source, StreamedSource) else None
 
     def size(self, split: str) -> int:
         return self.source.size(split)
@@ -162,7 +158,7 @@ class ImageTask:
 
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
-        """Logits (of the classes that the split's labels count) and labels, on the CPU."""
+        """Return the logits of the classes that the split's labels number, and the labels, on the CPU."""
         self.data.check_split(split)
         model.eval()
         outputs = [(model(x), y) for x, y in self.source.batches(split, next(model.parameters()).device)]
@@ -174,12 +170,7 @@ class ImageTask:
         return classification_metrics(logits, labels)
 
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        """Metrics on a split; those on the test set bring along those on `test_sets`, as imagenet-v2.accuracy and so on."""
-        metrics = self.measure(*self.predict(model, split))
-        if split == "test":
-            for further in self.config.test_sets:
-                metrics |= {f"{further}.{key}": value for key, value in self.evaluate(model, further).items()}
-        return metrics
+        return evaluate_classifier(self, model, split, self.config.test_sets)
 
 
 def build(config: Config) -> ImageTask:

@@ -1,6 +1,6 @@
-"""Checkpoints of `transformers`: a folder, or a name on the Hugging Face hub.
+"""Reads checkpoints of `transformers` from a folder, or by name from the Hugging Face hub.
 
-The package is imported when a text task is first used: it takes a second, and is an extra.
+The package is an extra. It is imported when a text task is first used, because that takes a second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def transformers() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars, and no reports of a classifier that is not in the checkpoint: that is how it should be."""
+    """Suppress progress bars, and reports that the checkpoint has no classifier, which is expected."""
     logging, hub = transformers().utils.logging, importlib.import_module("huggingface_hub.utils.logging")
     before, hub_before, bars = logging.get_verbosity(), hub.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)
@@ -42,7 +42,7 @@ def quiet() -> Iterator[None]:
 
 
 def read_config(model: str, num_classes: int) -> Any:
-    """The checkpoint's configuration, for a classifier of so many classes."""
+    """Return the checkpoint's configuration, for a classifier with this number of classes."""
     return _read(model, transformers().AutoConfig.from_pretrained, num_labels=num_classes)
 
 
@@ -50,18 +50,18 @@ def read_tokenizer(model: str) -> Any:
     tokenizer = _read(model, transformers().AutoTokenizer.from_pretrained)
     if tokenizer.pad_token is None:
         raise ValueError(f"the tokenizer of model {model!r} has no padding token, so that texts of different lengths cannot share a batch")
-    tokenizer.padding_side = "right"  # batches are cut on that side
+    tokenizer.padding_side = "right"  # Batches are cut off on the right.
     return tokenizer
 
 
 def new_classifier(config: Any) -> nn.Module:
-    """The architecture, every weight drawn afresh."""
+    """Return the architecture with newly drawn weights."""
     classifier: nn.Module = transformers().AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
     return classifier
 
 
 def read_encoder(model: str, config: Any) -> dict[str, Tensor]:
-    """The encoder's parameters that the checkpoint holds, by their names in the classifier. A head that it may have is not taken."""
+    """Return the encoder's parameters from the checkpoint, by their names in the classifier. The checkpoint's own head is not used."""
     classifier, report = _read(
         model,
         transformers().AutoModelForSequenceClassification.from_pretrained,
@@ -72,7 +72,7 @@ def read_encoder(model: str, config: Any) -> dict[str, Tensor]:
     )
     missing = {*report["missing_keys"], *(key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"])}
     names = [name for name, _ in classifier.named_parameters() if in_encoder(name, classifier)]
-    # BERT's pooler is not in every checkpoint; everything else of an encoder is
+    # BERT's pooler is the only part of an encoder that a checkpoint may lack.
     if lacking := [name for name in names if name in missing and "pooler" not in name]:
         raise ValueError(f"the checkpoint of model {model!r} lacks weights of its encoder ({', '.join(lacking[:3])} …)")
     tensors = dict(classifier.named_parameters())
@@ -84,10 +84,10 @@ def in_encoder(name: str, classifier: Any) -> bool:
 
 
 def encoder_weights(classifier: Any) -> list[str]:
-    """What is pruned: the weights of the encoder's linear layers.
+    """Return the names of the weights that are pruned: those of the encoder's linear layers.
 
-    Not the embeddings, nor projections of them. Not BERT's pooler: it sees the first token alone and only feeds the classifier, and its
-    counterpart in RoBERTa is a part of the classifier; so the same is pruned in both.
+    Embeddings and their projections are not pruned. Nor is BERT's pooler, which sees the first token alone and feeds only the classifier:
+    its counterpart in RoBERTa is a part of the classifier, so the same weights are pruned in both.
     """
     return [
         f"{path}.weight"
@@ -97,7 +97,7 @@ def encoder_weights(classifier: Any) -> list[str]:
 
 
 def num_positions(classifier: nn.Module) -> int | None:
-    """How many tokens have a position of their own; None where positions are not embedded. RoBERTa's begin after that of padding."""
+    """Return how many tokens the position embeddings allow, or None where there are none. RoBERTa's begin after that of padding."""
     for path, module in classifier.named_modules():
         if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
@@ -105,20 +105,20 @@ def num_positions(classifier: nn.Module) -> int | None:
 
 
 def _read(model: str, read: Any, **options: Any) -> Any:
-    """Whatever `read` makes of the folder, or of the name: from the hub's cache here, else from the hub."""
+    """Return what `read` makes of the folder, or of the name in the hub's local cache, or else on the hub."""
     folder = Path(model).expanduser()
-    options["trust_remote_code"] = False  # without it, transformers may ask whether to run the checkpoint's own
+    options["trust_remote_code"] = False  # Otherwise transformers may ask whether to run the checkpoint's own code.
     with quiet():
         if folder.is_dir():
             try:
                 return read(str(folder), **options)
-            except Exception as error:  # every library that reads a part of it has errors of its own
+            except Exception as error:  # Every library that reads a part of it has its own errors.
                 raise ValueError(f"{folder} holds no checkpoint that transformers can read: {reason_of(error).rstrip('.:')}") from error
         if model.startswith(("/", ".", "~")):
             raise ValueError(f"model {model!r} was not found: there is no such folder; save_pretrained of model and tokenizer makes one")
         try:
             return read(model, local_files_only=True, **options)
-        except Exception:  # not in the cache, or not whole
+        except Exception:  # It is not in the cache, or not complete.
             try:
                 return read(model, **options)
             except Exception as error:

@@ -1,4 +1,4 @@
-"""Small samples of the training data, augmented as in training, and what scores need to see of a model on them."""
+"""Small samples of the training data, augmented as in training, and the losses and outputs on them that scores need."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from swamp.tasks.task import Batch, Task, num_examples
 
 
 def random_sample(task: Task, noise: Noise, count: int, device: torch.device) -> list[Batch]:
-    """So many examples, or all if there are fewer; in one batch where their shapes allow."""
-    pieces: list[Batch] = []
+    """Return `count` examples, or all if there are fewer, in one batch where their shapes allow it."""
+    parts: list[Batch] = []
     for batch in _batches(task, noise, device):
-        pieces.append(chosen(batch, slice(0, count - sum(map(num_examples, pieces)))))
-        if sum(map(num_examples, pieces)) == count:
+        parts.append(chosen(batch, slice(0, count - sum(map(num_examples, parts)))))
+        if sum(map(num_examples, parts)) == count:
             break
-    return joined(pieces)
+    return joined(parts)
 
 
 def balanced_sample(task: Task, noise: Noise, per_class: int, device: torch.device) -> list[Batch]:
-    """So many examples of each class, the first that come; of a task without classes, ten times as many examples."""
+    """Return the first `per_class` examples of each class. A task without classes gives ten times as many random examples."""
     seen: Counter[int] = Counter()
-    pieces: list[Batch] = []
+    parts: list[Batch] = []
     for batch in _batches(task, noise, device):
         labels = task.labels(batch)
         if labels is None:
@@ -39,23 +39,23 @@ def balanced_sample(task: Task, noise: Noise, per_class: int, device: torch.devi
                 seen[label] += 1
                 wanted.append(index)
         if wanted:
-            pieces.append(chosen(batch, torch.tensor(wanted, device=labels.device)))
+            parts.append(chosen(batch, torch.tensor(wanted, device=labels.device)))
         if task.num_classes == sum(count == per_class for count in seen.values()):
             break
-    return joined(pieces)
+    return joined(parts)
 
 
 def chosen(batch: Batch, rows: slice | Tensor) -> Batch:
     return pytree.tree_map(lambda leaf: leaf[rows] if isinstance(leaf, Tensor) else leaf, batch)
 
 
-def joined(pieces: list[Batch]) -> list[Batch]:
-    """One batch of all pieces, if their examples have one shape; else the pieces as they are."""
-    leaves = [pytree.tree_leaves(piece) for piece in pieces]
+def joined(parts: list[Batch]) -> list[Batch]:
+    """Return one batch of all parts if their examples have one shape, and else the parts as they are."""
+    leaves = [pytree.tree_leaves(part) for part in parts]
     shapes = {tuple(leaf.shape[1:] if isinstance(leaf, Tensor) else None for leaf in row) for row in leaves}
-    if len(pieces) < 2 or len(shapes) > 1 or not all(isinstance(leaf, Tensor) for row in leaves for leaf in row):
-        return pieces
-    structure = pytree.tree_flatten(pieces[0])[1]
+    if len(parts) < 2 or len(shapes) > 1 or not all(isinstance(leaf, Tensor) for row in leaves for leaf in row):
+        return parts
+    structure = pytree.tree_flatten(parts[0])[1]
     return [pytree.tree_unflatten([torch.cat(column) for column in zip(*leaves, strict=True)], structure)]
 
 
@@ -65,14 +65,14 @@ def _batches(task: Task, noise: Noise, device: torch.device) -> Iterator[Batch]:
 
 
 def mean_loss(task: Task, model: nn.Module, batches: list[Batch]) -> Tensor:
-    """The mean over all examples."""
+    """Return the mean loss over the examples of all batches."""
     sizes = [num_examples(batch) for batch in batches]
     return torch.stack([task.loss(model, batch) * (size / sum(sizes)) for batch, size in zip(batches, sizes, strict=True)]).sum()
 
 
 @contextmanager
 def tempered(model: nn.Module, temperature: float) -> Iterator[None]:
-    """Inside, what the model returns as logits is divided by a temperature. A loss that the model computes itself does not see it."""
+    """Divide the logits that the model returns by a temperature. A loss that the model computes itself is not affected."""
     hook = model.register_forward_hook(lambda module, inputs, outputs: with_logits(outputs, lambda logits: logits / temperature))
     try:
         yield
@@ -81,7 +81,7 @@ def tempered(model: nn.Module, temperature: float) -> Iterator[None]:
 
 
 def outputs_on_ones(task: Task, model: nn.Module, example: Batch) -> Tensor:
-    """What the model makes of ones in the shape of an example, in float64. The task's loss runs it: only the task knows how."""
+    """Return the model's outputs for ones in the shape of an example, in float64. The task's loss runs it, because only it knows how."""
     found: list[Tensor] = []
 
     def ones(leaf: Any) -> Any:
@@ -104,7 +104,7 @@ def outputs_on_ones(task: Task, model: nn.Module, example: Batch) -> Tensor:
 
 
 def with_logits(outputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The outputs with their logits changed: a tensor, or an object that carries them as `logits`."""
+    """Return the outputs (a tensor, or an object with `logits`) with their logits changed."""
     if isinstance(outputs, Tensor):
         return change(outputs)
     if hasattr(outputs, "logits"):

@@ -1,8 +1,8 @@
-"""Images too many for memory: decoded ahead of the training by worker processes.
+"""The source of images that are too many for memory. Worker processes decode them ahead of the training.
 
-What a worker is given says all there is to decode: the file and the seed of its crop, both from the plan. So batches depend neither
-on the number of workers nor on what was decoded before, and a training goes on in the middle of an epoch with no loader's state.
-Workers are started by a server process of their own, not forked from this one: they inherit no open file and so hold no lock.
+A worker is given the file and the seed of its crop, both from the epoch's plan. So batches depend neither on the number of workers nor
+on what was decoded before, and a training can resume in the middle of an epoch without the state of a loader. A server process starts the
+workers; they are not forked from this one, so they inherit no open file and hold no lock.
 """
 
 from __future__ import annotations
@@ -29,42 +29,44 @@ from swamp.core.machine import num_cores
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import FileSet
 from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, training_view
-from swamp.tasks.source import EVALUATION_BATCH, Normaliser, Views
+from swamp.tasks.image_source import EVALUATION_BATCH, Augmentation, Normaliser
 from swamp.tasks.task import EpochPlan, share_of
 
-CHUNK = 32  # images a worker decodes at a time: small, so that the first batch is not one worker's work alone
-AHEAD = 4  # chunks that each worker may be ahead
+CHUNK = 32  # images that a worker decodes at a time; few, so that several workers share the first batch
+AHEAD = 4  # chunks that each worker may decode ahead
 
-Order = tuple[str, int | None]  # a file, and the seed of its training view (None: the test view)
+Request = tuple[str, int | None]  # a file, and the seed of its random crop (None means the central crop)
 
 
 class Decoder(Dataset[Tensor]):
-    """From orders to pixels. It holds no data, so that sending it to a worker costs nothing."""
+    """Decodes the requested images. It holds no data, so that sending it to a worker costs nothing."""
 
     def __init__(self, size: int, flip: bool) -> None:
         self.size, self.flip = size, flip
 
-    def __getitem__(self, order: Order) -> Tensor:
-        path, seed = order
+    def __getitem__(self, request: Request) -> Tensor:
+        path, seed = request
         image = read_image(path)
         view = centre_view(image, self.size) if seed is None else training_view(image, self.size, self.flip, seed)
         return to_tensor(view)
 
-    def __getitems__(self, orders: list[Order]) -> Tensor | str:
-        """A chunk, or a sentence about the file that spoils it: an exception would come out of a worker as a page of traceback."""
+    def __getitems__(self, requests: list[Request]) -> Tensor | str:
+        """Return a chunk of images, or a sentence about the file that could not be read. An exception from a worker would be a page of
+        traceback."""
         try:
-            return torch.stack([self[order] for order in orders])
+            return torch.stack([self[request] for request in requests])
         except ValueError as error:
             return str(error)
 
 
 def unchanged(chunk: Any) -> Any:
+    """Return a chunk as it is; `Decoder` has already stacked its images."""
     return chunk
 
 
 def follow_parent(worker: int) -> None:
-    """End this worker as soon as the process that it decodes for has gone, however it went. (DataLoader's own watchdog looks at the
-    server that started the worker, and that lives as long as its workers do.)"""
+    """End this worker as soon as the process that it decodes for has ended. (DataLoader's own watchdog watches the server that started
+    the worker, which lives as long as its workers do.)"""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -77,7 +79,7 @@ def follow_parent(worker: int) -> None:
 
 @contextmanager
 def no_main_module() -> Iterator[None]:
-    """Workers started in here do not run the user's script again, as those of `multiprocessing` do where it has no guard."""
+    """Keep workers that are started inside from running the user's script again, as `multiprocessing` does where it has no guard."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -86,19 +88,19 @@ def no_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def decoded(decoder: Decoder, batches: Iterator[Sequence[Order]], num_workers: int, device: torch.device) -> Iterator[Tensor]:
-    """Each batch as uint8 on the device, in order."""
+def decoded(decoder: Decoder, batches: Iterator[Sequence[Request]], num_workers: int, device: torch.device) -> Iterator[Tensor]:
+    """Yield each batch as uint8 on the device, in order."""
     sizes: list[int] = []
 
-    def chunks() -> Iterator[Sequence[Order]]:
+    def chunks() -> Iterator[Sequence[Request]]:
         for batch in batches:
             sizes.append(-(-len(batch) // CHUNK))
             yield from (batch[first : first + CHUNK] for first in range(0, len(batch), CHUNK))
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # so that a worker starts in milliseconds, its imports done
+    context.set_forkserver_preload([__name__])  # A worker then starts in milliseconds.
     with warnings.catch_warnings(), no_main_module():
-        warnings.simplefilter("ignore")  # torch finds more workers than cores unwise; how many there are is the user's choice
+        warnings.simplefilter("ignore")  # torch warns of more workers than cores, which is the user's choice.
         loader: DataLoader[Tensor] = DataLoader(
             decoder,
             batch_sampler=cast("Sequence[list[int]]", chunks()),
@@ -108,7 +110,7 @@ def decoded(decoder: Decoder, batches: Iterator[Sequence[Order]], num_workers: i
             prefetch_factor=AHEAD,
             pin_memory=device.type == "cuda",
             multiprocessing_context=context,
-            generator=torch.Generator(),  # else it would draw from the generator that dropout uses
+            generator=torch.Generator(),  # Otherwise it would draw from the generator that dropout uses.
         )
         iterator = iter(loader)
     parts: list[Tensor] = []
@@ -124,7 +126,7 @@ def decoded(decoder: Decoder, batches: Iterator[Sequence[Order]], num_workers: i
 
 @dataclass
 class Stream:
-    """What an epoch's plan says, where workers can be told of it, and the batches decoded ahead."""
+    """The tables of an epoch's plan on the CPU, where workers are told of them, and the batches that are decoded ahead."""
 
     order: Tensor
     seed: Tensor
@@ -135,23 +137,25 @@ class Stream:
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedEpochPlan(EpochPlan):
-    """A plan with its stream, which holds nothing that does not follow from the plan."""
+class StreamedPlan(EpochPlan):
+    """A plan with its stream. The stream holds nothing that does not follow from the plan."""
 
     stream: Stream
 
 
-class Streaming:
-    def __init__(self, files: FileSet, views: Views, num_workers: int = 0) -> None:
-        self.files, self.views = files, views
+class StreamedSource:
+    """Images decoded from files ahead of the training. See `Source`."""
+
+    def __init__(self, files: FileSet, augmentation: Augmentation, num_workers: int = 0) -> None:
+        self.files, self.augmentation = files, augmentation
         self.num_workers = num_workers or num_cores()
-        self.decoder = Decoder(views.crop_size, views.flip)
+        self.decoder = Decoder(augmentation.crop_size, augmentation.flip)
         self.normalised = Normaliser(files.mean, files.std)
         self.num_examples = len(files.splits["train"].names)
 
     @property
     def digest(self) -> str:
-        """Of names and labels: the bytes of a million files are not read for it."""
+        """Return a key of the files' names and labels. The contents of a million files are not read for it."""
         named = {split: key_of("files", names=list(f.names), labels=f.labels.tolist()) for split, f in self.files.splits.items()}
         return key_of("files", splits=named)
 
@@ -159,15 +163,16 @@ class Streaming:
         draw = noise.fold("epoch", epoch).generator()
         order = torch.randperm(self.num_examples, generator=draw)
         seed = torch.randint(0, 2**62, (self.num_examples,), generator=draw)
-        return StreamedEpochPlan({"order": order.to(device)}, Stream(order, seed, self._edges))
+        return StreamedPlan({"order": order.to(device)}, Stream(order, seed, self._edges))
 
     @property
     def _edges(self) -> list[int]:
-        return [*range(0, self.num_examples, self.views.batch_size), self.num_examples]
+        return [*range(0, self.num_examples, self.augmentation.batch_size), self.num_examples]
 
     def cut(self, plan: EpochPlan, index: int, count: int) -> EpochPlan | None:
-        """A plan with that one of `count` shares of each batch, so that nobody decodes what others see; None where a batch has too few."""
-        assert isinstance(plan, StreamedEpochPlan)
+        """Return a plan with one of `count` shares of each batch, so that no rank decodes the images of another; None where a batch has too
+        few images."""
+        assert isinstance(plan, StreamedPlan)
         whole = plan.stream
         batches = [range(first, end) for first, end in pairwise(whole.edges)]
         if min(map(len, batches)) < count:
@@ -176,22 +181,22 @@ class Streaming:
         rows = torch.tensor([row for share in shares for row in share])
         edges = [0, *accumulate(len(share) for share in shares)]
         device = plan.tables["order"].device
-        return StreamedEpochPlan({"order": whole.order[rows].to(device)}, Stream(whole.order[rows], whole.seed[rows], edges))
+        return StreamedPlan({"order": whole.order[rows].to(device)}, Stream(whole.order[rows], whole.seed[rows], edges))
 
     def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
-        """Asked for in turn, a batch is ready; asked for out of turn, decoding starts anew from there."""
-        assert isinstance(plan, StreamedEpochPlan)
+        """Return the batch of a step. Batches in order are decoded ahead; for another step, decoding starts again from there."""
+        assert isinstance(plan, StreamedPlan)
         stream, device = plan.stream, plan.tables["order"].device
         if step != stream.next_step - 1:
             if step != stream.next_step:
-                orders = (self._orders(stream, later) for later in range(step, len(stream.edges) - 1))
-                stream.images = decoded(self.decoder, orders, self.num_workers, device)
+                requests = (self._requests(stream, later) for later in range(step, len(stream.edges) - 1))
+                stream.images = decoded(self.decoder, requests, self.num_workers, device)
             stream.latest, stream.next_step = next(stream.images), step + 1
         assert stream.latest is not None
         labels = self.files.splits["train"].labels[stream.order[_rows(stream, step)]]
         return self.normalised(stream.latest), labels.to(device)
 
-    def _orders(self, stream: Stream, step: int) -> list[Order]:
+    def _requests(self, stream: Stream, step: int) -> list[Request]:
         files, rows = self.files.splits["train"], _rows(stream, step)
         pairs = zip(stream.order[rows].tolist(), stream.seed[rows].tolist(), strict=True)
         return [(str(files.root / files.names[index]), seed) for index, seed in pairs]
@@ -201,15 +206,15 @@ class Streaming:
 
     def unaugmented(self, rows: Tensor, device: torch.device, split: str) -> tuple[Tensor, Tensor]:
         files = self.files.split(split)
-        orders: list[Order] = [(str(files.root / files.names[index]), None) for index in rows.tolist()]
-        (images,) = decoded(self.decoder, iter([orders]), self.num_workers, device)
+        requests: list[Request] = [(str(files.root / files.names[index]), None) for index in rows.tolist()]
+        (images,) = decoded(self.decoder, iter([requests]), self.num_workers, device)
         return self.normalised(images), files.labels[rows.cpu()].to(device)
 
     def batches(self, split: str, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         files = self.files.split(split)
         paths = [(str(files.root / name), None) for name in files.names]
-        orders = (paths[first : first + EVALUATION_BATCH] for first in range(0, len(paths), EVALUATION_BATCH))
-        images = decoded(self.decoder, orders, self.num_workers, device)
+        requests = (paths[first : first + EVALUATION_BATCH] for first in range(0, len(paths), EVALUATION_BATCH))
+        images = decoded(self.decoder, requests, self.num_workers, device)
         for x, y in zip(images, files.labels.split(EVALUATION_BATCH), strict=True):
             yield self.normalised(x), y.to(device)
 
@@ -217,7 +222,7 @@ class Streaming:
         return self.files.split(split).classes
 
     def example(self) -> Tensor:
-        size = self.views.crop_size
+        size = self.augmentation.crop_size
         return self.normalised(torch.zeros((1, 3, size, size), dtype=torch.uint8))
 
 

@@ -1,8 +1,8 @@
-"""Task: what every method, engine and report needs to know of a model and its data."""
+"""A `Task` is what every method, engine and report needs to know of a model and its data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
@@ -21,34 +21,34 @@ Batch = Any  # any pytree of tensors whose first dimension counts the examples
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """One epoch's random decisions as small tables on the training device: who comes when, and how it is augmented."""
+    """One epoch's random decisions as small tables on the training device: the order of the examples, and how each is augmented."""
 
     tables: Mapping[str, Tensor]
 
 
 class Task(Protocol):
-    """A model, its data and its loss. Must be picklable to be trained in worker processes."""
+    """A model, its data and its loss. A task that is trained in worker processes must be picklable."""
 
     @property
-    def fingerprint(self) -> str: ...  # a content key of everything below that decides numbers
+    def fingerprint(self) -> str: ...  # a content key of everything below that decides results
 
     @property
-    def prunable(self) -> Mapping[str, tuple[int, ...]]: ...  # names and shapes, in parameter order
+    def prunable(self) -> Mapping[str, tuple[int, ...]]: ...  # the prunable weights' names and shapes, in parameter order
 
     @property
-    def num_examples(self) -> int: ...  # of an epoch
+    def num_examples(self) -> int: ...  # the examples of an epoch
 
     @property
-    def batch_size(self) -> int: ...  # of every step but an epoch's last, which may be smaller
+    def batch_size(self) -> int: ...  # the examples of a step; an epoch's last batch may be smaller
 
     @property
     def steps_per_epoch(self) -> int: ...
 
     @property
-    def resident(self) -> bool: ...  # the data lie on the device: a batch needs nothing but its rows of the plan's tables
+    def resident(self) -> bool: ...  # whether the data are held on the device: a batch needs only its rows of the plan's tables
 
     @property
-    def macs(self) -> Mapping[str, int]: ...  # forward multiply-adds of one example, by weight name
+    def macs(self) -> Mapping[str, int]: ...  # the multiply-adds of one example's forward pass, by weight name
 
     @property
     def metric(self) -> str: ...  # the name of the metric that counts, one of those that `evaluate` gives
@@ -59,17 +59,17 @@ class Task(Protocol):
     @property
     def measured(self) -> Any: ...  # what `evaluate` measures, for its key: the names of its metrics, and the code of a user's own
 
-    def model(self) -> nn.Module: ...  # the architecture, with whatever weights
+    def model(self) -> nn.Module: ...  # the architecture; its weights have no meaning
 
     def init(self, noise: Noise) -> State: ...
 
     def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan: ...
 
-    def batch(self, plan: EpochPlan, step: int) -> Batch: ...  # pure
+    def batch(self, plan: EpochPlan, step: int) -> Batch: ...  # a pure function
 
-    def size(self, split: str) -> int: ...  # in examples
+    def size(self, split: str) -> int: ...  # the number of examples
 
-    # examples by number, seen as tests see theirs
+    # the examples with these indices, prepared as test examples are
     def unaugmented(self, rows: Tensor, device: torch.device, split: str = "train") -> Batch: ...
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor: ...  # the mean over the batch
@@ -77,25 +77,25 @@ class Task(Protocol):
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]: ...
 
     @property
-    def splits(self) -> tuple[str, ...]: ...  # that `evaluate` knows; validation is one of them where something is held out
+    def splits(self) -> tuple[str, ...]: ...  # the splits that `evaluate` knows, with `validation` where examples are held out
 
     @property
-    def num_classes(self) -> int | None: ...  # None where there are no classes, or nobody knows
+    def num_classes(self) -> int | None: ...  # None where there are no classes or their number is unknown
 
     def labels(self, batch: Batch) -> Tensor | None: ...  # the classes of a batch's examples, where there are classes
 
-    def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None: ...  # logits and labels, of a classifier
+    def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None: ...  # a classifier's logits and labels
 
-    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]: ...  # what `evaluate` makes of them
+    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]: ...  # the metrics that `evaluate` computes of them
 
 
 def num_examples(batch: Batch) -> int:
-    """The first dimension of a batch's first tensor."""
+    """Return the first dimension of a batch's first tensor."""
     return len(next(leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)))
 
 
 def share_of(rows: range, index: int, count: int) -> range:
-    """One of `count` nearly equal shares of a batch.
+    """Return one of `count` nearly equal shares of a batch's rows.
 
     >>> [share_of(range(10, 17), index, 3) for index in range(3)]
     [range(10, 12), range(12, 14), range(14, 17)]
@@ -103,8 +103,22 @@ def share_of(rows: range, index: int, count: int) -> range:
     return rows[len(rows) * index // count : len(rows) * (index + 1) // count]
 
 
+def evaluate_classifier(task: Task, model: nn.Module, split: str, test_sets: Sequence[str]) -> dict[str, float]:
+    """Return a classifier's metrics on a split. With the test set's come those on further test sets, such as imagenet-v2.accuracy."""
+
+    def measured(split: str) -> dict[str, float]:
+        predicted = task.predict(model, split)
+        assert predicted is not None
+        return task.measure(*predicted)
+
+    metrics = measured(split)
+    for test_set in test_sets if split == "test" else ():
+        metrics |= {f"{test_set}.{name}": value for name, value in measured(test_set).items()}
+    return metrics
+
+
 def seeded_state(factory: Any, noise: Noise) -> State:
-    """The state of a model whose constructor draws its own init, made a function of the noise."""
+    """Return the state of a model whose constructor draws its own init, which the noise decides."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(noise.integer())
         return State.of(factory())
@@ -114,10 +128,10 @@ MODULE_KINDS: dict[str, tuple[type[nn.Module], ...]] = {"conv": (nn.modules.conv
 
 
 def prunable_weights(model: nn.Module, include: Iterable[str], exclude: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the weights to prune, in parameter order.
+    """Return the names and shapes of the weights to prune, in parameter order.
 
-    `include` and `exclude` hold module kinds (conv, linear: their `weight`) and patterns of parameter names. A tied weight is found by
-    each of its names and counts under the first.
+    `include` and `exclude` hold module kinds (conv, linear: their `weight`) and patterns of parameter names. A tied weight
+    matches by each of its names and is listed under the first.
     """
     first = {parameter: name for name, parameter in model.named_parameters()}
     names = {name: first[parameter] for name, parameter in model.named_parameters(remove_duplicate=False)}
@@ -143,5 +157,5 @@ def prunable_weights(model: nn.Module, include: Iterable[str], exclude: Iterable
 
 
 def dense_mask(task: Task) -> Mask:
-    """m₀ = 1; where a run starts from a sparse network, that network's mask."""
+    """Return the first mask m₀, which is 1 everywhere or, where a run starts from a sparse network, that network's mask."""
     return getattr(task, "first_mask", None) or Mask.ones(task.prunable)

@@ -1,9 +1,8 @@
-"""Classification of sentence pairs by a pretrained encoder."""
+"""The task of classifying sentence pairs with a pretrained encoder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -19,19 +18,19 @@ from swamp.core.keys import digest, key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks import pretrained
-from swamp.tasks.buckets import WIDTHS, epoch_order, width_of
-from swamp.tasks.datasets import text_sets
+from swamp.tasks.datasets import read_dataset, text_sets
 from swamp.tasks.datasets.dataset import HeldOut, Pairs, TextSet
 from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics, f1
-from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
+from swamp.tasks.task import EpochPlan, evaluate_classifier, prunable_weights, seeded_state
+from swamp.tasks.tokens import WIDTHS, Encoded, epoch_order, width_of
 
 name = "text"
-operational = ("data",)  # settings that do not decide numbers
+operational = ("data",)  # settings that do not change results
 EVALUATION_BATCH = 64
-MULTIPLE = 8  # kernels of attention want widths that are
+MULTIPLE = 8  # Attention kernels are faster if widths are multiples of it.
 ENCODER = "encoder"
-# What a checkpoint's configuration says about itself, and not about the network.
-ABOUT_ITSELF = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "id2label", "label2id")
+# The fields of a checkpoint's configuration that do not describe the network.
+NOT_OF_THE_NETWORK = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "id2label", "label2id")
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,23 +64,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exclude: Annotated[tuple[str, ...], Meta(description="What of that is not, in the same words.")] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """Texts as tokens, padded on the right to the longest. A batch is never wider than that."""
-
-    inputs: Mapping[str, Tensor]  # what the model takes, each (examples, tokens)
-    lengths: Tensor
-    labels: Tensor
-
-    def to(self, device: torch.device) -> Encoded:
-        return Encoded({key: value.to(device) for key, value in self.inputs.items()}, self.lengths, self.labels.to(device))
-
-    def batch(self, rows: Tensor, width: int) -> dict[str, Tensor]:
-        return {key: value[rows, :width] for key, value in self.inputs.items()} | {"labels": self.labels[rows]}
-
-
 class TextTask:
-    """See `Task`. Splits are train, test, validation (where some of it is held out) and the names of further test sets."""
+    """See `Task`. Splits are train, test, validation (where examples are held out) and the names of further test sets."""
 
     maximise = True
 
@@ -93,17 +77,14 @@ class TextTask:
         self._encoded: dict[tuple[str, torch.device], Encoded] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TextTask, (self.config,)  # workers read data and checkpoint themselves
+        return TextTask, (self.config,)  # Worker processes read data and checkpoint themselves.
 
     # -- the data -----------------------------------------------------------------------------------------------------------------
 
     @cached_property
     def data(self) -> TextSet:
-        config = self.config
-        found: TextSet = text_sets()[config.dataset](config.data)
-        for test_set in config.test_sets:
-            found.check_split(test_set)
-        return found.holding_out(config.validation, config.validation_seed) if config.validation else found
+        found: TextSet = read_dataset(text_sets(), self.config)
+        return found
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -115,7 +96,7 @@ class TextTask:
         return int(min(limit for limit in limits if limit is not None))
 
     def encoded(self, split: str, device: torch.device) -> Encoded:
-        """The split on the device: tokenised once, brought there once."""
+        """Return the split on the device. It is tokenised once and copied to each device once."""
         self.data.check_split(split)
         key, here = (split, device), (split, torch.device("cpu"))
         if here not in self._encoded:
@@ -164,7 +145,7 @@ class TextTask:
 
     @property
     def resident(self) -> bool:
-        """The tokens lie on the device; but batches of several widths need the host, which must know their shapes."""
+        """Whether a batch needs nothing but its rows of the plan's tables. Of batches of several widths, the host must know the shapes."""
         return self.config.padding == "longest"
 
     def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
@@ -172,7 +153,7 @@ class TextTask:
         if self.resident:
             return EpochPlan({"order": torch.randperm(self.num_examples, generator=draw).to(device)})
         order, widths = epoch_order(self.train.lengths, self.config.batch_size, self.config.window, draw)
-        return EpochPlan({"order": order.to(device), "width": widths})  # a shape is needed here, not on the device
+        return EpochPlan({"order": order.to(device), "width": widths})  # The host needs the widths.
 
     def batch(self, plan: EpochPlan, step: int) -> dict[str, Tensor]:
         size = self.config.batch_size
@@ -202,11 +183,11 @@ class TextTask:
 
     @cached_property
     def encoder(self) -> dict[str, Tensor]:
-        with torch.random.fork_rng(devices=[]):  # what the checkpoint lacks is drawn, and not used
+        with torch.random.fork_rng(devices=[]):  # Weights that the checkpoint lacks are drawn but not used.
             return pretrained.read_encoder(self.config.model, self.model_config)
 
     def init(self, noise: Noise) -> State:
-        """The pretrained encoder under a classifier drawn from the noise."""
+        """Return the pretrained encoder with a classifier that is drawn from the noise."""
         fresh = seeded_state(self._construct, noise)
         return State({**fresh.parameters, **self.encoder}, fresh.buffers)
 
@@ -215,16 +196,16 @@ class TextTask:
         model = self.model()
         encoder = pretrained.encoder_weights(model)
 
-        def spelt_out(selectors: tuple[str, ...]) -> list[str]:
+        def expanded(selectors: tuple[str, ...]) -> list[str]:
             return [each for selector in selectors for each in (encoder if selector == ENCODER else [selector])]
 
-        return prunable_weights(model, spelt_out(self.config.prunable), spelt_out(self.config.exclude))
+        return prunable_weights(model, expanded(self.config.prunable), expanded(self.config.exclude))
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tokens stand for data and tokenizer, weights for the checkpoint, wherever they were read."""
+        """Return a key of the tokens, which stand for data and tokenizer, and of the weights, which stand for the checkpoint."""
         config = {key: value for key, value in msgspec.to_builtins(self.config).items() if key not in (*operational, "model")}
-        network = {key: value for key, value in self.model_config.to_dict().items() if key not in ABOUT_ITSELF}
+        network = {key: value for key, value in self.model_config.to_dict().items() if key not in NOT_OF_THE_NETWORK}
         splits = (*self.data.splits, *self.config.test_sets)
         tokens = {split: self.encoded(split, torch.device("cpu")) for split in splits}
         data = {split: digest({**found.inputs, "labels": found.labels}) for split, found in tokens.items()}
@@ -232,7 +213,7 @@ class TextTask:
 
     @cached_property
     def macs(self) -> Mapping[str, int]:
-        """Of a training example of mean length, unpadded. The products of attention have no weights and are not counted."""
+        """The multiply-adds of a training example of mean length, unpadded. Products of attention have no weights and do not count."""
         mean = max(round(float(self.train.lengths.double().mean())), 1)
         longest = self.train.lengths.argmax().reshape(1)
         return macs_per_weight(self.model(), lambda model: self.loss(model, self.train.batch(longest, mean)))
@@ -255,7 +236,7 @@ class TextTask:
 
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
-        """Logits and labels in the order of the examples, on the CPU."""
+        """Return logits and labels in the order of the examples, on the CPU."""
         model.eval()
         found = self.encoded(split, device := next(model.parameters()).device)
         order = found.lengths.sort(stable=True).indices
@@ -268,12 +249,7 @@ class TextTask:
         return {**metrics, "f1": f1(logits, labels)} if self.metric == "f1" else metrics
 
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        """Metrics on a split; those on the test set bring along those on `test_sets`, as mrpc-test.f1 and so on."""
-        metrics = self.measure(*self.predict(model, split))
-        if split == "test":
-            for further in self.config.test_sets:
-                metrics |= {f"{further}.{key}": value for key, value in self.evaluate(model, further).items()}
-        return metrics
+        return evaluate_classifier(self, model, split, self.config.test_sets)
 
 
 def logits_of(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:

@@ -17,7 +17,7 @@ from swamp.training.numerics import autocast
 
 
 class RunningMean:
-    """SWA's mean over the trajectory: mean ← mean + (w − mean) / n."""
+    """Averages the weights of a trajectory, as SWA does: mean ← mean + (w − mean) / n."""
 
     def __init__(self, tensors: Mapping[str, Tensor] | None = None, count: int = 0) -> None:
         self.tensors = {name: tensor.clone() for name, tensor in (tensors or {}).items()}
@@ -34,7 +34,7 @@ class RunningMean:
 
 
 def mean_parameters(states: Iterable[State]) -> dict[str, Tensor]:
-    """Σ w / N, folded in the order given, in float32, divided once. One state at a time is held beside the sum."""
+    """Return Σ w / N, added in the order given, in float32, and divided once. Only one state at a time is in memory beside the sum."""
     total: dict[str, Tensor] = {}
     count = 0
     for state in states:
@@ -48,7 +48,7 @@ def mean_parameters(states: Iterable[State]) -> dict[str, Tensor]:
 
 
 class BatchStatistics:
-    """The BatchNorm layers of a model, and what batches show of them: means and unbiased variances, weighted by batch size."""
+    """Collects the statistics of a model's BatchNorm layers over batches: means and unbiased variances, weighted by batch size."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -57,23 +57,23 @@ class BatchStatistics:
         ]
         self.latest = [*(layer.running_mean for layer in self.layers), *(layer.running_var for layer in self.layers)]
         self.totals = [torch.zeros_like(statistic) for statistic in self.latest]
-        self.seen = 0  # examples
+        self.num_examples = 0
 
     @contextmanager
-    def gathered(self) -> Iterator[None]:
-        """After what is done inside, which is to see batches, the layers have the statistics of those.
+    def collecting(self) -> Iterator[None]:
+        """Collect the statistics of the batches that `add` is given inside, and write them to the layers at the end.
 
-        BatchNorm layers alone are in training mode meanwhile, so that nothing else (dropout) moves, and their count of batches stays
-        what it was.
+        Only BatchNorm layers are in training mode meanwhile, so that dropout and the like do nothing. The layers' count of batches does
+        not change.
         """
         self.model.eval()
         before = [(layer.momentum, layer.num_batches_tracked.clone()) for layer in self.layers]
         for layer in self.layers:
             layer.train()
-            layer.momentum = 1.0  # a forward pass then leaves exactly its own batch's statistics behind
+            layer.momentum = 1.0  # The running statistics are then exactly those of the latest batch.
         for total in self.totals:
             total.zero_()
-        self.seen = 0
+        self.num_examples = 0
         try:
             yield
         finally:
@@ -82,14 +82,14 @@ class BatchStatistics:
                 layer.momentum = momentum
             self.model.eval()
         for statistic, total in zip(self.latest, self.totals, strict=True):
-            statistic.copy_(total / self.seen)
+            statistic.copy_(total / self.num_examples)
 
-    def see(self, task: Task, batch: Batch, numerics: Numerics) -> None:
+    def add(self, task: Task, batch: Batch, numerics: Numerics) -> None:
         size = num_examples(batch)
         with autocast(numerics, next(self.model.parameters()).device):
             task.loss(self.model, batch)
-        torch._foreach_add_(self.totals, self.latest, alpha=size)  # one launch, which is what this takes on a GPU
-        self.seen += size
+        torch._foreach_add_(self.totals, self.latest, alpha=size)  # It is a single kernel launch on a GPU.
+        self.num_examples += size
 
 
 @torch.no_grad()
@@ -100,20 +100,20 @@ def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Nume
         return
     device = next(model.parameters()).device
     plan = task.plan(noise.fold("refresh"), 0, device)
-    with statistics.gathered(), autocast(numerics, device):  # which remembers the weights that it rounded until its end
+    with statistics.collecting(), autocast(numerics, device):  # The outer autocast keeps the rounded weights for all batches.
         for step in range(task.steps_per_epoch):
-            with torch.autocast(device.type, enabled=False):  # a batch is made as it is elsewhere
+            with torch.autocast(device.type, enabled=False):  # Batches are made as everywhere else.
                 batch = task.batch(plan, step)
-            statistics.see(task, batch, numerics)
+            statistics.add(task, batch, numerics)
 
 
-Averaged = Callable[[Mapping[str, Tensor], Mapping[str, Tensor], Noise], State]  # what follows, for one task on one device
+Averaged = Callable[[Mapping[str, Tensor], Mapping[str, Tensor], Noise], State]  # `averaged_state` for one task on one device
 
 
 def averaged_state(
     task: Task, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise, numerics: Numerics, device: torch.device
 ) -> State:
-    """Averaged parameters with the statistics that belong to them; all other buffers as given."""
+    """Return the averaged parameters with the BatchNorm statistics that belong to them, and all other buffers as given."""
     model = task.model().to(device)
     State(parameters, buffers).into(model)
     refresh_batchnorm(model, task, noise, numerics)

@@ -1,4 +1,4 @@
-"""Learner: the tensors that a training moves, and the step that moves them."""
+"""A `Learner` holds the tensors that a training changes, and does the steps that change them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from swamp.training.rules import behaviour
 from swamp.training.step import Loss, Parts, channels_last, compiled_parts, eager_step, gradient
 from swamp.training.update import Rate, Update
 
-ROUNDED = tuple(kind for kinds in MODULE_KINDS.values() for kind in kinds)  # modules whose weights autocast rounds to bf16
+ROUNDED = tuple(kind for kinds in MODULE_KINDS.values() for kind in kinds)  # the modules whose weights autocast rounds to bf16
 
 
 class Learner:
-    """A network with its float32 weights, its mask and its optimizer's memory; `own` are what a rule learns beside the weights.
+    """A network with its float32 weights, its mask and its optimizer's memory. `own` holds the parameters that a rule adds to the model's.
 
-    It belongs to no job: `begin` loads one into the same tensors, so that compiled and captured code serves every job of its shape.
+    It belongs to no job: `begin` loads a job into the same tensors, so that compiled and captured code serves every job of its shape.
 
-    `tuned` lays images out channels last and, in bf16, gives the model working copies of the weights that autocast would round at each
-    use. The numbers are the same; the copies are rounded once a step instead, together with the update. `fused` lets layers use kernels
-    of their own.
+    `tuned` lays images out channels last and, in bf16, gives the model bf16 copies of the weights that autocast would round at each use.
+    The numbers are the same, but the copies are rounded only once a step, together with the update. `fused` lets layers use their own
+    kernels.
     """
 
     def __init__(
@@ -55,19 +55,19 @@ class Learner:
         self.network = self.rule.network(self.model, task.prunable)
         self.own = rule_parameters(self.network, self.model)
         self.factors = {name: torch.ones_like(weights[name]) for name in task.prunable}
-        self.moved = {**weights, **self.own}  # by the optimizer
+        self.moved = {**weights, **self.own}  # all tensors that the optimizer updates
         self.update = Update(optimizer, list(self.moved))
         self.memory = self.update.memory(list(self.moved.values()))
         self.parts = compiled_parts(task, self.update) if numerics.compile is True else eager_step(task, self.update)
 
     @property
     def slots(self) -> dict[str, dict[str, Tensor]]:
-        """The optimizer's memory by slot and by parameter name (the count of steps belongs to all)."""
+        """The optimizer's memory by slot and by parameter name. The count of steps is shared by all parameters."""
         return {slot: dict(zip(self.moved if slot != "count" else ["all"], tensors, strict=True)) for slot, tensors in self.memory.items()}
 
     @torch.no_grad()
     def begin(self, start: State, mask: Mask) -> None:
-        """The start under the mask; the optimizer is fresh, unless the start brings its memory."""
+        """Load the start under the mask. The optimizer's memory is zero unless the start brings it."""
         self.load(mask.apply(start))
         for name, factor in self.factors.items():
             factor.copy_(mask.layers[name])
@@ -85,13 +85,13 @@ class Learner:
 
     @torch.no_grad()
     def round_weights(self) -> None:
-        """Bring the working copies up to date."""
+        """Update the bf16 copies from the float32 weights."""
         for name, copy in self.copies.items():
             copy.copy_(self.weights[name])
 
     @torch.no_grad()
     def apply_mask(self) -> None:
-        """After the mask has moved: weights and memory are zero off it."""
+        """Set weights and memory to zero off the mask, after the mask has changed."""
         for name, factor in self.factors.items():
             self.weights[name].mul_(factor)
             for slot, tensors in self.slots.items():
@@ -100,20 +100,20 @@ class Learner:
         self.round_weights()
 
     def state(self, *, with_memory: bool = False) -> State:
-        """A copy of what it holds now."""
+        """Return a copy of the current weights and buffers."""
         memory = {f"{slot}/{name}": tensor for slot, tensors in self.slots.items() for name, tensor in tensors.items()}
         return State.copy(self.weights, dict(self.model.named_buffers()), memory if with_memory else None)
 
     def gradient(self, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """The loss of a batch, and its gradient by all weights, pruned ones included."""
+        """Return the loss of a batch, and its gradient by all weights, pruned ones included."""
         return self.gradient_of(parts.loss, self.model, batch)
 
     def gradient_of(self, loss_of: Loss, network: nn.Module, batch: Batch) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """Of any loss, by all parameters of the network; the one place at which gradients are made."""
+        """Return any loss and its gradient by all parameters of the network. All gradients of a training are computed here."""
         return gradient(loss_of, network, batch, self.optimizer.accumulate, self.numerics)
 
     def step(self, batch: Batch, rate: Rate, parts: Parts | None = None) -> Tensor:
-        """One step of masked training; its loss."""
+        """Do one step of masked training and return its loss."""
         parts = parts or self.parts
         loss, gradients = self.rule.gradient(self, self.laid_out(batch), parts)
         factors = [self.factors.get(name) for name in self.moved]
@@ -122,11 +122,11 @@ class Learner:
         return loss
 
     def planned(self, plan: EpochPlan) -> EpochPlan:
-        """What it wants to see of an epoch's plan: all of it."""
+        """Return the part of an epoch's plan that this learner trains on, which is all of it."""
         return plan
 
     def act(self, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
-        """What the rule does before a step or in its place, where it `acts`; the loss, where that was in its place."""
+        """Let the rule act before a step or instead of it. Return the loss if it acted instead of the step."""
         return self.rule.act(self, lambda: self.laid_out(batch()), step, num_steps)
 
     def laid_out(self, batch: Batch) -> Batch:
@@ -134,20 +134,20 @@ class Learner:
 
 
 def rule_parameters(network: nn.Module, model: nn.Module) -> dict[str, Tensor]:
-    """The parameters that a rule's network has and the model has not, in the network's order, under names that no model has."""
+    """Return the parameters that a rule's network adds to the model's, in the network's order, under names that no model has."""
     known = {id(parameter) for parameter in model.parameters()}
     return {f"rule/{name}": parameter.detach() for name, parameter in network.named_parameters() if id(parameter) not in known}
 
 
 def fusable(model: nn.Module) -> list[Any]:
-    """The model's layers that have kernels of their own; none where a BatchNorm has not, since that is what compiling pays for."""
+    """Return the model's layers that have their own kernels. There are none if some BatchNorm has none: compiling it is then faster."""
     own = [module for module in model.modules() if hasattr(module, "fused")]
     plain = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules() if module not in own)
     return [] if plain else own
 
 
 def _use_working_copies(model: nn.Module) -> dict[str, Tensor]:
-    """Replace the weights that autocast rounds by bf16 parameters; those, by name. A weight that other modules share stays."""
+    """Replace the weights that autocast rounds by bf16 copies, and return these by name. A weight that several modules share stays."""
     uses = Counter(id(p) for module in model.modules() for p in module._parameters.values() if p is not None)
     copies = {}
     for path, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""Setting the machine so that the same job gives the same numbers, and giving it back as it was."""
+"""Sets torch's global state so that the same job gives the same numbers, and restores it afterwards."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from swamp.core.job import Numerics
 
 @contextmanager
 def applied(numerics: Numerics) -> Iterator[None]:
-    """Threads, determinism and float32 products as `numerics` says; the global random state is put back too."""
+    """Set threads, determinism and the precision of float32 products, and restore them and the random state afterwards."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     if numerics.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses determinism without it
-    # the current device alone: visiting every GPU of a machine takes time, and torch warns of it
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is not deterministic without it.
+    # Only the current device is visited, because visiting every GPU of a machine takes time and torch warns of it.
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
         try:
             torch.set_num_threads(numerics.threads)
@@ -32,7 +32,7 @@ def applied(numerics: Numerics) -> Iterator[None]:
 
 
 def autocast(numerics: Numerics, device: torch.device) -> AbstractContextManager[None]:
-    """bf16 means bf16 inside the forward pass and float32 weights."""
+    """Return the autocast context of a forward pass: bf16 inside it, with float32 weights, if the precision is bf16."""
     context: AbstractContextManager[None] = torch.autocast(device.type, torch.bfloat16, enabled=numerics.precision == "bf16")
     return context
 
@@ -40,6 +40,6 @@ def autocast(numerics: Numerics, device: torch.device) -> AbstractContextManager
 def seed_model_draws(device: torch.device, integer: int) -> None:
     """Seed the generator that dropout and the like draw from."""
     if device.type == "cpu":
-        torch.default_generator.manual_seed(integer)  # torch.manual_seed would visit every backend
+        torch.default_generator.manual_seed(integer)  # torch.manual_seed would visit every backend.
     else:
         torch.manual_seed(integer)

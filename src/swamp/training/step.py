@@ -1,4 +1,4 @@
-"""One optimizer step as one function of tensors: batch, loss, gradient, update."""
+"""The functions that one optimizer step consists of: batch, loss, gradient and update."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The three pieces of a step: as they are written, or compiled."""
+    """Three functions of a step, eager or compiled."""
 
-    batch: Callable[[dict[str, Tensor], Tensor, int], Batch]  # of the step with that number, by the tables of the epoch's plan
+    batch: Callable[[dict[str, Tensor], Tensor, int], Batch]  # makes a step's batch from the plan's tables, the step and the batch size
     loss: Loss
     update: Callable[..., None]  # see `Update`
 
 
 def eager_step(task: Task, update: Update) -> Parts:
+    """Return the functions as they are written, not compiled."""
+
     def batch(tables: dict[str, Tensor], step: Tensor, size: int) -> Batch:
         return channels_last(batch_at(task, tables, step, size))
 
@@ -37,40 +39,40 @@ def eager_step(task: Task, update: Update) -> Parts:
 
 
 def batch_at(task: Task, tables: Mapping[str, Tensor], step: Tensor, size: int) -> Batch:
-    """The batch of a step whose number the device alone knows, by the tables of the epoch's plan."""
+    """Return the batch of a step whose number is a tensor on the device."""
     rows = step * task.batch_size + torch.arange(size, device=step.device)
-    # a plan of these rows alone, whose only step is number 0
+    # A plan of these rows alone has one step, with the number 0.
     return task.batch(EpochPlan({name: table[rows] for name, table in tables.items()}), 0)
 
 
 def compiled_parts(task: Task, update: Update, *, model: bool = True) -> Parts:
-    """The same, compiled for fixed shapes; the model only if asked for. Draws inside it stay those of the eager code."""
-    written = eager_step(task, update)
+    """Return the functions compiled for fixed shapes, the loss only if `model`. Random draws are those of the eager functions."""
+    eager = eager_step(task, update)
     batch, loss, move = (
-        torch.compile(part, dynamic=False, options={"fallback_random": True}) for part in (written.batch, written.loss, written.update)
+        torch.compile(part, dynamic=False, options={"fallback_random": True}) for part in (eager.batch, eager.loss, eager.update)
     )
 
     def compiled_update(weights: Sequence[Tensor], *tensors: Any) -> None:
         *others, rate, copies = tensors
-        # a number would be compiled in
+        # A plain number would become a constant of the compiled code.
         move(weights, *others, torch.as_tensor(rate, dtype=torch.float32, device=weights[0].device), copies)
 
-    return Parts(batch, loss if model else written.loss, compiled_update)
+    return Parts(batch, loss if model else eager.loss, compiled_update)
 
 
 @contextmanager
 def compiling(**options: Any) -> Iterator[None]:
-    """Where compiled parts are called."""
+    """Set what compiled functions need when they are called."""
     with warnings.catch_warnings():
-        # the compiler imports deprecated parts of its own library, and advises on what is settled here (such as TF32)
+        # The compiler imports deprecated parts of torch, and advises on settings that are decided here (such as TF32).
         warnings.filterwarnings("ignore", module=r"torch\.")
-        # however much was compiled before, nothing is run as it is written instead: that would change the numbers
+        # Without the high limits, code that was recompiled often would run eagerly, which changes the numbers.
         with torch._dynamo.config.patch(recompile_limit=2**16, accumulated_recompile_limit=2**16, **options):
             yield
 
 
 def channels_last(batch: Batch) -> Batch:
-    """Images with their channels innermost, as convolutions on GPUs want them; anything else as it is."""
+    """Return the batch with images in channels-last layout, which is faster for convolutions on GPUs."""
 
     def laid_out(leaf: Any) -> Any:
         return leaf.contiguous(memory_format=torch.channels_last) if isinstance(leaf, Tensor) and leaf.ndim == 4 else leaf
@@ -79,7 +81,7 @@ def channels_last(batch: Batch) -> Batch:
 
 
 def split_batch(batch: Batch, parts: int) -> list[Batch]:
-    """A batch as `parts` smaller ones of nearly equal size (fewer, where there are fewer examples)."""
+    """Split a batch into `parts` smaller ones of nearly equal size, or into single examples if there are fewer."""
     size = num_examples(batch)
     parts = min(parts, size)
     shares = [share_of(range(size), part, parts) for part in range(parts)]
@@ -90,7 +92,7 @@ def split_batch(batch: Batch, parts: int) -> list[Batch]:
 
 
 def gradient(loss_of: Loss, model: nn.Module, batch: Batch, num_parts: int, numerics: Numerics) -> tuple[Tensor, Sequence[Tensor | None]]:
-    """The batch's mean loss, and its gradient by the model's parameters; None for one that the loss does not depend on."""
+    """Return a batch's mean loss and its gradient by the model's parameters, which is None where the loss does not depend on one."""
     parameters = list(model.parameters())
     moving = [parameter for parameter in parameters if parameter.requires_grad]
     device, size = parameters[0].device, num_examples(batch)

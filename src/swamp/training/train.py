@@ -1,4 +1,4 @@
-"""A training: SGD from a start to an end, stoppable after any epoch."""
+"""Trains one job from its start to its end. A training can be stopped after any epoch and resumed from its checkpoint."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ HELP = "a lower learning rate, warm-up or optimizer.clip_norm may help"
 
 
 class Diverged(RuntimeError):
-    """The loss is no longer a number."""
+    """The loss or a weight is no longer finite."""
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """All that a training needs to go on; random draws are functions of the noise and need no saving."""
+    """All that a training needs to resume. Random draws are functions of the noise and need not be saved."""
 
     tensors: dict[str, Tensor]
     epoch: int
     num_averaged: int
     history: list[dict[str, Any]]
-    label: str = ""  # this and the next for whoever watches
+    label: str = ""  # label and num_epochs are shown to people who watch a run
     num_epochs: int = 0
 
 
 class Training:
-    """One job between its start and its end, an epoch at a time."""
+    """Trains one job, an epoch at a time."""
 
     def __init__(self, task: Task, job: Job, start: State, device: torch.device, learner: Learner | None = None) -> None:
         self.task, self.job, self.start, self.device = task, job, start, device
@@ -60,7 +60,7 @@ class Training:
 
     @property
     def epoch_rates(self) -> list[float]:
-        """The learning rate of each step of the epoch that comes."""
+        """The learning rates of the next epoch's steps."""
         per_epoch = self.task.steps_per_epoch
         return self.rates[self.epoch * per_epoch : (self.epoch + 1) * per_epoch]
 
@@ -68,7 +68,7 @@ class Training:
         return self.learner.planned(self.task.plan(self.job.noise.fold("data"), epoch, self.device))
 
     def draw_seed(self, step: int) -> int:
-        """What draws inside the model are seeded with at a step of this epoch: they do not depend on what ran before."""
+        """Return the seed of random draws inside the model at a step of this epoch. It does not depend on what ran before."""
         return self.job.noise.fold("model", self.epoch * self.task.steps_per_epoch + step).integer()
 
     def run_epoch(self) -> dict[str, Any]:
@@ -85,22 +85,22 @@ class Training:
         return self.end_epoch(torch.stack(losses))
 
     def acts(self, step: int) -> bool:
-        """Whether the rule wants to act before that step of this epoch, or in its place."""
+        """Return whether the rule acts before that step of this epoch, or instead of it."""
         return self.learner.rule.acts(self.epoch * self.task.steps_per_epoch + step, self.num_steps)
 
     def act(self, plan: EpochPlan, step: int) -> Tensor | None:
-        """Let it; the loss, where that was in the step's place."""
+        """Let the rule act. Return the loss if it acted instead of the step."""
         seed_model_draws(self.device, self.draw_seed(step))
         number = self.epoch * self.task.steps_per_epoch + step
         return self.learner.act(lambda: self.task.batch(plan, step), number, self.num_steps)
 
     @property
     def mask(self) -> Mask | None:
-        """Which weights are alive now, where that is not simply the job's mask."""
+        """The current mask, where the rule changes it, and else None."""
         return self.learner.rule.mask(self.learner) if self.learner.rule.moves_mask else None
 
     def end_epoch(self, losses: Tensor) -> dict[str, Any]:
-        """Account for an epoch whose steps are done."""
+        """Check and record an epoch whose steps are done."""
         values = losses.tolist()
         self._check(values)
         if self.swa_start is not None and self.epoch >= self.swa_start:
@@ -124,7 +124,7 @@ class Training:
             )
 
     def _check_weights(self) -> None:
-        """The last step's loss was finite; what it made of the weights must be too, before anything is stored."""
+        """Check that the weights are finite before they are stored: the last step's loss was computed before its update."""
         for name, weight in (self.mean.tensors or self.parameters).items():
             if not torch.isfinite(weight).all():
                 step = self.epoch * self.task.steps_per_epoch - 1
@@ -133,7 +133,7 @@ class Training:
                 )
 
     def finish(self, averaged: Averaged | None = None) -> State:
-        """The job's result: the last iterate as it is, or the SWA mean with BatchNorm statistics of its own."""
+        """Return the job's result: the last weights, or the SWA mean with its own BatchNorm statistics."""
         assert self.done
         self._check_weights()
         if not self.mean.count:

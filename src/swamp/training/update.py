@@ -1,4 +1,4 @@
-"""From a gradient to new weights: mask, clip, optimizer. Every engine runs these lines, eager, compiled or captured in a graph."""
+"""Computes new weights from a gradient: mask, clipping, optimizer. All engines run this code, eager, compiled or captured in a graph."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch.nn.utils import get_total_norm
 
 from swamp.core.job import Optimizer
 
-Rate = float | Tensor  # a number, or a scalar on the device that a captured step reads anew at each replay
-Memory = Mapping[str, list[Tensor]]  # what an optimizer remembers, by slot, in parameter order
+Rate = float | Tensor  # a number, or a scalar on the device, which a captured step reads at each replay
+Memory = Mapping[str, list[Tensor]]  # an optimizer's state, by slot, in parameter order
 
 
 class Update:
-    """The update of an optimizer, without any state of its own: the tensors it moves are arguments.
+    """The update of an optimizer. It has no state of its own: all tensors that it changes are arguments.
 
     sgd:    v ← μ v + (g + λ w);  w ← w − η v
     adam:   m ← β₁ m + (1−β₁) g;  s ← β₂ s + (1−β₂) g²;  w ← w − η m̂ / (√ŝ + ε)      with g + λ w for g
@@ -24,20 +24,20 @@ class Update:
     """
 
     def __init__(self, config: Optimizer, names: Sequence[str]) -> None:
-        # plain numbers, which the compiler can read
+        # They are plain numbers, which the compiler can read.
         self.name, self.momentum, self.clip_norm = config.name, config.momentum, config.clip_norm
         self.nesterov, self.betas, self.eps, self.weight_decay = config.nesterov, tuple(config.betas), config.eps, config.weight_decay
         self.decays = [not any(fnmatchcase(name, pattern) for pattern in config.no_decay) for name in names]
 
     def memory(self, weights: Sequence[Tensor]) -> dict[str, list[Tensor]]:
-        """Fresh slots for these weights."""
+        """Return new slots, all zero, for these weights."""
 
         def zeros() -> list[Tensor]:
             return [torch.zeros_like(weight) for weight in weights]
 
         if self.name == "sgd":
             return {"momentum": zeros()} if self.momentum else {}
-        # the count is float64, so that 1 − β₂ᵗ keeps its digits
+        # The count is float64, so that 1 − β₂ᵗ keeps its digits.
         return {"first": zeros(), "second": zeros(), "count": [torch.zeros((), dtype=torch.float64, device=weights[0].device)]}
 
     @torch.no_grad()
@@ -50,7 +50,7 @@ class Update:
         rate: Rate,
         copies: Sequence[Tensor | None],
     ) -> None:
-        """Move the weights in place. `factors` are masks as numbers, None where nothing is pruned; `copies` are brought up to date.
+        """Update the weights in place, and their bf16 `copies`. `factors` are masks as numbers, None where nothing is pruned.
 
         The weights start masked and gradients are masked here, before anything else sees them, so that decay, momentum and update are
         all zero off the mask after every step. A weight without a gradient stays as it is.
@@ -80,7 +80,7 @@ class Update:
         if isinstance(rate, Tensor):
             torch._foreach_sub_(w, torch._foreach_mul(g, rate))
         else:
-            torch._foreach_add_(w, g, alpha=-rate)  # one rounding, where the rate need not come from the device
+            torch._foreach_add_(w, g, alpha=-rate)  # It rounds once, since the rate is a plain number.
 
     def _adam(self, w: list[Tensor], g: list[Tensor], decays: list[bool], slots: Memory, count: Tensor, rate: Rate) -> None:
         first, second, (beta1, beta2) = slots["first"], slots["second"], self.betas
@@ -100,13 +100,13 @@ class Update:
 
 
 def masked(gradient: Tensor | None, factor: Tensor | None) -> Tensor:
-    """In float32: with bf16 working copies of the weights, gradients arrive in bf16."""
+    """Return the masked gradient in float32. With bf16 copies of the weights, gradients are bf16."""
     assert gradient is not None
     return gradient.float() if factor is None else gradient.float() * factor
 
 
 def _decayed(g: Sequence[Tensor], w: Sequence[Tensor], decays: Sequence[bool], weight_decay: float) -> list[Tensor]:
-    """g + λ w, for those that decay."""
+    """Return g + λ w for weights that decay, and g for the others."""
     chosen = [index for index, decay in enumerate(decays) if decay]
     out = list(g)
     if chosen:

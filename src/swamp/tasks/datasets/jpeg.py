@@ -1,4 +1,4 @@
-"""One image file: read, cropped and scaled as the training or the test wants it."""
+"""Reads an image file, and crops and scales it for training or for testing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
-AREA = (0.08, 1.0)  # share of the image that a random crop covers
-RATIO = (3 / 4, 4 / 3)  # of its width to its height
+AREA = (0.08, 1.0)  # the share of the image that a random crop covers
+RATIO = (3 / 4, 4 / 3)  # the ratio of its width to its height
 NUM_TRIES = 10
-TEST_MARGIN = 256 / 224  # tests scale the shorter side to this many times the crop, and cut out the middle
+TEST_MARGIN = 256 / 224  # the scaled shorter side of a test image, in sides of the crop
 
 
 def read_image(path: str | Path) -> Image.Image:
-    """The image in RGB, whatever it was (grey, CMYK, with a palette)."""
+    """Read an image and convert it to RGB."""
     try:
         with Image.open(path) as image:
             return image.convert("RGB")
@@ -31,12 +31,12 @@ def read_image(path: str | Path) -> Image.Image:
 
 
 def to_tensor(image: Image.Image) -> Tensor:
-    """uint8, channels first."""
+    """Return the pixels as uint8, channels first."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
 def random_box(width: int, height: int, draw: random.Random) -> Box:
-    """A box of random area and shape at a random place; the largest central one that is not too narrow, where none fits."""
+    """Return a box of random area, shape and position, or where none fits, the largest central one that is not too narrow."""
     for _ in range(NUM_TRIES):
         area = width * height * draw.uniform(*AREA)
         ratio = math.exp(draw.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
@@ -51,7 +51,7 @@ def random_box(width: int, height: int, draw: random.Random) -> Box:
 
 
 def training_view(image: Image.Image, size: int, flip: bool, seed: int) -> Image.Image:
-    """RandomResizedCrop and mirroring, both decided by the seed alone."""
+    """Apply RandomResizedCrop and mirroring, both decided by the seed alone."""
     draw = random.Random(seed)
     mirrored = draw.random() < 0.5
     view = image.resize((size, size), Image.Resampling.BILINEAR, box=random_box(*image.size, draw))
@@ -59,7 +59,7 @@ def training_view(image: Image.Image, size: int, flip: bool, seed: int) -> Image
 
 
 def centre_view(image: Image.Image, size: int) -> Image.Image:
-    """The shorter side scaled to size · 256/224, then the middle."""
+    """Scale the shorter side to size · 256/224 and cut out the middle."""
     short = round(size * TEST_MARGIN)
     scale = short / min(image.size)
     width, height = (max(short, int(side * scale)) for side in image.size)

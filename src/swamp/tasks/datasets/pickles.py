@@ -1,7 +1,7 @@
-"""The pickles of CIFAR, read without running anything that they ask for.
+"""Reads the pickles of CIFAR without running any code that they name.
 
-A pickle may name any function to be called. Those of CIFAR name three, of numpy's array, and these are answered by stand-ins that
-can do no more than note shape and bytes; every other name is refused.
+A pickle may name any function to be called. Those of CIFAR name three functions of numpy's arrays, which are replaced by classes that
+only record shape and bytes. Every other name is an error.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 
 def load_arrays(data: bytes) -> dict[bytes, Any]:
-    """A pickled dictionary (protocol 2, written by Python 2) of numbers, texts, lists and byte arrays."""
+    """Read a pickled dictionary (protocol 2, written by Python 2) of numbers, texts, lists and byte arrays."""
     try:
         found = _Unpickler(io.BytesIO(data), encoding="bytes").load()
         return {key: value.array() if isinstance(value, _Array) else value for key, value in found.items()}
-    except Exception as error:  # there is no end to what a malformed pickle can raise
+    except Exception as error:  # A malformed pickle can raise anything.
         raise ValueError(f"not a pickle of plain arrays ({error})") from None
 
 
 class _Array:
-    """What numpy would make of (version, shape, dtype, Fortran order, bytes)."""
+    """Stands for the array that numpy would make of (version, shape, dtype, Fortran order, bytes)."""
 
     __slots__ = ("state",)
 
@@ -43,7 +43,7 @@ class _Array:
 
 
 class _Kind:
-    """What numpy would make of dtype("u1")."""
+    """Stands for dtype("u1")."""
 
     __slots__ = ("code",)
 
@@ -51,12 +51,12 @@ class _Kind:
         self.code = code
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and the like: bytes have none."""
+        """Ignore byte order and the like, which bytes do not have."""
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        # a subclass for each use: a pickle may set attributes of what it is given, and those shall not last
+        # Each use gets its own subclass, because a pickle may set attributes of the class, and those must not last.
         match module, name:
             case ("numpy.core.multiarray", "_reconstruct"):
                 return type("_Array", (_Array,), {"__slots__": ()})

@@ -1,4 +1,4 @@
-"""What each rule does to a learner's tensors; a rule as data is in `core/rules.py`."""
+"""Implements the rules of `core/rules.py`, which says as data how a training differs from plain masked SGD."""
 
 from __future__ import annotations
 
@@ -13,4 +13,5 @@ BEHAVIOURS: dict[type[rules.Rule], type[Plain]] = {rules.SAM: SAM, rules.RigL: R
 
 
 def behaviour(rule: rules.Rule | None) -> Plain:
+    """Return the implementation of a rule, or plain masked training for None."""
     return BEHAVIOURS[type(rule)](rule) if rule is not None else Plain()

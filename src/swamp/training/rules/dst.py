@@ -1,4 +1,4 @@
-"""Dynamic sparse training: thresholds are learnt beside the weights.
+"""Dynamic sparse training learns thresholds beside the weights.
 
     forward:   w ∘ S(|w| − t)           S(x) = [x > 0], one t for each output unit, from 0
     backward:  S'(x) := 2 − 4|x| for |x| ≤ 0.4,  0.4 for 0.4 < |x| ≤ 1,  0 beyond
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Step(torch.autograd.Function):
-    """[x > 0], with the long-tailed derivative."""
+    """The step function [x > 0] with the long-tailed derivative above."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -42,13 +42,13 @@ class Step(torch.autograd.Function):
 
 
 def thresholded(weight: Tensor, threshold: Tensor) -> Tensor:
-    """w ∘ S(|w| − t)."""
+    """Return w ∘ S(|w| − t)."""
     alive: Tensor = Step.apply(weight.abs() - threshold)
     return weight * alive
 
 
 class Thresholded(nn.Module):
-    """A model with a threshold for each first index of its prunable weights."""
+    """A model with a threshold for each output unit (the first index) of its prunable weights."""
 
     def __init__(self, model: nn.Module, prunable: Mapping[str, tuple[int, ...]]) -> None:
         super().__init__()
@@ -57,8 +57,8 @@ class Thresholded(nn.Module):
         shapes = [(shape[0], *(1 for _ in shape[1:])) for shape in prunable.values()]
         self.thresholds = nn.ParameterList([nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes])
 
-    def seen(self) -> dict[str, Tensor]:
-        """The weights as the forward pass sees them."""
+    def effective_weights(self) -> dict[str, Tensor]:
+        """Return the weights that the forward pass uses."""
         weights = dict(self.model.named_parameters())
         return {name: thresholded(weights[name], t) for name, t in zip(self.names, self.thresholds, strict=True)}
 
@@ -80,7 +80,8 @@ class DST(Plain):
         def loss(network: Any, batch: Batch) -> Tensor:
             penalty = sum(torch.exp(-threshold).sum() for threshold in network.thresholds)
             return (
-                call_with_tensors(network.model, network.seen(), lambda model: learner.task.loss(model, batch)) + self.rule.alpha * penalty
+                call_with_tensors(network.model, network.effective_weights(), lambda model: learner.task.loss(model, batch))
+                + self.rule.alpha * penalty
             )
 
         return learner.gradient_of(loss, network, batch)

@@ -1,4 +1,4 @@
-"""Gradual magnitude pruning: while a network trains, its smallest weights go, over all layers together, and do not come back."""
+"""Gradual magnitude pruning removes the smallest weights of all layers together while a network trains, for good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain masked training, and the three places at which a rule may differ from it."""
+"""Plain masked training, and the methods that a rule overrides to differ from it."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 
 class Plain:
-    """A rule has no tensors of its own: those that it moves are the learner's. So a captured step serves every job of the same rule."""
+    """Plain masked training. A rule has no tensors of its own, only the learner's, so that a captured step serves every job of the rule."""
 
     moves_mask = False
-    rounds_weights = True  # whether the model may be given bf16 copies of its weights
+    rounds_weights = True  # whether the model may use bf16 copies of its weights
 
     def __init__(self, rule: Any = None) -> None:
         self.rule = rule
 
     def network(self, model: nn.Module, prunable: Mapping[str, tuple[int, ...]]) -> nn.Module:
-        """What the loss is taken of. Parameters that it has beyond the model's are learnt too."""
+        """Return the network that the loss is computed with. Parameters that it adds to the model's are learnt too."""
         return model
 
     def gradient(self, learner: Learner, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """The loss and the gradient that the optimizer gets. Tensor operations alone, so that it can be captured."""
+        """Return the loss and the gradient for the optimizer. It uses tensor operations alone, so that it can be captured."""
         return learner.gradient(batch, parts)
 
     def acts(self, step: int, num_steps: int) -> bool:
-        """Whether anything is to be done by the host before that step, or in its place."""
+        """Return whether `act` is to be called before that step, or instead of it."""
         return False
 
     def act(self, learner: Learner, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
-        """Do it; the loss, where this was in the step's place."""
+        """Change the learner from the host. Return the loss if this replaces the step, and else None."""
         raise NotImplementedError
 
     def mask(self, learner: Learner) -> Mask:
-        """Which weights are alive now."""
+        """Return the current mask."""
         return Mask({name: factor.bool().cpu() for name, factor in learner.factors.items()})

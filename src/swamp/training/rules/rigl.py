@@ -1,9 +1,9 @@
-"""RigL: the mask of each layer moves towards where the gradient is, at constant density.
+"""RigL changes each layer's mask at constant density: it drops the smallest weights and grows where the gradient is largest.
 
     every ΔT steps:  drop the k = int(f_t · n) smallest |w| of the n that are alive
                      grow the k largest |∂L/∂w| outside of what is kept, the dropped ones included
 
-What was dropped and comes back keeps its value and momentum; what is new starts at 0. This takes the place of the optimizer's step.
+A weight that was dropped and grows back keeps its value and momentum; a new one starts at 0. This replaces the optimizer's step.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class RigL(Plain):
 
 
 def exchanged(weight: Tensor, gradient: Tensor, alive: Tensor, share: float) -> Tensor:
-    """The layer's new mask, of as many weights as before."""
+    """Return the layer's new mask, which has as many weights as before."""
     num_alive = int(alive.sum())
     num_moved = int(share * num_alive)
     kept = highest(weight.abs(), alive, num_alive - num_moved)
-    # no more can grow than there is room for, which is where something was dropped at least
+    # There is always room to grow: at least the dropped weights can grow back.
     grown = highest(gradient.abs().to(torch.float32), ~kept, num_moved)
     return kept | grown

@@ -2,8 +2,8 @@
 
     g ← ∇L(w) ∘ m,   e ← ρ g / ‖g‖,   the optimizer gets ∇L(w + e)
 
-The norm is over all parameters. BatchNorm statistics are those of the first pass; weight decay belongs to the optimizer, which sees w.
-Both passes see the same batch; what the model draws itself (dropout) it draws anew.
+The norm is over all parameters. BatchNorm statistics are those of the first pass. The optimizer applies weight decay to w.
+Both passes use the same batch, but each draws its own dropout masks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from swamp.training.update import masked
 if TYPE_CHECKING:
     from swamp.training.learner import Learner
 
-TINY = 1e-12  # a gradient of zero has no direction
+TINY = 1e-12  # It avoids a division by zero for a gradient of zero.
 
 
 class SAM(Plain):
@@ -39,5 +39,5 @@ class SAM(Plain):
             learner.round_weights()
         _, gradients = learner.gradient(batch, parts)
         with torch.no_grad():
-            torch._foreach_copy_([*weights, *buffers], before)  # w + e − e is not w
+            torch._foreach_copy_([*weights, *buffers], before)  # Rounding makes w + e − e differ from w.
         return loss, gradients
