@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from swamp.runs.watching import Watch
+from swamp.runs.watching import WatchedRun
 from swamp.store.records import read_results
 from tests.support.listeners import Heard
 from tests.support.runs import contents, iterate
@@ -21,7 +21,7 @@ def test_a_watcher_hears_what_the_runner_does(tmp_path: Path, quick: Any) -> Non
     with pytest.raises(KeyboardInterrupt):
         list(iterate(config, out, listener=own))
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    watch = Watch(out, seen)
+    watch = WatchedRun(out, seen)
     watch.look()
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before  # it reads only
     assert seen.total == own.total == 1 + 2 * 2 * 3
@@ -59,10 +59,10 @@ def test_damage_and_age(tmp_path: Path, quick: Any) -> None:
     for place in (out / "run.json", out / "timing.jsonl", out / "results.json", out / "objects"):
         os.utime(place, (1e9, 1e9))
     seen = Heard()
-    watch = Watch(out, seen)
+    watch = WatchedRun(out, seen)
     watch.look()
     assert watch.finished
     assert seen.rows == [row.cycle for row in read_results(out)]
     assert watch.num_epochs < seen.total  # what is damaged is not counted
-    assert watch.still_for() > 1e6
+    assert watch.seconds_idle() > 1e6
     assert contents(out)[f"objects/{broken.name}"] == broken.read_bytes()  # and is left as it is

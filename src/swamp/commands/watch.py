@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
-    from swamp.runs.watching import Watch
+    from swamp.runs.watching import WatchedRun
 
 LOOK_SECONDS = 2.0
 
@@ -38,11 +38,11 @@ def watch(
     from swamp.progress_display import OneOfUnrelated, progress_display
     from swamp.report.tables import run_table
     from swamp.results.stored_run import read_run
-    from swamp.runs.watching import Watch
+    from swamp.runs.watching import WatchedRun
     from swamp.store.directory import runs_in
     from swamp.terminal import print_table
 
-    watches: dict[Path, Watch] = {}
+    watches: dict[Path, WatchedRun] = {}
     still: set[Path] = set()
     damaged: set[Path] = set()
     failed: set[Path] = set()
@@ -54,7 +54,7 @@ def watch(
                     continue
                 try:
                     if path not in watches:
-                        watches[path] = Watch(path, screen if alone else OneOfUnrelated(screen, path.name))
+                        watches[path] = WatchedRun(path, screen if alone else OneOfUnrelated(screen, path.name))
                         begin(watches[path], path, screen)
                     elif not watches[path].finished:
                         watches[path].look()
@@ -73,7 +73,7 @@ def watch(
             if all(one.finished or one.failure for one in watches.values()):
                 break
             for path, one in watches.items():
-                waited = 0.0 if one.finished or one.failure else one.still_for()
+                waited = 0.0 if one.finished or one.failure else one.seconds_idle()
                 if waited < patience:
                     still.discard(path)
                 elif path not in still:
@@ -87,7 +87,7 @@ def watch(
         raise SystemExit(1)
 
 
-def begin(watch: Watch, path: Path, screen: ProgressLines) -> None:
+def begin(watch: WatchedRun, path: Path, screen: ProgressLines) -> None:
     """The first look, and where things stand."""
     from swamp.runs.stored import read_config
 

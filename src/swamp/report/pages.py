@@ -9,11 +9,11 @@ from textwrap import dedent
 
 from swamp.methods import methods
 from swamp.methods.method import Method
-from swamp.runs.config import Setting, all_settings
+from swamp.runs.config import SettingInfo, all_settings
 from swamp.runs.settings import toml_text
 
 
-def method_settings(method: Method) -> list[Setting]:
+def method_settings(method: Method) -> list[SettingInfo]:
     prefix = f"methods.{method.name}."
     return [setting for setting in all_settings() if setting.name.startswith(prefix)]
 

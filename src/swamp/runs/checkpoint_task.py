@@ -1,4 +1,4 @@
-"""A task whose init is a checkpoint."""
+"""A task that starts from a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from swamp.tasks.task import Task
 
 
 class CheckpointTask:
-    """The task that is given, but for its init: weights from a file, and the first mask where the file has one. What the file holds is
-    part of the fingerprint, and so of every key. It is read when it is first needed."""
+    """A task whose initial weights, and first mask if there is one, come from a file.
+
+    All else is that of the task it wraps. The file's content is part of the fingerprint, and so of every key. It is read when it is first
+    needed.
+    """
 
     def __init__(self, task: Task, path: Path) -> None:
         self.task, self.path = task, path

@@ -1,4 +1,4 @@
-"""What can be wrong with a run that is asked for, found before anything is written."""
+"""Checks of a run that is asked for: of its configuration against its task, and of the directory that it goes to."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
 
 
 def check(config: Config, task: Task) -> None:
-    """What is asked for must be possible."""
+    """Check that the method can run on the task as the configuration asks."""
     needs = config.method_module.needs
     if KEEPS.index(config.keep) < KEEPS.index(needs):
         raise ValueError(f"method {config.method!r} needs keep = {needs!r} or more, not {config.keep!r}")
     if selects(config.method_module) and "validation" not in task.splits:
-        raise ValueError(f"method {config.method!r} selects by validation, and this task holds no examples out: give it a validation")
+        raise ValueError(f"method {config.method!r} selects by validation, but this task holds out no examples: set its validation")
     check_pattern(config, task)
     check_survivors(config, task)
 
 
 def check_survivors(config: Config, task: Task) -> None:
-    """Pruning must leave something."""
+    """Check that pruning leaves weights, and that the method keeps to the mask that it starts from."""
     first = dense_mask(task)
     num_weights = first.num_survivors
     if num_weights < first.num_weights and not config.method_module.nested:
@@ -42,7 +42,7 @@ def check_survivors(config: Config, task: Task) -> None:
 
 
 def check_pattern(config: Config, task: Task) -> None:
-    """A pattern must suit the method, and its floor the protocol."""
+    """Check that the method knows patterns, and that the pattern allows as few weights as the last cycle asks for."""
     pruning, pattern = config.pruning, Pattern.parse(config.pruning.pattern)
     if pattern.is_free:
         return
@@ -61,7 +61,7 @@ def check_pattern(config: Config, task: Task) -> None:
 
 
 def require_same_config(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
-    """A directory holds one run for ever."""
+    """Check that a directory was begun with the settings that are asked for now; operational settings may differ."""
     theirs, mine = deciding_settings(complete(header["config"])), deciding_settings(resolve(config, header["config"]))
     differing = [
         f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
@@ -71,14 +71,14 @@ def require_same_config(config: Config, directory: Path, header: Mapping[str, An
 
 
 def require_same_run(config: Config, task: Task, directory: Path) -> None:
-    """Nor is what it holds gone on with as another."""
+    """Check that the run in a directory, if there is one, has the same configuration, task and metric."""
     header = Store(directory).header()
     if header is None:
         return
     require_same_config(config, directory, header)
     if header["task"] != task.fingerprint:
         then, now = header["versions"]["python"], platform.python_version()
-        other = f" (code counts as another under another Python: {then} then, {now} now)" if then[:4] != now[:4] else ""
+        other = f" (code is compared as compiled by Python, and that was {then} then and is {now} now)" if then[:4] != now[:4] else ""
         raise ValueError(f"{directory} began with another model, other data or another loss than those it is now given{other}")
     if header.get("problem", "") != getattr(task, "problem", ""):
         raise ValueError(
@@ -88,12 +88,12 @@ def require_same_run(config: Config, task: Task, directory: Path) -> None:
 
 
 def require_empty_or_run(directory: Path) -> None:
-    """Nothing is written into a directory that holds something else."""
+    """Check that a directory is empty, does not exist or holds a run."""
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"--out {directory} is a file; a run needs a directory")
     if directory.is_dir():
-        ours = {".lock", "work", "config.toml"}  # what a run leaves that was killed before it began
+        ours = {".lock", "work", "config.toml"}  # left by a run that was killed before it wrote run.json
         foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
-        # looked for last: another rank may be beginning the run right now, and writes run.json before anything that is not named above
+        # run.json is looked for last: another rank may be beginning the run, and writes run.json before anything not named above.
         if foreign and not (directory / "run.json").exists():
             raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")

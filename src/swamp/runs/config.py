@@ -26,7 +26,7 @@ from swamp.engines import default_engine, engine_modules, find_engine
 from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method, selects
-from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, Table, merge, merge_all, nested, read_layers
+from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_layers
 from swamp.runs.settings import bare, convert, description, parse_value, toml_text
 from swamp.runs.shorthands import data_setting, scaled, task_setting
 
@@ -72,9 +72,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cycle: Schedule = Schedule()
     swa: SWA = SWA()
     optimizer: Optimizer = Optimizer()
-    tasks: Table = {}
-    methods: Table = {}
-    engines: Table = {}
+    tasks: TomlTable = {}
+    methods: TomlTable = {}
+    engines: TomlTable = {}
 
     def __post_init__(self) -> None:
         if self.cycle.epochs < 1:
@@ -164,7 +164,7 @@ def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
     return complete(merge(msgspec.to_builtins(config), changes))
 
 
-def complete(settings: Table) -> Config:
+def complete(settings: TomlTable) -> Config:
     """Check everything, and write out the settings of what is selected (nothing else of those tables is read)."""
     config = cast(Config, convert(settings, Config))
     if selects(config.method_module):
@@ -181,7 +181,7 @@ def complete(settings: Table) -> Config:
     return structs.replace(config, **filled)
 
 
-def holding_out(config: Config) -> Table:
+def holding_out(config: Config) -> TomlTable:
     """The tables of the tasks, with something held out of the training data where nothing was."""
     settings = msgspec.to_builtins(config.selected("task"))
     if settings.get("validation") != 0:
@@ -219,16 +219,16 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def deciding_settings(config: Config) -> Table:
+def deciding_settings(config: Config) -> TomlTable:
     """What decides the numbers of a run, by dotted name."""
-    plain: Table = msgspec.to_builtins(config)
+    plain: TomlTable = msgspec.to_builtins(config)
     plain["method"] = config.method_module.name
     kept = {key: value for key, value in plain.items() if key not in OPERATIONAL}
     ignored = {f"tasks.{config.task}.{name}" for name in getattr(module_of("task", config.task), "operational", ())}
     return {name: value for name, value in _flat(kept, "") if name not in ignored}
 
 
-def _flat(value: Table, prefix: str) -> Iterator[tuple[str, Any]]:
+def _flat(value: TomlTable, prefix: str) -> Iterator[tuple[str, Any]]:
     for key, item in value.items():
         if isinstance(item, dict):
             yield from _flat(item, f"{prefix}{key}.")
@@ -243,7 +243,7 @@ def config_hash(config: Config) -> str:
 # -- settings as text -------------------------------------------------------------------------------------------------------------
 
 
-class Setting(NamedTuple):
+class SettingInfo(NamedTuple):
     """A setting of the typed configuration."""
 
     name: str  # dotted
@@ -252,7 +252,7 @@ class Setting(NamedTuple):
     description: str
 
 
-def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[Setting]:
+def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[SettingInfo]:
     """Every setting there is, those of all tasks, methods and engines included."""
     for field in structs.fields(kind):
         name = f"{prefix}{field.name}"
@@ -264,7 +264,7 @@ def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[Setting]:
             for inner in all_settings(field.type, f"{name}."):
                 yield inner._replace(default=getattr(default, inner.name.rpartition(".")[2]))
         else:
-            yield Setting(name, field.type, field.default, description(field.type))
+            yield SettingInfo(name, field.type, field.default, description(field.type))
 
 
 def parse_setting(name: str, text: str) -> tuple[str, Any]:
@@ -280,7 +280,7 @@ def parse_setting(name: str, text: str) -> tuple[str, Any]:
     raise ValueError(f"unknown setting --{name}; {guess}".rstrip("; ") + " (all of them: swamp recipes digits)")
 
 
-def to_toml(config: Config, recipe: Table | None = None) -> str:
+def to_toml(config: Config, recipe: TomlTable | None = None) -> str:
     """The configuration as a complete recipe, each setting with its description; with the `recipe` that it comes from, also the tables of
     all that could be selected, as that recipe or else the default has them."""
     everything = recipe is not None
@@ -298,7 +298,7 @@ def to_toml(config: Config, recipe: Table | None = None) -> str:
     return "\n".join(lines).lstrip() + "\n"
 
 
-def _settings_of(plain: Table) -> Iterator[tuple[str, Any]]:
+def _settings_of(plain: TomlTable) -> Iterator[tuple[str, Any]]:
     for setting in all_settings():
         place: Any = plain
         for part in setting.name.split("."):

@@ -1,4 +1,4 @@
-"""Grids: one TOML file, many runs. Sweeps, ablations and reproductions are all expanded here."""
+"""Grids: one TOML file that stands for many runs. Sweeps, ablations and reproductions are all grids."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from swamp.core.errors import nearest
 from swamp.core.pruning import Pruning
 from swamp.landscape.point import Split
 from swamp.runs.config import Config, all_settings, build_config
-from swamp.runs.recipes import DEFAULT_RECIPE, Table, merge, nested, recipe_texts
+from swamp.runs.recipes import DEFAULT_RECIPE, TomlTable, merge, nested, recipe_texts
 from swamp.runs.settings import convert, toml_text
 
-Labels = tuple[str, ...]  # one for each axis: a cell of the grid
-BETWEEN = " / "  # labels of a cell, where they stand as one name
+Labels = tuple[str, ...]  # the labels of a cell of the grid, one for each axis
+BETWEEN = " / "  # between the labels of a cell in its name
 Seed = Annotated[int, Meta(ge=0)]
 
 
 class Grid(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A grid as its file has it: every combination of the axes' points, each with every seed."""
+    """A grid as its file states it. Its runs are all combinations of the axes' points, each with every seed."""
 
     title: str = ""
-    note: str = ""  # stands below the table
+    note: str = ""  # printed below the table
     recipe: str = DEFAULT_RECIPE
-    runs: str = ""  # name of the runs' directory, where several grids show one set of runs
+    runs: str = ""  # the name of the runs' directory, if several grids show the same runs
     seeds: Annotated[tuple[Seed, ...], Meta(min_length=1)] = (0, 1, 2)
-    settings: Table = {}  # of all runs
-    # a setting and its values, or any name and points that have names: {"IMP" = {method = "imp"}, "SWAMP" = {method = "swamp"}}
-    axes: dict[str, list[Any] | dict[str, Table]] = {}
-    exclude: tuple[dict[str, str | list[str]], ...] = ()  # points that do not go together
+    settings: TomlTable = {}  # of all runs
+    # An axis is a setting and its values, or any name and points with names: {"IMP" = {method = "imp"}, "SWAMP" = {method = "swamp"}}
+    axes: dict[str, list[Any] | dict[str, TomlTable]] = {}
+    exclude: tuple[dict[str, str | list[str]], ...] = ()  # combinations of points that are left out
     at: Literal["targets", "last", "all"] | tuple[Seed, ...] = "targets"  # the cycles that the table shows
-    metric: str = ""  # that it shows; the one that counts, if none is named
+    metric: str = ""  # that the table shows; by default the task's main metric
     # name of an analysis of the finished runs, at the cycles shown (`swamp analyse`); of a Hessian the metric `trace` can be shown
     analysis: str = ""
-    split: Split = "train"  # whose examples a Hessian is of
-    against: dict[str, str] = {}  # the points whose cells the others are compared with
-    ensembles: dict[str, str] = {}  # the points whose runs are also shown as ensembles of 2, 3, … seeds (IMP-n)
-    paper: dict[str, tuple[str, ...]] = {}  # by cell, a number for each cycle shown
-    paper_cost: dict[str, tuple[float, ...]] = {}  # the same of costs, in GMACs
+    split: Split = "train"  # the examples of which a Hessian is computed
+    against: dict[str, str] = {}  # the points that the others are compared with
+    ensembles: dict[str, str] = {}  # the points of whose runs ensembles of 2, 3, … seeds are shown too (IMP-n)
+    paper: dict[str, tuple[str, ...]] = {}  # by cell, the paper's number for each cycle shown
+    paper_cost: dict[str, tuple[float, ...]] = {}  # the same for costs in GMACs
 
     def cycles(self, pruning: Pruning) -> tuple[int, ...]:
-        """The cycles that the table shows of a run.
+        """Return the cycles of a run that the table shows.
 
         >>> Grid(at=(3, 6)).cycles(Pruning(cycles=5)), Grid(at="last").cycles(Pruning(cycles=5))
         ((3,), (5,))
@@ -62,6 +62,8 @@ class Grid(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class GridRun(NamedTuple):
+    """A run of a grid."""
+
     labels: Labels
     config: Config
     directory: Path
@@ -69,7 +71,7 @@ class GridRun(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep:
-    """A grid that was expanded."""
+    """A grid with its runs."""
 
     grid: Grid
     axes: tuple[str, ...]
@@ -81,13 +83,13 @@ class Sweep:
         return list(dict.fromkeys(run.labels for run in self.runs))
 
     def ensembles(self, labels: Labels) -> list[list[Path]]:
-        """The runs of a cell's first two, three, … seeds, where the grid asks for ensembles of it."""
+        """Return the runs of a cell's first two, three, … seeds, if the grid asks for ensembles of that cell."""
         chosen = dict(zip(self.axes, labels, strict=True)).items() >= self.grid.ensembles.items()
         paths = [run.directory for run in self.runs if run.labels == labels]
         return [paths[:count] for count in range(2, len(paths) + 1)] if chosen and self.grid.ensembles else []
 
     def compared_with(self, labels: Labels) -> Labels | None:
-        """The cell that this one is compared with, unless it is that cell itself."""
+        """Return the cell that this one is compared with, or None if it is compared with none."""
         other = tuple(self.grid.against.get(axis, label) for axis, label in zip(self.axes, labels, strict=True))
         return other if other != labels and other in self.cells else None
 
@@ -96,12 +98,13 @@ class Sweep:
 
 
 def grid_texts(folder: str) -> dict[str, str]:
-    """The built-in grids: folder `ablations` or `targets`."""
+    """Return the texts of the built-in grids in a folder, `ablations` or `targets`, by name."""
     files = resources.files("swamp.recipes") / folder
     return {p.name.removesuffix(".toml"): p.read_text() for p in sorted(files.iterdir(), key=str) if p.name.endswith(".toml")}
 
 
 def built_in_grid(folder: str, name: str) -> Grid:
+    """Return a built-in grid."""
     texts = grid_texts(folder)
     if name not in texts:
         raise ValueError(f"unknown {folder.removesuffix('s')} {name!r}; {nearest(name, texts)}")
@@ -109,7 +112,7 @@ def built_in_grid(folder: str, name: str) -> Grid:
 
 
 def read_grid(path: Path) -> Grid:
-    """A grid from a file. Recipes and a base that it names by relative paths are meant from where it stands."""
+    """Read a grid from a file. Relative paths of recipes in it are relative to the file's own folder."""
     if not path.is_file():
         raise ValueError(f"grid {str(path)!r}: no such file (`swamp ablate` lists the built-in ones)")
     try:
@@ -119,15 +122,15 @@ def read_grid(path: Path) -> Grid:
     return _grid(_based(_parsed(text, str(path)), path.parent), str(path))
 
 
-def _parsed(text: str, name: str) -> Table:
+def _parsed(text: str, name: str) -> TomlTable:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"grid {name!r} is not valid TOML: {error}") from None
 
 
-def _based(table: Table, folder: Path) -> Table:
-    """On top of its base, an ablation: its own axes come first."""
+def _based(table: TomlTable, folder: Path) -> TomlTable:
+    """Lay a grid over the ablation that it is based on, if any; its own axes come first."""
     table = _located(table, folder)
     base = table.pop("base", None)
     if base is None:
@@ -141,7 +144,7 @@ def _based(table: Table, folder: Path) -> Table:
 
 
 def _located(value: Any, folder: Path) -> Any:
-    """With relative paths of recipes as seen from here."""
+    """Return the table with the paths of recipes that lie in the folder."""
     if not isinstance(value, dict):
         return value
     return {key: _placed(item, folder) if key == "recipe" else _located(item, folder) for key, item in value.items()}
@@ -155,7 +158,7 @@ def _placed(recipe: Any, folder: Path) -> Any:
     return _located(recipe, folder)
 
 
-def _grid(table: Table, name: str) -> Grid:
+def _grid(table: TomlTable, name: str) -> Grid:
     try:
         grid: Grid = convert(table, Grid)
         _check(grid)
@@ -197,8 +200,8 @@ def _check(grid: Grid) -> None:
 # -- expansion --------------------------------------------------------------------------------------------------------------------
 
 
-def points(axis: str, of: Sequence[Any] | Mapping[str, Table]) -> list[tuple[str, Table]]:
-    """The points of an axis: their labels, and the settings they stand for.
+def points(axis: str, of: Sequence[Any] | Mapping[str, TomlTable]) -> list[tuple[str, TomlTable]]:
+    """Return the points of an axis: their labels, and the settings that they stand for.
 
     >>> points("cycle.epochs", [10, 20])
     [('10', {'cycle': {'epochs': 10}}), ('20', {'cycle': {'epochs': 20}})]
@@ -211,10 +214,10 @@ def points(axis: str, of: Sequence[Any] | Mapping[str, Table]) -> list[tuple[str
 def expand(
     grid: Grid, out: Path, settings: Mapping[str, Any] | None = None, recipe: str | None = None, seeds: Sequence[int] | None = None
 ) -> Sweep:
-    """The runs of a grid, each with its directory below `out`. `settings` are laid over those of the grid and below those of its axes."""
+    """Return the runs of a grid, each with its directory in `out`. `settings` are laid over those of the grid and under those of its axes."""
     asked = nested(settings or {})
     axes = {axis: points(axis, of) for axis, of in grid.axes.items()}
-    _refuse_conflicts(grid, axes, asked, recipe)
+    _check_conflicts(grid, axes, asked, recipe)
     seeds = tuple(seeds if seeds is not None else grid.seeds)
     cells = [cell for cell in itertools.product(*axes.values()) if not _excluded(grid, dict(zip(axes, (p[0] for p in cell), strict=True)))]
     if not cells:
@@ -232,8 +235,8 @@ def expand(
         name = "-".join([*(named[axis, label] for axis, label in zip(axes, labels, strict=True)), f"seed-{seed}"])
         runs.append(GridRun(labels, config, out / name))
     if twice := [run.directory.name for run in runs if sum(other.directory == run.directory for other in runs) > 1]:
-        raise ValueError(f"two runs of the grid would be called {twice[0]}: give the points of its axes plainer names")
-    _refuse_idle(asked, [run.config for run in runs])
+        raise ValueError(f"two runs of the grid would be called {twice[0]}: give the points of its axes other names")
+    _check_methods_used(asked, [run.config for run in runs])
     return Sweep(grid, tuple(axes), seeds, tuple(runs))
 
 
@@ -241,24 +244,24 @@ def _excluded(grid: Grid, labels: Mapping[str, str]) -> bool:
     return any(all(labels[axis] in ([one] if isinstance(one, str) else one) for axis, one in table.items()) for table in grid.exclude)
 
 
-def _names(axes: Mapping[str, Sequence[tuple[str, Table]]]) -> dict[tuple[str, str], str]:
-    """Each point in the name of a directory; with the axis where the label alone would say little."""
+def _names(axes: Mapping[str, Sequence[tuple[str, TomlTable]]]) -> dict[tuple[str, str], str]:
+    """Return how each point is written in the name of a directory: by its label, with the axis if not all labels are clear without it."""
     every = [label for of in axes.values() for label, _ in of]
 
-    def speaks(label: str) -> bool:
+    def is_clear(label: str) -> bool:
         return label[:1].isalpha() and every.count(label) == 1 and label not in ("true", "false")
 
     named = {}
     for axis, of in axes.items():
-        alone = all(speaks(label) for label, _ in of)
+        alone = all(is_clear(label) for label, _ in of)
         for label, _ in of:
             text = label if alone else f"{axis.rpartition('.')[2]}-{label}"
             named[axis, label] = re.sub(r"[^\w.+-]+", "_", text).strip("_.")
     return named
 
 
-def _leaves(table: Table, known: Iterable[str], prefix: str = "") -> Iterator[str]:
-    """The settings of a nested table by dotted name."""
+def _leaves(table: TomlTable, known: Iterable[str], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of the settings in a nested table."""
     for key, value in table.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict) and name not in known:
@@ -267,7 +270,8 @@ def _leaves(table: Table, known: Iterable[str], prefix: str = "") -> Iterator[st
             yield name
 
 
-def _refuse_conflicts(grid: Grid, axes: Mapping[str, Sequence[tuple[str, Table]]], asked: Table, recipe: str | None) -> None:
+def _check_conflicts(grid: Grid, axes: Mapping[str, Sequence[tuple[str, TomlTable]]], asked: TomlTable, recipe: str | None) -> None:
+    """Check that no setting is given twice: by two axes, or by an axis and the user."""
     known = {setting.name for setting in all_settings()}
     varied = {axis: [set(_leaves(settings, known)) for _, settings in of] for axis, of in axes.items()}
     for one, other in itertools.combinations(varied, 2):
@@ -283,8 +287,8 @@ def _refuse_conflicts(grid: Grid, axes: Mapping[str, Sequence[tuple[str, Table]]
         raise ValueError("the grid says which methods are run; to run others, write a grid of your own")
 
 
-def _refuse_idle(asked: Table, configs: Sequence[Config]) -> None:
-    """A setting of a method that no run uses would silently do nothing."""
+def _check_methods_used(asked: TomlTable, configs: Sequence[Config]) -> None:
+    """Check that every method that is configured is used. The settings of others would silently do nothing."""
     used = {config.method_module.name for config in configs}
     for method in asked.get("methods", {}):
         if method not in used:

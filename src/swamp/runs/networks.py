@@ -1,4 +1,4 @@
-"""The networks of a run directory: which rows there are, and their weights and masks."""
+"""The networks of a run directory: find a row, and load its weights and mask."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord, read_results
 
-NEAR = 0.05  # a row this far from the sparsity that was asked for is not what was meant
+NEAR = 0.05  # A row further than this from the sparsity that was asked for is not meant.
 
 
 def find_row(directory: Path, cycle: int | None = None, sparsity: float | None = None) -> RowRecord:
-    """The row of a cycle, or the one nearest to a sparsity in percent; the last one by default."""
+    """Return the row of a cycle, or the row nearest to a sparsity in percent. The last row is the default."""
     if cycle is not None and sparsity is not None:
         raise ValueError("give either --cycle or --sparsity")
     results = {row.cycle: row for row in read_results(directory)}
@@ -41,7 +41,7 @@ def _nearest(directory: Path, rows: list[RowRecord], sparsity: float) -> RowReco
 
 
 def load_network(directory: Path, row: RowRecord, particle: int | None = None) -> tuple[State, Mask]:
-    """Weights and mask of a row: the average, or one of its particles."""
+    """Load the weights and the mask of a row: of the average, or of one of its particles."""
     store = Store(directory)
     if particle is not None and not 0 <= particle < len(row.particles):
         raise ValueError(f"cycle {row.cycle} has {len(row.particles)} particles, numbered from 0; there is no particle {particle}")
@@ -54,7 +54,7 @@ def load_network(directory: Path, row: RowRecord, particle: int | None = None) -
 
 
 def about(directory: Path, row: RowRecord) -> dict[str, Any]:
-    """What somebody who gets the network without the run should know of it, as JSON."""
+    """Return, as JSON values, what somebody should know who gets the network without the run."""
     config, header = read_config(directory), Store(directory).header() or {}
     return {
         "task": config.task,
@@ -72,6 +72,6 @@ def about(directory: Path, row: RowRecord) -> dict[str, Any]:
 
 
 def task_settings(config: Config) -> dict[str, Any]:
-    """The task's settings but for those that belong to a machine, such as where its data lie."""
+    """Return the task's settings without those of the machine, such as the folder of its data."""
     private = getattr(module_of("task", config.task), "operational", ())
     return {name: value for name, value in config.tasks[config.task].items() if name not in private}

@@ -1,4 +1,4 @@
-"""A run's plan: the method, run in a context that notes jobs instead of training them."""
+"""The plan of a run: the method runs in a context that lists jobs instead of training them."""
 
 from __future__ import annotations
 
@@ -32,20 +32,23 @@ def _no_weights() -> State:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do. Masks are imagined with equal density in every layer: which layers thin out is not known before. Jobs that
-    several runs share have one key in all their plans too."""
+    """What a run will do.
+
+    Its masks are made up, with equal density in every layer, because which layers thin out is not known before. Jobs that several runs
+    share have the same key in all their plans.
+    """
 
     ticket: Job | None
     rows: list[tuple[Row, list[Job]]]
-    forward_macs: list[float]  # to each row, summed as the paper sums: the ticket not counted
-    training_macs: list[float]  # to each row, everything
+    forward_macs: list[float]  # up to each row, counted as in the paper: without the ticket
+    training_macs: list[float]  # up to each row, all of it
 
     @property
     def jobs(self) -> list[Job]:
         return ([self.ticket] if self.ticket else []) + [job for _, jobs in self.rows for job in jobs]
 
     def groups(self, num_parallel: int) -> list[list[Job]]:
-        """Jobs that train side by side, at most so many: those of one row, rows one after the other."""
+        """Return the groups of at most so many jobs that train side by side: jobs of one row, rows one after the other."""
         rounds = ([[self.ticket]] if self.ticket else []) + [jobs for _, jobs in self.rows]
         return [jobs[first : first + num_parallel] for jobs in rounds for first in range(0, len(jobs), num_parallel)]
 
@@ -55,7 +58,7 @@ class Plan:
 
 
 class PlanContext(JobMaker):
-    """See `methods.method.Context`."""
+    """The context of a method that is only planned; see `methods.method.Context`."""
 
     def __init__(self, config: Config, engine_context: EngineContext) -> None:
         super().__init__(config, engine_context)
@@ -86,13 +89,13 @@ class PlanContext(JobMaker):
         return Solution(key_of("mean", particles=[p.key for p in particles]), (), _no_weights)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        return self._imagined(mask, self.num_keep(keep), solution.key)
+        return self._made_up_mask(mask, self.num_keep(keep), solution.key)
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
         source = key_of("choose", by=[by, settings], solution=solution.key, noise=str(noise))
-        return self._imagined(mask, self.num_keep(keep), source)
+        return self._made_up_mask(mask, self.num_keep(keep), source)
 
     def mask(self, solution: Solution) -> Mask:
         return self._masks[solution.key]
@@ -107,25 +110,29 @@ class PlanContext(JobMaker):
         return iter(items)
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
-        return {self.task.metric: 0.0}  # nothing is better than anything else
+        return {self.task.metric: 0.0}  # All solutions are equally good.
 
     def _after(self, job: Job) -> Mask:
-        """The mask that a training ends with. What dynamic sparse training makes of it nobody knows; dense is the most it can cost."""
-        return self._imagined(job.mask, job.rule.num_keep, job.key) if isinstance(job.rule, Gradual) else job.mask
+        """Return the mask that a training ends with. Dynamic sparse training is counted as keeping its first mask, the most it can cost."""
+        return self._made_up_mask(job.mask, job.rule.num_keep, job.key) if isinstance(job.rule, Gradual) else job.mask
 
-    def _imagined(self, mask: Mask, num_keep: int, source: str) -> Mask:
-        """So many survivors, spread evenly. Where they stand follows from what the mask is made from: jobs of several plans have equal keys
-        where the real jobs will."""
+    def _made_up_mask(self, mask: Mask, num_keep: int, source: str) -> Mask:
+        """Return a mask with so many survivors, spread evenly.
+
+        Their positions follow from `source`, from which the real mask will be made, so that jobs of several plans have equal keys where
+        the real jobs will.
+        """
         num = mask.num_weights
         stride = next(n for n in itertools.count(round(GOLDEN_RATIO * num)) if math.gcd(n, num) == 1)
         begin = int(key_of("imagined", source=source)[:12], 16) % num
-        # each place from 0 to num − 1 is taken once, and multiples of the golden ratio are spread evenly over any stretch of indices
+        # Each number below num appears once, and multiples of the golden ratio are spread evenly over any range of indices.
         alive = (torch.arange(num) * stride + begin) % num < num_keep
         pieces = alive.split([layer.numel() for layer in mask.layers.values()])
         return Mask({name: piece.reshape(layer.shape) for (name, layer), piece in zip(mask.layers.items(), pieces, strict=True)})
 
 
 def make_plan(config: Config, engine_context: EngineContext) -> Plan:
+    """Run the method without training anything, and return what it asks for."""
     ctx = PlanContext(config, engine_context)
     rows, forward, total, done = [], [], [], 0
     for row in config.method_module.run(ctx, config.selected("method")):
@@ -141,7 +148,7 @@ def make_plan(config: Config, engine_context: EngineContext) -> Plan:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a plan takes."""
+    """What a plan takes: time, memory on disk, and the size of its network."""
 
     num_parameters: int
     num_weights: int  # prunable ones
@@ -152,7 +159,7 @@ class Estimate:
 
 
 def estimate(config: Config, task: Task, plan: Plan, num_parallel: int, step_seconds: Callable[[int], float]) -> Estimate:
-    """`step_seconds`: of a step of so many plain trainings side by side."""
+    """Estimate what a plan takes. `step_seconds` returns the time of a step of so many plain trainings side by side."""
     num_weights = sum(math.prod(shape) for shape in task.prunable.values())
     num_parameters = sum(p.numel() for p in task.model().parameters())
     seconds = sum(
@@ -160,6 +167,6 @@ def estimate(config: Config, task: Task, plan: Plan, num_parallel: int, step_sec
         for group in plan.groups(num_parallel)
     )
     kept = {"all": sum(len(jobs) + (len(jobs) > 1) for _, jobs in plan.rows), "averages": len(plan.rows), "last": 1}[config.keep]
-    # float32 weights of what is kept, of init and ticket; eight mask entries a byte
+    # The weights that are kept, init and ticket are float32; masks have eight entries a byte.
     disk = 4 * num_parameters * (kept + 2) + len(plan.rows) * num_weights // 8
     return Estimate(num_parameters, num_weights, num_parallel, step_seconds(1), seconds, disk)

@@ -1,4 +1,4 @@
-"""Recipes: built-in ones by name, files by path, each layered over its base."""
+"""Recipes: built-in ones are found by name, files by path. Each is layered over its base."""
 
 from __future__ import annotations
 
@@ -12,30 +12,28 @@ from typing import Any
 
 from swamp.core.errors import nearest
 
-Table = dict[str, Any]
+TomlTable = dict[str, Any]  # settings as TOML gives them, nested
 DEFAULT_RECIPE = "digits"
-# Names that select, and the tables that hold the settings of what can be selected.
+# The settings that select something by name, and the tables that hold the settings of what can be selected.
 SELECTORS = {"task": "tasks", "method": "methods", "engine": "engines"}
 
 
 def recipe_texts() -> dict[str, str]:
-    """The built-in recipes."""
+    """Return the texts of the built-in recipes by name."""
     folder = resources.files("swamp.recipes")
     return {p.name.removesuffix(".toml"): p.read_text() for p in sorted(folder.iterdir(), key=str) if p.name.endswith(".toml")}
 
 
 def header_of(recipe: str) -> str:
-    """The comment that a recipe opens with: command, cost, expected result."""
-    lines = (
-        recipe_texts()[recipe].splitlines(keepends=True) if recipe in recipe_texts() else Path(recipe).read_text().splitlines(keepends=True)
-    )
-    return "".join(itertools.takewhile(lambda line: line.startswith("#"), lines))
+    """Return the comment that a recipe opens with: command, cost, expected result."""
+    text = recipe_texts().get(recipe) or Path(recipe).read_text()
+    return "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
 
 
-def read_layers(recipe: str, above: tuple[str, ...] = ()) -> list[Table]:
-    """A recipe's settings, a built-in one's by name or a file's by path, on top of those of its base and its base's base."""
+def read_layers(recipe: str, above: tuple[str, ...] = ()) -> list[TomlTable]:
+    """Read a recipe and the recipes that it is based on. Return their settings, those of the lowest base first."""
     if recipe in above:
-        raise ValueError(f"recipes stand on each other in a circle: {' -> '.join([*above, recipe])}")
+        raise ValueError(f"recipes are based on each other in a circle: {' -> '.join([*above, recipe])}")
     texts = recipe_texts()
     if recipe in texts:
         text, name = texts[recipe], recipe
@@ -55,19 +53,20 @@ def read_layers(recipe: str, above: tuple[str, ...] = ()) -> list[Table]:
     base = settings.pop("base", None if recipe == DEFAULT_RECIPE else DEFAULT_RECIPE)
     if base is not None and not isinstance(base, str):
         raise ValueError(f"recipe {recipe!r}: base = {base!r} is not the name of a recipe")
-    # a base named by a relative path is meant from where its recipe stands
+    # A base that is a relative path is relative to the recipe's own folder.
     if base and base not in texts and recipe not in texts:
         base = str(Path(recipe).parent / base)
     below = read_layers(base, (*above, recipe)) if base else []
     return [*below, {**settings, "recipe": name}]
 
 
-def merge_all(layers: Iterable[Table]) -> Table:
+def merge_all(layers: Iterable[TomlTable]) -> TomlTable:
+    """Lay each layer over those before it."""
     return functools.reduce(merge, layers, {})
 
 
-def merge(below: Table, above: Table) -> Table:
-    """Settings over settings: table by table, and within tasks, methods and engines once more. Values are replaced, never mixed."""
+def merge(below: TomlTable, above: TomlTable) -> TomlTable:
+    """Lay settings over settings: tables are merged, those of tasks, methods and engines one level deeper, and values are replaced."""
     result = dict(below)
     for key, value in above.items():
         depth = 2 if key in SELECTORS.values() else 1
@@ -81,13 +80,13 @@ def _merge_tables(below: Any, above: Any, depth: int) -> Any:
     return {**below, **{key: _merge_tables(below.get(key), value, depth - 1) for key, value in above.items()}}
 
 
-def nested(settings: Mapping[str, Any]) -> Table:
-    """Dotted names as tables.
+def nested(settings: Mapping[str, Any]) -> TomlTable:
+    """Return settings with dotted names as nested tables.
 
     >>> nested({"cycle.epochs": 2, "cycle": {"learning_rate": 0.1}})
     {'cycle': {'epochs': 2, 'learning_rate': 0.1}}
     """
-    result: Table = {}
+    result: TomlTable = {}
     for name, value in settings.items():
         for part in reversed(str(name).split(".")):
             value = {part: value}
@@ -95,7 +94,8 @@ def nested(settings: Mapping[str, Any]) -> Table:
     return result
 
 
-def _together(one: Table, other: Table, path: str) -> Table:
+def _together(one: TomlTable, other: TomlTable, path: str) -> TomlTable:
+    """Join tables that must not set the same thing."""
     result = dict(one)
     for key, value in other.items():
         name = f"{path}{key}"

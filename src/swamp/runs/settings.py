@@ -1,4 +1,4 @@
-"""Settings as text and as typed values: strict conversion with errors that help, and TOML."""
+"""Settings as text and as typed values: strict conversion with helpful errors, and TOML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from swamp.core.errors import nearest
 
 
 def convert(value: Any, kind: Any, prefix: str = "") -> Any:
-    """A plain value as `kind`, strictly: 3.7 is no integer and 3 no text. Errors name the setting, its value and what is allowed."""
+    """Convert a plain value to the type `kind`. This is strict: 3.7 is no integer and 3 no text.
+
+    Errors name the setting, its value and what is allowed.
+    """
     for path, number in _floats(value, prefix):
         if not math.isfinite(number):
             raise ValueError(f"{path} = {number} is not a finite number")
@@ -35,8 +38,9 @@ def _floats(value: Any, path: str) -> Iterator[tuple[str, float]]:
 
 
 def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
+    """Return msgspec's message about a wrong value as a sentence about a setting."""
     what, _, at = message.partition(" - at ")
-    # `$.cycle.epochs`, `$.particles[...]` or `key` in `$.particles`: of keys and items, the setting they stand in is named
+    # msgspec says `$.cycle.epochs`, `$.particles[...]` or `key` in `$.particles`. The last two are named by their setting.
     inner = [part for part in re.sub(r"\[.*", "", at.rpartition("$")[2].strip("`")).split(".") if part]
     path = ".".join([*([prefix] if prefix else []), *inner])
     found: Any = value
@@ -74,16 +78,19 @@ def _field_type(kind: Any, path: list[str]) -> Any:
 
 
 def bare(kind: Any) -> Any:
+    """Return a type without its annotations."""
     return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
 
 
 def description(kind: Any) -> str:
+    """Return the description that annotates a type, if there is one."""
     metas = typing.get_args(kind)[1:] if typing.get_origin(kind) is Annotated else ()
     return next((meta.description for meta in metas if isinstance(meta, Meta) and meta.description), "")
 
 
 def parse_value(kind: Any, text: str) -> Any:
-    """
+    """Return the plain value that a text on the command line stands for in a setting of type `kind`.
+
     >>> parse_value(int | dict[str, int], "0:1,10:4")
     {'0': 1, '10': 4}
     >>> parse_value(tuple[str, ...], "conv,linear")
@@ -103,11 +110,11 @@ def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text  # the type check will name it
+        return text  # The type check explains what is wrong.
 
 
 def text_of(value: object) -> str:
-    """As the command line takes it: texts stand bare, and lists of them with commas between."""
+    """Return a value as the command line takes it: texts without quotes, and lists of texts with commas between them."""
     if isinstance(value, str):
         return value
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
@@ -116,7 +123,7 @@ def text_of(value: object) -> str:
 
 
 def toml_text(value: Any) -> str:
-    """A value as TOML writes it.
+    """Return a value as TOML writes it.
 
     >>> toml_text({"0": 1, "11": 4})
     '{"0" = 1, "11" = 4}'

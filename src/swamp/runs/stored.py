@@ -1,4 +1,4 @@
-"""The configuration of a stored run."""
+"""The configuration that a run directory was begun with."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def read_config(out: Path) -> Config:
 
 
 def task_maker(config: Config) -> str:
-    """The function that makes the task, as --task takes it; a placeholder where a script gave the task itself."""
+    """Return the function that makes a custom task, as --task takes it, or a placeholder if a script gave the task itself."""
     return config.tasks[custom.name]["factory"] or TASK_PLACEHOLDER if config.task == custom.name else ""
 
 
 def _with_local_data(config: Config) -> Config:
-    """Let a run that was copied from another machine find its data where this machine has them."""
+    """Replace a data folder that does not exist here, as after a copy from another machine, by the folder of this machine."""
     settings = config.tasks.get(config.task, {})
     folder = settings.get("data", "")
     if not folder or Path(folder).expanduser().exists() or not os.environ.get(VARIABLE):

@@ -1,4 +1,4 @@
-"""Follows a run of another process or machine: tells a listener what the run directory shows. Nothing is written."""
+"""Following a run of another process or machine by reading its directory."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from swamp.store.journal import PLAN
 from swamp.store.records import read_results
 
 
-class Watch:
-    """A run directory, looked at again and again. A listener hears what is new since the last look; at the first look that is all there
-    is, as found and not as trained just now."""
+class WatchedRun:
+    """Tells a listener what is new in a run directory since the last look.
+
+    The first look reports all there is, as stored and not as trained just now. Nothing is written.
+    """
 
     def __init__(self, directory: Path, listener: Listener) -> None:
         self.store, self.listener = Store(directory), listener
         self.planned = 0
         self.finished = False
-        self.failure: str | None = None  # what ended its process
-        self.epochs: dict[str, int] = {}  # done, by training
-        self.cycles: set[int] = set()  # rows that were told
-        self._read: set[str] = set()  # objects that were looked at; they never change
+        self.failure: str | None = None  # the error that ended its process
+        self.epochs: dict[str, int] = {}  # done so far, by training
+        self.cycles: set[int] = set()  # of the rows that were reported
+        self._read: set[str] = set()  # keys of the objects that were read; objects never change
         self._first = True
 
     @property
@@ -34,7 +36,8 @@ class Watch:
         return sum(self.epochs.values())
 
     def look(self) -> None:
-        finished = self.store.finished()  # asked first, so that nothing is missed when it is so
+        """Read the directory and report what is new."""
+        finished = self.store.finished()  # This is read first, so that nothing that came before the end is missed.
         self.failure = None if finished else self.store.journal.failure()
         timings = self.store.journal.records()
         self._plan(timings)
@@ -70,19 +73,19 @@ class Watch:
         done, before = len(history), self.epochs.get(key, 0)
         if done == before:
             return
-        # fewer than before: it started over from an older checkpoint
+        # There are fewer epochs than before if the training was restarted from an older checkpoint.
         trained = 0 if self._first else max(done - before, 0)
         self.epochs[key] = done
         self.listener.epoch(Progress(key, label, done, num_epochs, float(history[-1]["loss"]), trained, history[-1]))
 
     def pace(self) -> tuple[int, float]:
-        """Epochs trained by the process that is at work, and the seconds that they took, by its own clock."""
+        """Return how many epochs the running process has trained, and in how many seconds by its own clock."""
         timings = [record for record in self.store.journal.records() if "at" in record]
         begin = next((index for index, record in reversed(list(enumerate(timings))) if record["what"] == PLAN), None)
         if begin is None:
             return 0, 0.0
         return sum(record["epochs"] for record in timings[begin:] if "key" in record), timings[-1]["at"] - timings[begin]["at"]
 
-    def still_for(self) -> float:
-        """Seconds since anything moved."""
+    def seconds_idle(self) -> float:
+        """Return the seconds since anything was written."""
         return max(time.time() - self.store.last_moved(), 0.0)
