@@ -30,7 +30,7 @@ from swamp.runs.recipes import merge, merge_all, nested, read_layers, recipe_tex
         ({"optimizer.weight_decay": float("inf")}, "optimizer.weight_decay = inf is not a finite number"),
         ({"cycle.shape": "cosin"}, "cycle.shape = 'cosin' is not allowed; did you mean 'cosine'?"),
         ({"pruning.rewind": "weight"}, "pruning.rewind = 'weight' is not allowed; did you mean 'weights'?"),
-        ({"swa.entry": "anneal:0"}, "swa.entry = 'anneal:0': How the rate gets there"),
+        ({"swa.entry": "anneal:0"}, "swa.entry = 'anneal:0': How the rate reaches that constant"),
         ({"cycle.warmup": 30.0}, "cycle.warmup = 30.0 is longer than cycle.epochs = 20"),
         ({"method": "swmap"}, "unknown method 'swmap'; did you mean 'swamp'?"),
         ({"engine": "sequental"}, "unknown engine 'sequental'; did you mean 'sequential'?"),

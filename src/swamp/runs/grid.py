@@ -39,7 +39,7 @@ class Grid(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exclude: tuple[dict[str, str | list[str]], ...] = ()  # combinations of points that are left out
     at: Literal["targets", "last", "all"] | tuple[Seed, ...] = "targets"  # the cycles that the table shows
     metric: str = ""  # that the table shows; by default the task's main metric
-    # name of an analysis of the finished runs, at the cycles shown (`swamp analyse`); of a Hessian the metric `trace` can be shown
+    # The name of the analysis that is made of the finished runs at the cycles shown. After a Hessian the metric may be `trace`.
     analysis: str = ""
     split: Split = "train"  # the examples of which a Hessian is computed
     against: dict[str, str] = {}  # the points that the others are compared with
@@ -214,7 +214,7 @@ def points(axis: str, of: Sequence[Any] | Mapping[str, TomlTable]) -> list[tuple
 def expand(
     grid: Grid, out: Path, settings: Mapping[str, Any] | None = None, recipe: str | None = None, seeds: Sequence[int] | None = None
 ) -> Sweep:
-    """Return the runs of a grid, each with its directory in `out`. `settings` are laid over those of the grid and under those of its axes."""
+    """Return the runs of a grid, each with its directory in `out`. `settings` go over those of the grid and under those of its axes."""
     asked = nested(settings or {})
     axes = {axis: points(axis, of) for axis, of in grid.axes.items()}
     _check_conflicts(grid, axes, asked, recipe)

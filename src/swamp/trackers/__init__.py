@@ -1,4 +1,4 @@
-"""Trackers: where a run is logged while it goes. One file each, found by discovery."""
+"""Trackers log a run while it goes. Each is one module of this package, found by discovery."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from swamp.core.errors import nearest
 
 @cache
 def trackers() -> dict[str, ModuleType]:
-    """All trackers by name."""
+    """Return all trackers by name."""
     return modules_with(sys.modules[__name__], "track")
 
 
 def parse_trackers(text: str) -> tuple[str, ...]:
-    """Names with commas between, each known to be there with the package that it needs.
+    """Return the trackers that a text names, with commas between. Each must exist, and so must the package that it needs.
 
     >>> parse_trackers("jsonl")
     ('jsonl',)

@@ -1,4 +1,4 @@
-"""Lines of JSON, one as each epoch or row is done: for `tail -f`, and for programs of one's own."""
+"""Logs a line of JSON for each epoch and row, for `tail -f` and for programs of your own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class JsonLines:
         self.lines.add(json.dumps(record, ensure_ascii=False))
 
     def close(self, finished: bool) -> None:
-        """Every line is on its way to the disk already."""
+        """Nothing is left to do: each line was written at once."""
 
 
 track = JsonLines

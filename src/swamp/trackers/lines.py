@@ -1,4 +1,4 @@
-"""Files that only grow, a line at a time."""
+"""Text files that grow by whole lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Lines:
-    """A text file to which whole lines are added. What a kill left of a line is cut off when the file is opened again."""
+    """A text file to which lines are added. A partial line that a killed process left is cut off when the file is opened again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""TensorBoard's event files, in the run directory."""
+"""Logs to TensorBoard's event files, in the run directory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a tracker is.
+"""The contract of trackers.
 
-A module with a `name`, `needs` (the package that must be installed, or "") and `track(run) -> Tracker`. It may raise whenever it likes:
-the run then goes on without it. What it is given it is given once, whatever kills and resumes lie in between (see `tracking`).
+A tracker is a module with a `name`, `needs` (the package that must be installed, or "") and `track(run) -> Tracker`. It may raise at any
+time: the run then goes on without it. It gets each point once, also if the run is killed and resumed in between (see `tracking`).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from swamp.store.records import RowRecord
 
 
 class Point(NamedTuple):
-    """Numbers at a step: of an epoch of a training, or of a row."""
+    """Numbers at one step: of an epoch of a training, or of a row."""
 
     group: str  # the training, such as "cycle 3, particle 2"; or "test" and "test, particle 2"
-    axis: str  # what the step counts: epoch or cycle
+    axis: str  # what the step counts, epoch or cycle
     step: int
     values: Mapping[str, float]
 
     @property
     def mark(self) -> str:
-        """What tells it from all other points of the run."""
+        """Return a text that no other point of the run has."""
         return f"{self.axis} {self.step} {self.group}"
 
     @property
     def tags(self) -> dict[str, float]:
-        """A name for each number.
+        """Return the numbers, each with a name that is unique in the run.
 
         >>> Point("cycle 0, particle 1", "epoch", 3, {"loss": 0.5}).tags
         {'loss/cycle 0, particle 1': 0.5}
@@ -40,10 +40,10 @@ class Point(NamedTuple):
 
 
 class TrackedRun(NamedTuple):
-    """What a tracker knows of its run."""
+    """What a tracker is told about its run."""
 
     config: Config
-    place: Path  # a folder of the tracker's own, which is there
+    place: Path  # an existing folder for this tracker alone
     say: Callable[[str], None]  # to the user
 
     @property
@@ -54,20 +54,21 @@ class TrackedRun(NamedTuple):
 
 class Tracker(Protocol):
     def log(self, point: Point) -> None:
-        """Take note, durably enough that a kill right after it loses nothing."""
+        """Log a point, so durably that a kill right afterwards does not lose it."""
         ...
 
     def close(self, finished: bool) -> None:
-        """The run has ended or, not `finished`, was stopped."""
+        """The run has finished or, if not `finished`, was stopped."""
         ...
 
 
 def epoch_point(training: str, record: Mapping[str, Any]) -> Point:
-    """An epoch as metrics.jsonl has it."""
+    """Return the point of an epoch, from its record in metrics.jsonl."""
     return Point(training, "epoch", record["epoch"], {name: value for name, value in record.items() if name not in ("epoch", "training")})
 
 
 def row_points(row: RowRecord) -> Iterator[Point]:
+    """Yield the points of a row: of its network, and of each particle."""
     facts = {"sparsity": row.sparsity, "num_survivors": row.num_survivors, "macs": row.macs, "cost": row.cost}
     yield Point("test", "cycle", row.cycle, {**row.metrics, **facts})
     for index, metrics in enumerate(row.members):

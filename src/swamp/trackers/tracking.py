@@ -1,8 +1,8 @@
-"""A listener that hands a run to trackers: each point once, and never so that the run suffers.
+"""A listener that gives each point of a run to trackers once. A tracker that fails does not disturb the run.
 
-Each tracker has a folder, DIR/tracking/NAME, and in it `logged`, a line for every point that it has been given. So a resumed run is logged
-from where its log ends, be that in the middle of a training; and a tracker that joins late is given all that the run has found before.
-A kill between a point and its line gives the tracker that one point twice, at the same step and with the same numbers.
+Each tracker has a folder, DIR/tracking/NAME, with a file `logged` that has a line for every point it was given. So a resumed run is logged
+from where its log ends, even in the middle of a training, and a tracker that is added later gets all that the run has found before. A kill
+between a point and its line gives the tracker that one point twice, at the same step and with the same numbers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from swamp.trackers.lines import Lines
 from swamp.trackers.tracker import Point, TrackedRun, Tracker, epoch_point, row_points
 
 
-class Guarded:
-    """A tracker that is given each point once. When it raises, that is said, and it is given nothing more; but it is closed."""
+class GuardedTracker:
+    """Gives a tracker each point once. If it raises, the user is told, and it is given nothing more but is still closed."""
 
     def __init__(self, name: str, store: Store, say: Callable[[str], None]) -> None:
         self.name, self.store, self.say = name, store, say
@@ -57,31 +57,31 @@ class Guarded:
     def guarded(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # whatever somebody else's package may raise
-            if not self.failed:  # once is enough
+        except Exception as error:  # Other packages may raise anything.
+            if not self.failed:  # It is said once.
                 self.say(f"tracker {self.name} failed ({type(error).__name__}: {error}); the run goes on without it")
             self.failed = True
 
 
 class Tracking(Listener):
-    """The listener. It writes nothing before the run has begun to."""
+    """Gives what it hears of a run to trackers. It writes nothing before the run has begun."""
 
     def __init__(self, names: Sequence[str], directory: Path, say: Callable[[str], None]) -> None:
         self.store = Store(directory)
-        self.guarded = [Guarded(name, self.store, say) for name in names]
+        self.trackers = [GuardedTracker(name, self.store, say) for name in names]
         self.tell = say
 
     def planned(self, num_epochs: int) -> None:
-        for tracker in self.guarded:
+        for tracker in self.trackers:
             tracker.open()
 
     def epoch(self, progress: Progress) -> None:
         if not progress.record:
-            return  # nothing was trained just now; the row that it belongs to brings its history
+            return  # The training was stored already. Its epochs come with the row that it belongs to.
         point = epoch_point(progress.label, progress.record)
         before = point._replace(step=point.step - 1).mark
-        for tracker in self.guarded:
-            # whoever lacks the epochs before is given all of them in order, with the row
+        for tracker in self.trackers:
+            # A tracker that lacks the epochs before this one gets all of them, in order, with the row.
             if progress.epoch == 1 or before in tracker.logged:
                 tracker.log([point])
 
@@ -90,19 +90,19 @@ class Tracking(Listener):
         try:
             with open(self.store.root / "metrics.jsonl") as file:
                 epochs = [epoch_point(record["training"], record) for record in map(json.loads, file)]
-        except (OSError, ValueError, KeyError, TypeError) as error:  # no reason to stop a run
+        except (OSError, ValueError, KeyError, TypeError) as error:  # This is no reason to stop a run.
             self.tell(f"trackers miss epochs: metrics.jsonl cannot be read ({type(error).__name__}: {error})")
-        for tracker in self.guarded:
+        for tracker in self.trackers:
             tracker.log(epochs)
             tracker.log(row_points(result))
 
     def close(self) -> None:
-        for tracker in self.guarded:
+        for tracker in self.trackers:
             tracker.close()
 
 
 class Both(Listener):
-    """Two listeners as one."""
+    """Passes on what it hears to two listeners."""
 
     def __init__(self, first: Listener, second: Listener) -> None:
         self.listeners = (first, second)
@@ -126,7 +126,7 @@ class Both(Listener):
 
 @contextmanager
 def tracked(names: Sequence[str], directory: Path, listener: Listener) -> Iterator[Listener]:
-    """The listener of a run, and with it the trackers of these names."""
+    """Return a listener that passes on what it hears to the one given and to the trackers of these names."""
     tracking = Tracking(names, directory, listener.say)
     try:
         yield Both(listener, tracking) if names else listener

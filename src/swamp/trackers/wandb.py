@@ -1,4 +1,4 @@
-"""Weights & Biases. Without a key, or with its server away, the run is logged to its directory, to be uploaded later."""
+"""Logs to Weights & Biases. Without a key or a connection the run is logged to its directory, to be uploaded later."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from swamp.trackers.tracker import Point, TrackedRun
 name = "wandb"
 needs = "wandb"
 
-PROJECT = "swamp"  # unless the environment's WANDB_PROJECT names another
+PROJECT = "swamp"  # The environment's WANDB_PROJECT takes precedence.
 CONNECT_SECONDS = 20.0
-UPLOAD_SECONDS = 60.0  # at the end; what is left is on disk
+UPLOAD_SECONDS = 60.0  # at the end; the rest stays on disk
 
 
 class WeightsAndBiases:
@@ -28,7 +28,7 @@ class WeightsAndBiases:
             run.say(f"tracker wandb: {self.run.url}")
 
     def _start(self, run: TrackedRun) -> tuple[Any, str]:
-        """The run there, and why it is an offline one if nobody asked for that."""
+        """Start the run, and return it with the reason if it is offline though nobody asked for that."""
         import wandb
 
         wandb.setup(settings=wandb.Settings(silent=True))
@@ -39,9 +39,9 @@ class WeightsAndBiases:
             "name": run.config.title,
             "group": f"{run.config.recipe}-{run.config.method}",
             "config": run.settings,
-            "dir": str(run.place.parent),  # in which it makes a folder of its own name, the same
-            "reinit": "create_new",  # several runs may go on side by side
-            # the console belongs to the run
+            "dir": str(run.place.parent),  # wandb makes a folder named wandb in it, which is this tracker's
+            "reinit": "create_new",  # Several runs may be active at once.
+            # The console is left to the run.
             "settings": wandb.Settings(silent=True, console="off", init_timeout=CONNECT_SECONDS, finish_timeout=UPLOAD_SECONDS),
         }
         if os.environ.get("WANDB_MODE"):
@@ -66,7 +66,7 @@ class WeightsAndBiases:
 
 
 def identity(place: Path) -> str:
-    """A name for ever: a resumed run goes on where it was."""
+    """Return the id of this run, which is made once, so that a resumed run continues the same one."""
     file = place / "id"
     if not file.exists():
         file.write_text(uuid.uuid4().hex[:12])
