@@ -1,13 +1,13 @@
-"""The trace of one network's Hessian on several kinds of examples: which of them is a published number of?
+"""Print the trace of one network's Hessian on several kinds of examples, to find out which kind a published number is of.
 
     python benchmarks/curvature.py DIR --cycle 2 [--of training,augmented,batch,test] [--examples 400] [--probes 6] [--device cpu]
 
-training   not augmented, BatchNorm as the network is evaluated with
-augmented  as a training sees them
-batch      not augmented, BatchNorm with the statistics of each batch
-test       of the test set
+training   training examples, not augmented; BatchNorm in evaluation mode
+augmented  training examples with augmentation
+batch      training examples, not augmented; BatchNorm with the statistics of each batch
+test       test examples
 
-The table of docs/reproduction.md that looks for the paper's numbers was made with it (one thread, float32).
+docs/reproduction.md compares its results with the paper's numbers (one thread, float32).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from swamp.tasks.task import Batch
 
 
 def augmented(study: Study, count: int) -> list[Batch]:
-    """As a training sees them in its first epoch."""
+    """Return examples as a training sees them in its first epoch."""
     task = study.task
     plan = task.plan(study.setting.noise.fold("augmented"), 0, study.device)
     batches, left = [], count
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--cycle", type=int, required=True)
     parser.add_argument("--of", default="training,augmented,batch,test")
     parser.add_argument("--examples", type=int, default=400)
-    parser.add_argument("--probes", type=int, default=6, help="two at least")
+    parser.add_argument("--probes", type=int, default=6, help="at least two")
     parser.add_argument("--device", default=None)
     given = parser.parse_args()
     torch.set_num_threads(1)

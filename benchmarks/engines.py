@@ -1,10 +1,10 @@
-"""Training speed of the engines on one GPU: the tables of docs/log/2026-11-16.md.
+"""Measure the training speed of the engines on one GPU: the tables of docs/log/2026-11-16.md.
 
     python benchmarks/engines.py [MODEL …] [--steps N] [--json FILE]
 
-The shape of the paper's data sets (crops, flips, bf16) with random pixels, on which the time does not depend. Eager is the sequential
-engine; compiled is the graphed one without the kernels that layers have of their own (where a model has none, the two are the same, and
-it is measured once). With --steps an epoch's time is scaled up from so many steps.
+Images have random pixels and the shape of the paper's data sets (crops, flips, bf16). "eager" is the sequential engine. "compiled" is the
+graphed engine without swamp's own kernels; it is left out for models that have no such kernels. With --steps N an epoch's time is scaled
+up from N steps.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from swamp.terminal import print_table
 from swamp.training.learner import fusable
 
 
-class Setting(NamedTuple):
-    """A network with the data that the paper trains it on."""
+class Workload(NamedTuple):
+    """The shape of the data that the paper trains a network on."""
 
     num_images: int
     size: int
@@ -38,30 +38,30 @@ class Setting(NamedTuple):
     counts: list[int]  # particles at once
 
 
-SETTINGS = {
-    "wrn28-2": Setting(50_000, 32, 10, 128, [1, 2, 4, 8]),
-    "vgg13": Setting(50_000, 32, 10, 128, [1, 4]),
-    "wrn32-4": Setting(50_000, 32, 100, 128, [1, 4]),
-    "resnet18": Setting(100_000, 64, 200, 256, [1, 4]),
+WORKLOADS = {
+    "wrn28-2": Workload(50_000, 32, 10, 128, [1, 2, 4, 8]),
+    "vgg13": Workload(50_000, 32, 10, 128, [1, 4]),
+    "wrn32-4": Workload(50_000, 32, 100, 128, [1, 4]),
+    "resnet18": Workload(100_000, 64, 200, 256, [1, 4]),
 }
 
 
-def random_images(setting: Setting, num_images: int, data: str) -> ImageSet:
+def random_images(workload: Workload, num_images: int, data: str) -> ImageSet:
     draw = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (num_images, 3, setting.size, setting.size), dtype=torch.uint8, generator=draw)
-    labels = torch.randint(0, setting.num_classes, (num_images,), generator=draw)
+    images = torch.randint(0, 256, (num_images, 3, workload.size, workload.size), dtype=torch.uint8, generator=draw)
+    labels = torch.randint(0, workload.num_classes, (num_images,), generator=draw)
     return ImageSet(
-        {"train": Images(images, labels), "test": Images(images[:1000], labels[:1000])}, (125.0,) * 3, (64.0,) * 3, setting.num_classes
+        {"train": Images(images, labels), "test": Images(images[:1000], labels[:1000])}, (125.0,) * 3, (64.0,) * 3, workload.num_classes
     )
 
 
 def measure(model: str, num_steps: int | None) -> tuple[Table, list[Timing]]:
-    setting = SETTINGS[model]
-    whole = math.ceil(setting.num_images / setting.batch_size)
+    workload = WORKLOADS[model]
+    whole = math.ceil(workload.num_images / workload.batch_size)
     factor = 1.0 if num_steps is None else whole / num_steps
-    num_images = setting.num_images if num_steps is None else num_steps * setting.batch_size
-    image_sets()["random"] = partial(random_images, setting, num_images)
-    image = {"dataset": "random", "model": model, "batch_size": setting.batch_size, "pad": 4, "flip": True}
+    num_images = workload.num_images if num_steps is None else num_steps * workload.batch_size
+    image_sets()["random"] = partial(random_images, workload, num_images)
+    image = {"dataset": "random", "model": model, "batch_size": workload.batch_size, "pad": 4, "flip": True}
     config = resolve(build_config("digits", {"tasks": {"image": image}, "device": "cuda", "precision": "bf16"}))
     machine = measure_machine(config)
     variants = {"eager": ("sequential", {}), "compiled": ("graphed", {"kernels": False}), "graphed": ("graphed", {})}
@@ -69,8 +69,8 @@ def measure(model: str, num_steps: int | None) -> tuple[Table, list[Timing]]:
         del variants["compiled"]
     rows, timings, eager = [], [], 0.0
     for name, variant in variants.items():
-        alone = 0.0  # one particle of this engine: so many times faster is each than particles in turn
-        for timing in bench(config, machine, [variant], setting.counts):
+        alone = 0.0  # seconds of one particle on this engine; alone / each is the gain over training particles in turn
+        for timing in bench(config, machine, [variant], workload.counts):
             each = timing.seconds_each * factor
             eager, alone = eager or each, alone or each
             timings.append(timing)
@@ -84,7 +84,7 @@ def measure(model: str, num_steps: int | None) -> tuple[Table, list[Timing]]:
 
 def main(arguments: list[str]) -> None:
     values = {name: arguments.pop(arguments.index(name) + 1) for name in ("--steps", "--json") if name in arguments}
-    models = [argument for argument in arguments if not argument.startswith("--")] or list(SETTINGS)
+    models = [argument for argument in arguments if not argument.startswith("--")] or list(WORKLOADS)
     measured = {model: measure(model, int(values["--steps"]) if "--steps" in values else None) for model in models}
     for table, _ in measured.values():
         print_table(table)

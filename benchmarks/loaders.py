@@ -1,10 +1,10 @@
-"""Images a second of the two sources of training images, beside a plain loop of PIL and DataLoader, in one run.
+"""Compare the images per second of swamp's two image sources with a plain loop of PIL and DataLoader.
 
     python benchmarks/loaders.py [--workers 2] [--device cpu] [--images 600]
 
 The plain loop is what most training scripts do: a map-style dataset that decodes, augments and normalises one image at a time in
-worker processes, and the default collation. All contestants give equal batches of float32 on the device, and take turns; the median
-of the turns counts. Images are made up: smooth noise, 500×375 JPEG of about 110 kB for the streamed source, 32×32 for the resident.
+worker processes, and the default collation. All give batches of the same shape in float32 on the device. They run in turns, and the median
+of the turns counts. Images are smooth noise: 500×375 JPEG files of about 110 kB for the streamed source, 32×32 for the one in memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def smooth_noise(width: int, height: int, seed: int) -> Image.Image:
 
 
 class PlainFiles(Dataset[tuple[Tensor, int]]):
-    """RandomResizedCrop 224 and flip."""
+    """JPEG files with RandomResizedCrop 224 and flip."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
@@ -56,7 +56,7 @@ class PlainFiles(Dataset[tuple[Tensor, int]]):
 
 
 class PlainPixels(Dataset[tuple[Tensor, int]]):
-    """Pad 4, crop and flip."""
+    """Images in memory, padded by 4, cropped and flipped."""
 
     def __init__(self, pixels: Tensor) -> None:
         self.pixels = pixels.permute(0, 2, 3, 1).contiguous().numpy()
@@ -115,7 +115,7 @@ def main() -> None:
     pixels = torch.randint(0, 256, (25 * count, 3, 32, 32), dtype=torch.uint8)
     images = ImageSet({"train": Images(pixels, torch.zeros(len(pixels), dtype=torch.long))}, MEAN, STD, 10)
     resident, dataset = ResidentSource(images, Augmentation(128, flip=True, pad=4)), PlainPixels(pixels)
-    source_epoch(resident, 128, device)  # brings the images to the device, once for a whole run
+    source_epoch(resident, 128, device)  # copies the images to the device, once per run
     compare(
         "in memory, 32×32, pad and crop and flip",
         len(pixels),
@@ -134,7 +134,7 @@ def main() -> None:
             StreamedSource(files, Augmentation(64, flip=True), workers),
             PlainFiles([str(Path(folder) / name) for name in names]),
         )
-        source_epoch(streaming, 64, device)  # starts the server of worker processes, once for a whole run
+        source_epoch(streaming, 64, device)  # starts the worker processes, once per run
         compare(
             "JPEG files, 500×375 to 224×224, crop and flip",
             count,

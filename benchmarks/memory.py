@@ -1,9 +1,9 @@
-"""Peak memory of a SWAMP run against the number of particles.
+"""Measure the peak memory of a SWAMP run for several numbers of particles.
 
     python benchmarks/memory.py
 
-Each N runs in a fresh process with the sequential engine, on a network whose weights are large beside everything else, so that
-holding the particles together would show. Prints the peak resident memory of each.
+Each N runs in a fresh process with the sequential engine, on a network whose weights take most of the memory, so that holding all
+particles at once would show. Prints the peak resident memory of each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Every method on one small task: accuracy at four sparsities, over three seeds.
+"""Run every method on one small task and print the accuracy at four sparsities, over three seeds.
 
     python benchmarks/methods.py [--out runs/methods] [--seeds 3,4,5] [--methods imp,swamp] [--settings --cycle.epochs 2]
 
-It can be stopped and started again; tickets and masks are shared through a cache. Seeds 0 to 2 chose the digits recipe, so others are used.
+It can be stopped and resumed; tickets and masks are shared through a cache. Seeds 0 to 2 chose the digits recipe, so others are used.
 """
 
 from __future__ import annotations

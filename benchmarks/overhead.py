@@ -1,8 +1,8 @@
-"""What the runner costs: all that a run does beside training and testing networks (store, checkpoints, metrics, pruning), as a share.
+"""Measure the runner's overhead: the time for everything but training and testing (store, checkpoints, metrics, pruning), as a share.
 
     python benchmarks/overhead.py [--epochs 60] [--checkpoint-seconds 15]
 
-IMP runs of the digits recipe in this process; the time inside training epochs and evaluations against the time outside them.
+Runs IMP on the digits recipe in this process and compares the time inside training epochs and evaluations with the time outside them.
 """
 
 from __future__ import annotations

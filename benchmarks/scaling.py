@@ -1,8 +1,8 @@
-"""One run on every engine that spreads its particles: wall-clock of the trainings as ratios, and whether the bytes are the same.
+"""Time one run on every engine that trains particles in parallel, as ratios, and check whether the results have the same bytes.
 
     python benchmarks/scaling.py [--engines "sequential,distributed 4,distributed 2×2"] [--rounds 3] [--settings --cycle.epochs 20]
 
-Starting processes is not counted, nor the ticket, which nothing can spread: a run's clock goes from there to the last row. Rounds are
+The clock runs from the end of the ticket, which is a single training, to the last row; starting processes is not counted. Rounds are
 interleaved, and the fastest counts.
 """
 
@@ -22,7 +22,7 @@ BASE = ["--methods.swamp.particles=4", "--pruning.cycles=2", "--ticket.epochs=2"
 
 
 def command(name: str, directory: Path, settings: list[str]) -> list[str]:
-    """`distributed 2×2` means two groups of two ranks."""
+    """Return the command of an engine; `distributed 2×2` means two groups of two ranks."""
     engine, _, shape = name.partition(" ")
     line = ["-m", "swamp", "run", "digits", f"--out={directory}", f"--engine={engine}", *BASE, *settings]
     if engine == "distributed":
@@ -40,19 +40,20 @@ def command(name: str, directory: Path, settings: list[str]) -> list[str]:
 
 
 def clock(directory: Path) -> float:
-    """From the end of the ticket, which no engine can spread, to the last row."""
+    """Return the seconds from the end of the ticket to the last row."""
     records = [json.loads(line) for line in (directory / "timing.jsonl").read_text().splitlines()]
     ticket = next(record["at"] for record in records if record["what"] == "ticket")
     return float(records[-1]["at"] - ticket)
 
 
 def announced(directory: Path) -> int:
+    """Return the bytes that a cycle's jobs take when they are sent to a rank."""
     records = [json.loads(line) for line in (directory / "timing.jsonl").read_text().splitlines()]
     return max((record["bytes"] for record in records if record["what"] == "jobs announced"), default=0)
 
 
 def difference(one: Path, other: Path) -> str:
-    """Of all results: equal bytes, or how far the last average is away, relative to its size."""
+    """Say whether all results are equal, or how far the dense averages are apart relative to their norm."""
     objects = [{path.name: path.read_bytes() for path in (directory / "objects").iterdir()} for directory in (one, other)]
     if objects[0] == objects[1] and (one / "results.json").read_bytes() == (other / "results.json").read_bytes():
         return "equal bytes"

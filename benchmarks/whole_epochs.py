@@ -1,9 +1,9 @@
-"""What a run takes beyond its bare steps on one GPU: epochs' ends, checkpoints, BatchNorm refresh, evaluation.
+"""Measure what a run on one GPU takes beside its steps: ends of epochs, checkpoints, BatchNorm refresh, evaluation.
 
     python benchmarks/whole_epochs.py [MODEL] [--particles N]
 
-Random pixels in the shape of the paper's data set, bf16. Bare is an epoch of replays alone; the others are whole epochs as a run has them,
-without checkpoints and with one of every particle at each epoch's end (a run writes them every 15 s).
+Images have random pixels and the shape of the paper's data set, bf16. "bare" is an epoch of graph replays alone. "whole" is an epoch of a
+run, once without checkpoints and once with a checkpoint of every particle after each epoch (by default a run writes them every 15 s).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from engines import SETTINGS, random_images
+from engines import WORKLOADS, random_images
 from msgspec import structs
 
 from swamp.core.noise import Noise
@@ -36,9 +36,9 @@ NUM_EPOCHS = 4  # the last two are averaged
 def main(arguments: list[str]) -> None:
     count = int(arguments.pop(arguments.index("--particles") + 1)) if "--particles" in arguments else 5
     name = next((argument for argument in arguments if not argument.startswith("--")), "wrn28-2")
-    setting = SETTINGS[name]
-    image_sets()["random"] = partial(random_images, setting, setting.num_images)
-    image = {"dataset": "random", "model": name, "batch_size": setting.batch_size, "pad": 4, "flip": True}
+    workload = WORKLOADS[name]
+    image_sets()["random"] = partial(random_images, workload, workload.num_images)
+    image = {"dataset": "random", "model": name, "batch_size": workload.batch_size, "pad": 4, "flip": True}
     asked = {"tasks": {"image": image}, "device": "cuda", "precision": "bf16", "cycle.epochs": NUM_EPOCHS, "swa.start": 0.5}
     config = resolve(build_config("digits", asked))
     task = open_task(config)

@@ -20,8 +20,8 @@ from swamp.api import prune
 from swamp.core.job import Job, Numerics
 from swamp.landscape.connectivity import barrier
 from swamp.landscape.hessian import Hessian, probe_traces
-from swamp.landscape.masks import overlap
 from swamp.landscape.point import Split, measured
+from swamp.landscape.similarity import overlap
 from swamp.runs.config import Config
 from swamp.store.directory import Store
 from swamp.store.records import read_results

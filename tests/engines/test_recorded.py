@@ -14,7 +14,7 @@ from swamp.engines import recorded
 from swamp.engines.recorded import Averager, RecordedPass, recorded_pass
 from swamp.landscape import point
 from swamp.landscape.hessian import Hessian, lanczos, probe_traces
-from swamp.landscape.point import Gauge, Setting, combined, measured, subset
+from swamp.landscape.point import EvaluationSetup, PointEvaluator, combined, measured, subset
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state
@@ -75,10 +75,10 @@ def test_an_averager_gives_the_states_of_one_average_after_the_other(where: str,
 
 def test_a_gauge_measures_one_point_after_the_other_as_if_each_were_the_first() -> None:
     task = Blobs()
-    setting = Setting(task, Noise(1), Numerics(), CPU)
+    setting = EvaluationSetup(task, Noise(1), Numerics(), CPU)
     batches = subset(setting)
     first, second = task.init(Noise(1)), task.init(Noise(2))
-    gauge = Gauge(setting, batches)
+    gauge = PointEvaluator(setting, batches)
     for share in (0.0, 0.5, 1.0, 0.5):
         weights = combined([first, second], [1 - share, share])
         assert gauge(weights, first.buffers) == measured(setting, weights, first.buffers, batches)
@@ -106,8 +106,8 @@ def test_on_a_gpu_points_are_those_of_the_cpu(precision: Any) -> None:
     middle = combined([first, second], [0.5, 0.5])
     found = []
     for device in (CPU, torch.device("cuda")):
-        setting = Setting(task, Noise(3), Numerics(precision=precision), device)
-        gauge = Gauge(setting, subset(setting))
+        setting = EvaluationSetup(task, Noise(3), Numerics(precision=precision), device)
+        gauge = PointEvaluator(setting, subset(setting))
         assert (gauge.recorded is not None) == (device.type == "cuda")
         found.append([gauge(weights, first.buffers) for weights in (first.parameters, middle, first.parameters)])
     for ours, theirs in zip(*found, strict=True):
@@ -131,7 +131,7 @@ def test_on_a_gpu_the_hessian_is_that_of_the_cpu_in_float32_without_tf32() -> No
     before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     found = []
     for device in (CPU, torch.device("cuda")):
-        setting = Setting(task, Noise(3), Numerics(precision="bf16"), device, num_examples=200)
+        setting = EvaluationSetup(task, Noise(3), Numerics(precision="bf16"), device, num_examples=200)
         hessian = Hessian(task, state, dense_mask(task), subset(setting), device, setting.numerics)
         traces = probe_traces(hessian, hessian.size, Noise(0), 0, 3)
         found.append((traces, lanczos(hessian, hessian.size, Noise(0), 15).nodes[-1]))
@@ -143,4 +143,4 @@ def test_on_a_gpu_the_hessian_is_that_of_the_cpu_in_float32_without_tf32() -> No
 def test_batches_are_larger_where_small_ones_keep_the_device_waiting() -> None:
     assert point.AT_ONCE["cpu"] < point.AT_ONCE["cuda"]
     task = digits()
-    assert max(len(y) for _, y in subset(Setting(task, Noise(0), Numerics(), CPU, 300))) == point.AT_ONCE["cpu"]
+    assert max(len(y) for _, y in subset(EvaluationSetup(task, Noise(0), Numerics(), CPU, 300))) == point.AT_ONCE["cpu"]

@@ -108,7 +108,7 @@ def test_threads_may_share_a_network() -> None:
         (nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Sigmoid()), (3, 8, 8), "does not know sigmoid"),
         (nn.Conv2d(3, 4, 3), (3, 8, 8), "keep an image's size"),
         (nn.MaxPool2d(3, 2, 1), (3, 8, 8), "pads with zeros"),
-        (nn.Linear(8, 2), (3, 8, 8), "not of each place"),
+        (nn.Linear(8, 2), (3, 8, 8), "not of each pixel"),
         (nn.ReLU(), (3, 8, 8), "one vector for each input"),
         (nn.Flatten(2), (3, 8, 8), "no change of shape"),
         (nn.BatchNorm1d(4, track_running_stats=False), (4,), "stored statistics"),
@@ -151,14 +151,14 @@ def test_machines_without_a_compiler_are_told(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(native.Missing, match=r"needs a C\+\+ compiler, and there is no g\+\+ or clang\+\+ or c\+\+; set CXX"):
+    with pytest.raises(native.KernelUnavailable, match=r"needs a C\+\+ compiler, and there is no g\+\+ or clang\+\+ or c\+\+; set CXX"):
         swamp.compile_sparse(nn.Linear(4, 2), torch.zeros(1, 4))
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\necho out of order >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", os.defpath + os.pathsep + str(tmp_path))
     monkeypatch.setenv("CXX", "broken")
-    with pytest.raises(native.Missing, match="broken could not compile the sparse path: out of order"):
+    with pytest.raises(native.KernelUnavailable, match="broken could not compile the sparse path: out of order"):
         native.library()
     assert list((tmp_path / "swamp").iterdir()) == []
 
@@ -167,5 +167,5 @@ def test_no_code_is_loaded_from_where_others_can_write(tmp_path: Path, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "swamp").mkdir()
     (tmp_path / "swamp").chmod(0o777)
-    with pytest.raises(native.Missing, match="not this user's alone"):
+    with pytest.raises(native.KernelUnavailable, match="not this user's alone"):
         native.cache_directory()

@@ -9,7 +9,7 @@ from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.landscape.connectivity import barrier, between, dirichlet, hull_excess
-from swamp.landscape.point import TEST_ERROR, TEST_LOSS, TRAIN_LOSS, Setting, combined, measured, subset
+from swamp.landscape.point import TEST_ERROR, TEST_LOSS, TRAIN_LOSS, EvaluationSetup, combined, measured, subset
 from swamp.tasks.custom import CustomTask
 from swamp.training.averaging import averaged_state
 from tests.support.blobs import Blobs
@@ -48,7 +48,7 @@ def test_dirichlet_draws_are_uniform_mixtures() -> None:
 
 def test_a_point_is_measured_with_statistics_of_its_own() -> None:
     task = Blobs()
-    setting = Setting(task, Noise(1), Numerics(), CPU, num_examples=7)
+    setting = EvaluationSetup(task, Noise(1), Numerics(), CPU, num_examples=7)
     first, second = task.init(Noise(1)), task.init(Noise(2))
     stale = State(first.parameters, {**first.buffers, "bn.running_mean": torch.full((8,), 50.0)})
     middle = combined([first, second], [0.25, 0.75])
@@ -69,7 +69,7 @@ def test_a_point_is_measured_with_statistics_of_its_own() -> None:
 
 def test_the_training_subset_is_seeded() -> None:
     def rows(seed: int) -> list[float]:
-        return torch.cat([x for x, _ in subset(Setting(Blobs(), Noise(seed), Numerics(), CPU, 6))])[:, 0].tolist()
+        return torch.cat([x for x, _ in subset(EvaluationSetup(Blobs(), Noise(seed), Numerics(), CPU, 6))])[:, 0].tolist()
 
     assert rows(1) == rows(1) != rows(2)
     assert len(set(rows(1))) == 6
@@ -78,7 +78,7 @@ def test_the_training_subset_is_seeded() -> None:
 def test_a_task_without_classes_has_its_own_metrics() -> None:
     x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
     task = CustomTask(torch.nn.Linear(3, 1), (x, x[:, :1]), (x, x[:, :1]))
-    setting = Setting(task, Noise(0), Numerics(), CPU)
+    setting = EvaluationSetup(task, Noise(0), Numerics(), CPU)
     state = task.init(Noise(0))
     found = measured(setting, state.parameters, state.buffers, subset(setting))
     assert set(found) == {"test loss", TRAIN_LOSS}
@@ -87,7 +87,7 @@ def test_a_task_without_classes_has_its_own_metrics() -> None:
 
 def test_a_loss_that_is_no_number_is_infinite() -> None:
     task = Blobs()
-    setting = Setting(task, Noise(1), Numerics(), CPU)
+    setting = EvaluationSetup(task, Noise(1), Numerics(), CPU)
     state = task.init(Noise(1))
     broken = {**state.parameters, "last.bias": torch.tensor([float("nan"), 0.0])}
     assert measured(setting, broken, state.buffers, subset(setting))[TEST_LOSS] == float("inf")

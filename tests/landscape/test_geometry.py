@@ -8,8 +8,7 @@ import torch
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.landscape.calibration import reliability
-from swamp.landscape.masks import overlap
-from swamp.landscape.particles import distance, distances
+from swamp.landscape.similarity import distance, distances, overlap
 from swamp.landscape.surface import Plane, dot, grid
 from swamp.tasks.metrics import expected_calibration_error
 
@@ -25,7 +24,7 @@ def test_a_plane_goes_through_its_three_points_and_keeps_lengths() -> None:
     plane = Plane.through(*CORNERS)
     assert dot(plane.across, plane.up) == pytest.approx(0)
     assert [dot(v, v) for v in (plane.across, plane.up)] == pytest.approx([1, 1])
-    places = [plane.place(corner.parameters) for corner in CORNERS]
+    places = [plane.project(corner.parameters) for corner in CORNERS]
     assert [number for place in places for number in place] == pytest.approx([0, 0, 3, 0, 1, 2])
     for place, corner in zip(places, CORNERS, strict=True):
         back = plane.at(*place)
@@ -33,7 +32,7 @@ def test_a_plane_goes_through_its_three_points_and_keeps_lengths() -> None:
 
 
 def test_what_lies_off_the_plane_is_projected() -> None:
-    assert Plane.through(*CORNERS).place(state(1, 1, 99).parameters) == pytest.approx((1, 1))
+    assert Plane.through(*CORNERS).project(state(1, 1, 99).parameters) == pytest.approx((1, 1))
 
 
 def test_no_plane_through_a_line() -> None:

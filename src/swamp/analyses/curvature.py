@@ -10,7 +10,7 @@ import torch
 
 from swamp.analyses.rows import Arrays, about, kept
 from swamp.analyses.study import PRODUCT, CachedStep, Study, Work
-from swamp.landscape.hessian import Spectrum, Trace, lanczos, probe_traces, spectral_density, trace_of
+from swamp.landscape.hessian import Spectrum, TraceEstimate, lanczos, probe_traces, spectral_density, trace_of
 from swamp.store.records import RowRecord
 
 CHUNK = 10  # probes that are stored together
@@ -26,7 +26,7 @@ def hessian(study: Study) -> Work:
 
     open_ones = {row.cycle for row in rows if not _settled(study, probes[row.cycle])}
 
-    def trace(row: RowRecord) -> Trace:
+    def trace(row: RowRecord) -> TraceEstimate:
         found = trace_of(map(study.get, probes[row.cycle]), settings.tolerance)
         if row.cycle in open_ones:
             study.spare(probes[row.cycle])

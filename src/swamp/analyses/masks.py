@@ -11,7 +11,7 @@ import msgspec
 
 from swamp.analyses.rows import Arrays, about
 from swamp.analyses.study import Study, Work
-from swamp.landscape.masks import comparable, overlap
+from swamp.landscape.similarity import comparable, overlap
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.records import read_results
 

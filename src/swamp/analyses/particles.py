@@ -7,7 +7,7 @@ from typing import Any
 
 from swamp.analyses.rows import Arrays, about, sentence
 from swamp.analyses.study import CachedStep, Study, Work
-from swamp.landscape.particles import distances, norm
+from swamp.landscape.similarity import distances, norm
 from swamp.store.records import RowRecord
 
 

@@ -24,7 +24,7 @@ from swamp.core.noise import Noise
 from swamp.engines import FALLBACK
 from swamp.engines.engine import Progress
 from swamp.landscape.hessian import Hessian
-from swamp.landscape.point import Gauge, Setting, Split, combined, subset
+from swamp.landscape.point import EvaluationSetup, PointEvaluator, Split, combined, subset
 from swamp.runs.bench import pace
 from swamp.runs.config import Config, resolve, with_settings
 from swamp.runs.context import JobMaker, RunContext
@@ -123,7 +123,7 @@ class Study:
             raise ValueError(f"{directory} was made with another model, other data or another loss than those it is now given")
         self.device = torch.device(self.config.device)
         count = min(self.settings.examples, self.task.num_examples)
-        self.setting = Setting(self.task, Noise(self.config.seed).fold("analysis"), self.config.numerics, self.device, count)
+        self.setting = EvaluationSetup(self.task, Noise(self.config.seed).fold("analysis"), self.config.numerics, self.device, count)
         self.state = lru_cache(maxsize=8)(self.analysis_store.load_state)
         self.hessian = lru_cache(maxsize=1)(self.operator)
 
@@ -153,8 +153,8 @@ class Study:
         return self.batches if split == "train" else subset(replace(self.setting, num_examples=self.num_hessian_examples), split)
 
     @cached_property
-    def gauge(self) -> Gauge:
-        return Gauge(self.setting, self.batches)
+    def gauge(self) -> PointEvaluator:
+        return PointEvaluator(self.setting, self.batches)
 
     # -- pieces -------------------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ def surface(study: Study) -> Work:
 
     def axes(row: RowRecord) -> tuple[list[float], list[float]]:
         plane = plane_of(row)
-        return grid([plane.place(study.state(key).parameters) for key in row.particles[:3]], settings.grid, settings.margin)
+        return grid([plane.project(study.state(key).parameters) for key in row.particles[:3]], settings.grid, settings.margin)
 
     def line(row: RowRecord, index: int) -> list[dict[str, float | None]]:
         xs, ys = axes(row)
@@ -50,14 +50,14 @@ def surface(study: Study) -> Work:
                 numbers = [[float("nan") if point[name] is None else point[name] for point in one] for one in values]
                 arrays[f"cycle-{row.cycle}.{name}"] = numbers
             arrays |= {f"cycle-{row.cycle}.x": xs, f"cycle-{row.cycle}.y": ys}
-            particles = [plane.place(study.state(key).parameters) for key in row.particles]
+            particles = [plane.project(study.state(key).parameters) for key in row.particles]
             corners = particles[:3]
             found.append(
                 {
                     **about(row),
                     "particles": [list(place) for place in corners],
                     "mean": [sum(values) / 3 for values in zip(*corners, strict=True)],
-                    "average": list(plane.place(study.state(row.solution).parameters)) if study.has(row.solution) else None,
+                    "average": list(plane.project(study.state(row.solution).parameters)) if study.has(row.solution) else None,
                     "num_averaged": len(row.particles),
                     "measures": list(values[0][0]),
                 }

@@ -1,1 +1,1 @@
-"""Networks that leave a run: sparse files, plain ones, ONNX, each with a card."""
+"""Write networks to files in several formats, read them again, and run sparse ones fast on a CPU."""

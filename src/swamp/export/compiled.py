@@ -1,4 +1,4 @@
-"""A sparse network that is fast on a CPU: its taps, laid out for the kernel."""
+"""Run a sparse network fast on a CPU: lay out its taps in memory and call the compiled kernel."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from torch import Tensor, nn
 
 from swamp.export import native
 from swamp.export.lowering import read_network
-from swamp.export.taps import Network, Part, Phases, Size, Value
+from swamp.export.taps import Network, Phases, Size, Taps, Value
 
-WIDTH = 16  # floats of the kernel's widest vectors
-LANES = 8  # images of a block
-FEW = 2  # images that are faster one by one than as a block
-LARGE = 64 << 20  # bytes; images of blocks that would take more go one by one
+WIDTH = 16  # floats in the kernel's widest vectors
+LANES = 8  # images that a block computes side by side, one per vector lane
+FEW = 2  # up to this many images are faster one by one than as a block
+LARGE = 64 << 20  # bytes; if a block needs more memory, images are computed one by one
 KINDS = {"sum": 0, "maximum": 1}
 PHASES = 2
 
 
-class Step(ctypes.Structure):
-    """As in kernel.cpp."""
+class KernelStep(ctypes.Structure):
+    """The struct `Step` of kernel.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("kind", "relu", "joined", "channels", "height", "width", "pitch", "lanes")),
@@ -37,56 +37,60 @@ class Step(ctypes.Structure):
 
 
 class Layout:
-    """Where images lie in a workspace: rows with a border behind each, which is also the next one's, and borders above and below."""
+    """Where images are in the workspace. Each row is followed by a border of zeros, which is also the border before the next row, and each
+    channel has borders above and below."""
 
     def __init__(self, network: Network, lanes: int) -> None:
         self.network, self.lanes, self.border = network, lanes, _border(network)
         self.joined = joined_steps(network)
-        self.places, total = self._placed()
-        self.num_floats = total + self.stride(Size(1, 1, 1))  # from one place of the last image, whole vectors are read
+        self.offsets, total = self._allocated()
+        self.num_floats = total + self.stride(Size(1, 1, 1))  # reads at the last pixel are whole vectors
         if self.num_floats > 2**31 - 1:
             raise ValueError("the network's images are too large for the sparse path")
 
     def pitch(self, size: Size) -> int:
+        """Return the distance between rows, in pixels."""
         return size.width + self.border
 
     def stride(self, size: Size) -> int:
-        """From channel to channel."""
+        """Return the distance between channels, in floats."""
         below = _up(size.height * self.pitch(size) * self.lanes) + self.border * (self.pitch(size) + 1) * self.lanes
         return _up(self.above(size) + below)
 
     def above(self, size: Size) -> int:
+        """Return the length of the border above an image, in floats."""
         return _up(self.border * (self.pitch(size) + 1) * self.lanes)
 
-    def _placed(self) -> tuple[list[int], int]:
-        """An image takes the place of one of its size that is not read any more: what is zero around it stays so."""
-        network, places, total = self.network, [0] * len(self.network.sizes), 0
+    def _allocated(self) -> tuple[list[int], int]:
+        """Return each image's offset and the total size. An image reuses the memory of one of its size that is no longer read, so that the
+        borders stay zero."""
+        network, offsets, total = self.network, [0] * len(self.network.sizes), 0
         last = {image: step for step in range(len(network.sizes)) for image in read_by(network, step)}
         free: dict[Size, list[int]] = {}
-        done: list[int] = []  # images that no step reads any more, once the steps that are joined are over
+        done: list[int] = []  # images that are no longer read after the current group of joined steps
         for step, size in enumerate(network.sizes):
             if not self.joined[step]:
                 for image in done:
-                    free.setdefault(network.sizes[image], []).append(places[image])
+                    free.setdefault(network.sizes[image], []).append(offsets[image])
                 done = []
             if free.get(size):
-                places[step] = free[size].pop()
+                offsets[step] = free[size].pop()
             else:
-                places[step], total = total + self.above(size), total + size.channels * self.stride(size)
+                offsets[step], total = total + self.above(size), total + size.channels * self.stride(size)
             done += [image for image in read_by(network, step) if last[image] == step]
-        return places, total
+        return offsets, total
 
     def steps(self) -> tuple[Any, list[np.ndarray]]:
-        """The kernel's steps, and the arrays that they point to."""
+        """Return the kernel's steps and the arrays that they point to."""
         network, arrays = self.network, []
-        steps = (Step * len(network.sizes))()
+        steps = (KernelStep * len(network.sizes))()
         for index, (size, made) in enumerate(zip(network.sizes, network.steps, strict=True)):
             step = steps[index]
             step.channels, step.height, step.width, step.pitch, step.lanes = *size, self.pitch(size), self.lanes
-            step.out, step.stride = self.places[index], self.stride(size)
+            step.out, step.stride = self.offsets[index], self.stride(size)
             if isinstance(made, Phases):
                 source = network.sizes[made.image]
-                step.kind, step.every, step.in_, step.in_stride = PHASES, made.every, self.places[made.image], self.stride(source)
+                step.kind, step.every, step.in_, step.in_stride = PHASES, made.every, self.offsets[made.image], self.stride(source)
                 step.in_height, step.in_width, step.in_pitch = source.height, source.width, self.pitch(source)
             elif made is not None:
                 step.kind, step.relu, step.joined = KINDS[made.kind], made.relu, self.joined[index]
@@ -100,19 +104,21 @@ class Layout:
         distance = np.concatenate([self._distances(part) for part in value.parts])
         row = np.concatenate([part.row for part in value.parts])
         weight = np.concatenate([part.weight for part in value.parts])
-        read = _up(value.size.height * self.pitch(value.size) * self.lanes)  # numbers from each tap on: the kernel checks nothing
+        read = _up(
+            value.size.height * self.pitch(value.size) * self.lanes
+        )  # floats that are read from each tap on; the kernel has no bounds checks
         assert not len(distance) or (distance.min() >= 0 and distance.max() + read <= self.num_floats)
         order = np.lexsort((distance, row))
         first = np.searchsorted(row[order], np.arange(value.size.channels + 1))
         return [first.astype(np.int32), distance[order].astype(np.int32), weight[order].astype(np.float32), value.bias.astype(np.float32)]
 
-    def _distances(self, part: Part) -> np.ndarray:
+    def _distances(self, part: Taps) -> np.ndarray:
         size = self.network.sizes[part.image]
-        return self.places[part.image] + part.channel * self.stride(size) + (part.y * self.pitch(size) + part.x) * self.lanes
+        return self.offsets[part.image] + part.channel * self.stride(size) + (part.y * self.pitch(size) + part.x) * self.lanes
 
 
 class CompiledSparse(nn.Module):
-    """A network that computes with its surviving weights only, on one CPU thread. Made by `compile_sparse`; not for training."""
+    """A network that computes with its surviving weights only, on one CPU thread, for inference. `compile_sparse` makes it."""
 
     def __init__(self, network: Network, shape: Sequence[int]) -> None:
         super().__init__()
@@ -120,7 +126,7 @@ class CompiledSparse(nn.Module):
         self.run = native.library().swamp_run
         self.run.restype = None
         self.run.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
-        self.device = nn.Parameter(torch.empty(0), requires_grad=False)  # tasks ask a module's parameters where to bring their data
+        self.device = nn.Parameter(torch.empty(0), requires_grad=False)  # tasks read from the parameters to which device data go
         self.lanes = LANES if 4 * Layout(network, LANES).num_floats <= LARGE else 1
         self._lock = threading.Lock()
         self._blocks: dict[int, tuple[Any, list[np.ndarray], Tensor]] = {}
@@ -132,7 +138,7 @@ class CompiledSparse(nn.Module):
             )
         x, answers = x.detach().float().contiguous(), torch.empty(len(x), self.num_outputs)
         begin = 0
-        with self._lock:  # the kernel runs without Python's own
+        with self._lock:  # calls through ctypes release Python's lock, and the workspace is shared
             while (left := len(x) - begin) > 0:
                 lanes = self.lanes if left > FEW else 1
                 steps, _, work = self._block(lanes)
@@ -149,9 +155,9 @@ class CompiledSparse(nn.Module):
 
 
 def compile_sparse(model: nn.Module, example: Tensor) -> CompiledSparse:
-    """The network for inputs of the example's size (its first dimension counts examples), compiled for this machine's CPU. Weights that
-    are zero are left out, whatever they were zeroed by. Needs a C++ compiler the first time, and networks of convolutions, BatchNorm,
-    ReLU, sums, pooling and linear layers: the rest is refused with ValueError, and RuntimeError says that there is no compiler.
+    """Compile a network for this machine's CPU and for inputs of the example's size (its first dimension is the batch). All weights that
+    are zero are left out. The network may have convolutions, BatchNorm, ReLU, sums, pooling and linear layers; ValueError names any other
+    operation. The first call on a machine needs a C++ compiler; RuntimeError says that there is none.
 
         model, mask, about = swamp.load_sparse("model.swamp", model)
         fast = swamp.compile_sparse(model, torch.zeros(1, 3, 32, 32))
@@ -161,7 +167,7 @@ def compile_sparse(model: nn.Module, example: Tensor) -> CompiledSparse:
 
 
 def read_by(network: Network, step: int) -> set[int]:
-    """The images that a step reads."""
+    """Return the images that a step reads."""
     made = network.steps[step]
     if isinstance(made, Phases):
         return {made.image}
@@ -169,7 +175,8 @@ def read_by(network: Network, step: int) -> set[int]:
 
 
 def joined_steps(network: Network) -> list[bool]:
-    """Which steps follow the one before tile by tile: those that read what it, and those joined to it, write in the same places only."""
+    """Return for each step whether it runs tile by tile together with the step before: it may read that step, and those joined to it, only
+    at its own pixel."""
     joined, begin = [False], 0
     for step in range(1, len(network.steps)):
         made, sizes = network.steps[step], network.sizes
@@ -182,7 +189,7 @@ def joined_steps(network: Network) -> list[bool]:
 
 
 def _border(network: Network) -> int:
-    """How far taps reach beyond an image. Those from one place into a larger image stay in it."""
+    """Return how far taps reach beyond an image. Taps from an output of one pixel into a larger image stay inside it."""
     parts = [
         part
         for size, made in zip(network.sizes, network.steps, strict=True)
@@ -194,4 +201,5 @@ def _border(network: Network) -> int:
 
 
 def _up(floats: int) -> int:
+    """Round up to whole vectors."""
     return -(-floats // WIDTH) * WIDTH

@@ -1,4 +1,4 @@
-"""The taps of a model, read from its graph."""
+"""Read the taps of a model from its graph (`torch.export`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from swamp.core.errors import reason_of
-from swamp.export.taps import Network, Part, Size, Value, whole
+from swamp.export.taps import Network, Size, Taps, Value, whole
 
 
 def read_network(model: nn.Module, example: Tensor) -> Network:
-    """The taps of a network in evaluation mode, for inputs of the example's size. What it does not know it refuses in a sentence."""
+    """Return the taps of a network in evaluation mode, for inputs of the example's size. Unknown operations raise ValueError."""
     if example.ndim not in (2, 4):
         raise ValueError(f"the sparse path takes batches of images or vectors, not inputs of shape {list(example.shape)}")
     if {tensor.dtype for tensor in model.parameters()} - {torch.float32}:
@@ -40,7 +40,7 @@ def read_network(model: nn.Module, example: Tensor) -> Network:
             network.add(answer.size, answer if answer.stored is None else Value(answer.size, answer.parts, answer.bias))
         else:
             value = _computed(node, values, network)
-            # used twice, it would be computed twice
+            # A value that is used twice is stored, so that it is computed once.
             values[node] = network.store(value) if len(node.users) > 1 else value
     return network
 
@@ -49,7 +49,7 @@ def _exported(model: nn.Module, example: Tensor) -> torch.export.ExportedProgram
     try:
         with torch.no_grad():
             return torch.export.export(model, (example,))
-    except Exception as error:  # of many kinds, one for each thing that a graph cannot say
+    except Exception as error:  # torch.export raises many kinds of errors
         raise ValueError(f"torch.export cannot read this network: {reason_of(error)}") from None
 
 
@@ -84,7 +84,7 @@ def _numbers(tensor: Tensor | None, length: int, otherwise: float) -> np.ndarray
 def _windows(
     network: Network, x: Value, kernel: tuple[int, int], stride: Any, padding: Any, dilation: Any
 ) -> tuple[Value, Size, Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]]:
-    """What a sliding window reads, the height and width that it gives, and how its places translate to taps."""
+    """Return the image that a sliding window reads, the size of its output, and a function from window positions to taps."""
     (every, same), (top, left), (far_y, far_x) = _pair(stride), _pair(padding), _pair(dilation)
     height, width = (-(-side // every) for side in x.size[1:])
     for side, reach, pad, out in (
@@ -119,17 +119,17 @@ def _convolution(
     row, channel, i, j = weight.detach().numpy().nonzero()
     values = weight.detach().double().numpy()[row, channel, i, j]
     channel = channel + row // (outputs // groups) * weight.shape[1]
-    part = Part(_image(source), row, *taps(channel, i, j), values)
+    part = Taps(_image(source), row, *taps(channel, i, j), values)
     return Value(size._replace(channels=outputs), (part,), _numbers(bias, outputs, 0.0))
 
 
 def _linear(network: Network, x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
     source = network.store(x)
     if weight.shape[1] != math.prod(source.size):
-        raise ValueError("the sparse path takes linear layers of all numbers of an input, not of each place by itself")
+        raise ValueError("the sparse path takes linear layers of all numbers of an input, not of each pixel by itself")
     row, feature = weight.detach().numpy().nonzero()
     channel, y, column = np.unravel_index(feature, source.size)
-    part = Part(_image(source), row, channel, y, column, weight.detach().double().numpy()[row, feature])
+    part = Taps(_image(source), row, channel, y, column, weight.detach().double().numpy()[row, feature])
     return Value(Size(len(weight), 1, 1), (part,), _numbers(bias, len(weight), 0.0))
 
 
@@ -157,13 +157,13 @@ def _relu(network: Network, x: Value) -> Value:
 
 
 def _everywhere(network: Network, x: Value, dimensions: Sequence[int], kind: Literal["sum", "maximum"]) -> Value:
-    """Of each channel, the mean or the maximum over all places."""
+    """Return the mean or the maximum of each channel over all pixels."""
     if sorted(dimension % 4 for dimension in dimensions) != [2, 3]:
-        raise ValueError("the sparse path takes means and maxima over all places of an image, and no others")
+        raise ValueError("the sparse path takes means and maxima over all pixels of an image, and no others")
     source = network.store(x)
     channels, height, width = source.size
-    row, y, column = (part.reshape(-1) for part in np.indices(source.size))
-    part = Part(_image(source), row, row, y, column, np.full(len(row), 1 / (height * width) if kind == "sum" else 1.0))
+    row, y, column = (index.reshape(-1) for index in np.indices(source.size))
+    part = Taps(_image(source), row, row, y, column, np.full(len(row), 1 / (height * width) if kind == "sum" else 1.0))
     return Value(Size(channels, 1, 1), (part,), np.zeros(channels), kind)
 
 
@@ -177,7 +177,7 @@ def _maximum(network: Network, x: Value, dimensions: Sequence[int], keepdim: boo
 
 def _adaptive(network: Network, x: Value, size: Sequence[int]) -> Value:
     if _pair(size) != (1, 1):
-        raise ValueError("the sparse path pools adaptively to one place only")
+        raise ValueError("the sparse path pools adaptively to one pixel only")
     return _everywhere(network, x, (2, 3), "sum")
 
 
@@ -187,7 +187,7 @@ def _pool(network: Network, x: Value, kernel: Any, stride: Any, padding: Any, di
         raise ValueError("the sparse path pads with zeros, which may be a maximum where no ReLU comes before")
     source, size, taps = _windows(network, x, kernel, stride or kernel, padding, dilation)
     row, i, j = (part.reshape(-1) for part in np.indices((x.size.channels, *kernel)))
-    part = Part(_image(source), row, *taps(row, i, j), np.full(len(row), 1 / math.prod(kernel) if kind == "sum" else 1.0))
+    part = Taps(_image(source), row, *taps(row, i, j), np.full(len(row), 1 / math.prod(kernel) if kind == "sum" else 1.0))
     return Value(size._replace(channels=x.size.channels), (part,), np.zeros(x.size.channels), kind)
 
 
@@ -200,7 +200,7 @@ def _avg_pool(network: Network, x: Value, kernel: Any, stride: Any = None, paddi
 
 
 def _flat(network: Network, x: Value, *_: Any) -> Value:
-    """An image as a vector. It stays the image that it is: `_linear`, which alone can tell, takes its numbers in their order."""
+    """Return the image unchanged: `_linear`, the only operation that takes vectors, reads the values of an image in their order."""
     return x
 
 

@@ -1,9 +1,9 @@
-"""A channel-pruned network as a smaller dense one, which computes the same.
+"""Turn a channel-pruned network into a smaller dense one that computes the same.
 
-A channel that no layer reads is left out, with the weights that write it and its norm. That is possible where a convolution's output goes
-through norms, activations and pooling to nothing but convolutions, or a linear layer's through activations to nothing but linear layers.
-A channel that enters a sum (the stream of a residual network), or that a classifier reads which was not pruned, stays: the other side of
-the sum has it too. So do those of layers that the network uses more than once.
+A channel that no layer reads is removed, with the weights that write it and its norm. That is possible where the output of a convolution
+reaches only convolutions, through norms, activations and pooling, or the output of a linear layer only linear layers, through activations.
+Channels stay if they enter a sum (the residual stream), since the other side of the sum has them too, if a layer that was not pruned
+reads them (the classifier), or if the network uses their layer more than once.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ ACTIVATIONS = (
     "tanh",
     "softplus",
 )
-ELEMENTWISE = {f"{name}{place}.default" for name in (*ACTIVATIONS, "dropout", "feature_dropout") for place in ("", "_")}
+ELEMENTWISE = {f"{name}{in_place}.default" for name in (*ACTIVATIONS, "dropout", "feature_dropout") for in_place in ("", "_")}
 POOLING = {f"{name}.default" for name in ("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d", "adaptive_avg_pool2d")}
 
 
 class Link(NamedTuple):
-    """A stretch of network whose channels are its own affair."""
+    """Layers that share channels which no other layer uses."""
 
-    writers: list[str]  # tensors whose first dimension counts the channels: the convolution's, and its norms'
-    readers: list[str]  # weights whose second dimension does
+    writers: list[str]  # tensors whose first dimension is the channels: those of the layer and of its norms
+    readers: list[str]  # weights whose second dimension is the channels
 
 
 def narrowed(model: nn.Module, mask: Mask, /, *inputs: Any, **named: Any) -> nn.Module:
-    """A copy of the model, which takes inputs like these, without the channels that the mask lets nobody read."""
+    """Return a copy of the model without the channels that no layer reads. The model is traced with the given inputs."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     small = dict(tensors)
     for link in links(model, *inputs, **named):
@@ -65,7 +65,7 @@ def narrowed(model: nn.Module, mask: Mask, /, *inputs: Any, **named: Any) -> nn.
 
 
 def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
-    """A copy of the model in which some parameters and buffers are others, maybe of other shapes. Layers learn their new widths."""
+    """Return a copy of the model with some parameters and buffers replaced, possibly by smaller ones; layers' widths are updated."""
     smaller = copy.deepcopy(model)
     for name, tensor in tensors.items():
         path, _, leaf = name.rpartition(".")
@@ -82,7 +82,7 @@ def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
 
 
 def shaped_like(model: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
-    """A copy of the model whose tensors have the shapes of a narrowed file's, ready for `load_state_dict`."""
+    """Return a copy of the model whose tensors have the shapes of a narrowed file, ready for `load_state_dict`."""
     ours = model.state_dict()
     if ours.keys() != tensors.keys():
         raise ValueError(f"the file and the model name different tensors: {', '.join(sorted(ours.keys() ^ tensors.keys())[:3])}")
@@ -95,7 +95,7 @@ def shaped_like(model: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
 
 
 def links(model: nn.Module, /, *inputs: Any, **named: Any) -> list[Link]:
-    """Every stretch from a layer to layers of its kind, whose tensors nothing else uses."""
+    """Find all links of a model: a layer and the layers of its kind that read its output, whose tensors are used only once."""
     program = torch.export.export(model.eval(), inputs, named)
     signature = program.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -105,12 +105,12 @@ def links(model: nn.Module, /, *inputs: Any, **named: Any) -> list[Link]:
 
 
 def _used_once(model: nn.Module, nodes: Iterable[Node], names: Mapping[str, str]) -> set[str]:
-    """Tensors with one place in the network, under one name."""
+    """Return the names of tensors that the network uses once and that have no other name."""
     every = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     identity = {name: id(tensor) for name, tensor in every}
     uses = Counter(identity[names[node.name]] for node in nodes if node.name in names for _ in node.users)
-    bearers = Counter(identity.values())
-    return {name for name, tensor in identity.items() if uses[tensor] == 1 and bearers[tensor] == 1}
+    num_names = Counter(identity.values())
+    return {name for name, tensor in identity.items() if uses[tensor] == 1 and num_names[tensor] == 1}
 
 
 def _is(node: Node, *operations: str) -> bool:
@@ -118,16 +118,17 @@ def _is(node: Node, *operations: str) -> bool:
 
 
 def _link(layer: Node, names: Mapping[str, str]) -> Link | None:
+    """Follow a layer's output to its readers; None if anything else uses it."""
     kind = CONVOLUTIONS if _is(layer, *CONVOLUTIONS) else LINEAR
-    writers, readers = [_named(layer, place, names) for place in (1, 2)], []
+    writers, readers = [_named(layer, index, names) for index in (1, 2)], []
     waiting = [(user, layer) for user in layer.users]
     while waiting:
         node, source = waiting.pop()
         if _is(node, *kind) and node.args[0] is source and _groups(node) == 1:
             readers.append(_named(node, 1, names))
             continue
-        if _is(node, NORM) and (kind is CONVOLUTIONS or source.meta["val"].ndim == 2):  # it counts channels in the second dimension
-            writers += [_named(node, place, names) for place in (1, 2, 3, 4)]
+        if _is(node, NORM) and (kind is CONVOLUTIONS or source.meta["val"].ndim == 2):  # BatchNorm's channels are the second dimension
+            writers += [_named(node, index, names) for index in (1, 2, 3, 4)]
         elif not _is(node, *ELEMENTWISE) and not (kind is CONVOLUTIONS and _is(node, *POOLING)):
             return None
         waiting += [(user, node) for user in node.users]
@@ -136,14 +137,14 @@ def _link(layer: Node, names: Mapping[str, str]) -> Link | None:
     return Link([name for name in writers if name], [name for name in readers if name])
 
 
-def _named(node: Node, place: int, names: Mapping[str, str]) -> str | None:
-    """The tensor of the model that a node takes at a place."""
-    argument = node.args[place] if len(node.args) > place else None
+def _named(node: Node, index: int, names: Mapping[str, str]) -> str | None:
+    """Return the name of the model's tensor that is this argument of a node, or None."""
+    argument = node.args[index] if len(node.args) > index else None
     return names.get(argument.name) if isinstance(argument, Node) else None
 
 
 def _groups(node: Node) -> int:
     if _is(node, *LINEAR):
         return 1
-    place = 8 if _is(node, "convolution.default") else 6
-    return int(node.args[place]) if len(node.args) > place else 1  # type: ignore[arg-type]
+    index = 8 if _is(node, "convolution.default") else 6
+    return int(node.args[index]) if len(node.args) > index else 1  # type: ignore[arg-type]

@@ -1,23 +1,22 @@
-"""Read a sparse network. Needs numpy and nothing else: this file can be copied out and used alone.
+"""Read a sparse network. This file needs only numpy, and can be copied and used without swamp.
 
     tensors, masks, about = read("model.swamp")
 
 A file of format 1 is a safetensors file: eight bytes with the header's length N (little-endian), N bytes of JSON, then the data. Its
-tensors are not the network's but three or more streams, each the concatenation of what belongs to the network's tensors, in the order
-of `meta`:
+tensors are not those of the network but three or more streams. Each concatenates data of the network's tensors in the order of `meta`:
 
     values      F32, F16 or BF16: the surviving weights of all pruned tensors, row by row
-    positions   U8: where they stand, a stretch of bytes for each pruned tensor
-    dense.TYPE  the tensors that were not pruned, all of one type
+    positions   U8: the positions of the survivors, some bytes for each pruned tensor
+    dense.TYPE  the tensors of one type that were not pruned
 
 The only metadata entry is `swamp`, a JSON text {"checksum", "meta"}. meta = {"format": 1, "about": anything,
 "pruned": [[name, shape, code, number of survivors, bytes of positions], …], "dense": [[name, type, shape], …]}.
 
-    code bits   one bit a weight, the first in the highest bit of the first byte; bits beyond the last weight are 0
+    code bits   one bit per weight, the first in the highest bit of the first byte; bits beyond the last weight are 0
     code gaps   a byte b < 255: b weights are pruned, the next one survives; 255: 255 weights are pruned. The stream ends less than
-                255 weights before the tensor's end, so a byte stands for 256 weights at most and no small file asks for much memory.
+                255 weights before the tensor's end, so a byte stands for at most 256 weights and a small file cannot need much memory.
 
-The checksum is a sha256 over each stream, by name: the JSON text of [name, type, shape], then the bytes; and at last the JSON text of meta.
+The checksum is a sha256 over, for each stream by name, the JSON text of [name, type, shape] and the bytes; then the JSON text of meta.
 JSON texts have sorted keys and no spaces. Nothing in a file is ever executed.
 """
 
@@ -34,44 +33,46 @@ import numpy as np
 
 FORMAT = 1
 ESCAPE = 255
-MAX_HEADER = 8 << 20  # bytes; a hundred thousand tensors need less
-MAX_DECODED = 16 << 30  # bytes, unless the caller says otherwise
+MAX_HEADER = 8 << 20  # bytes; the header of a hundred thousand tensors is smaller
+MAX_DECODED = 16 << 30  # bytes; the default of `max_decoded`
 SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "I64": 8, "F64": 8}
 NUMPY = {"BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "F16": "<f2", "I32": "<i4", "F32": "<f4", "I64": "<i8", "F64": "<f8"}
 VALUES = ("F32", "F16", "BF16")
 
 
 class Malformed(ValueError):
-    """A file that is not what it should be."""
+    """The file is not a valid sparse network."""
 
 
 class TooLarge(Malformed):
-    """A file whose tensors would take more room than the caller allows."""
+    """The file's tensors would take more memory than the caller allows."""
 
 
-class Sparse(NamedTuple):
-    """What a file holds. 16-bit floats are widened to float32."""
+class DecodedNetwork(NamedTuple):
+    """The content of a file. 16-bit floats are widened to float32."""
 
-    tensors: dict[str, np.ndarray]  # by name, zeros where weights were pruned
-    masks: dict[str, np.ndarray]  # of the pruned ones: which weights survive
+    tensors: dict[str, np.ndarray]  # by name, with zeros for pruned weights
+    masks: dict[str, np.ndarray]  # by name of the pruned tensors: which weights survive
     about: dict[str, Any]
 
 
 class Stream(NamedTuple):
+    """One tensor of the safetensors file."""
+
     kind: str
     shape: list[int]
     data: memoryview
 
 
-def read(path: str | os.PathLike[str], max_decoded: int = MAX_DECODED) -> Sparse:
-    """The network in a file, or `Malformed`. Tensors that would take more than `max_decoded` bytes are refused before they are made."""
+def read(path: str | os.PathLike[str], max_decoded: int = MAX_DECODED) -> DecodedNetwork:
+    """Return the network in a file, or raise `Malformed`. Memory is allocated only if the tensors take at most `max_decoded` bytes."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         prefix = file.read(8)
         length = int.from_bytes(prefix, "little")
         if len(prefix) < 8 or length > min(size - 8, MAX_HEADER):
             raise Malformed(f"{path} is no sparse network: its header is cut off or too long")
-        if size - 8 - length > max_decoded:  # no code is longer than what it stands for
+        if size - 8 - length > max_decoded:  # encoded tensors are never larger than decoded ones
             raise TooLarge(f"{path} is no sparse network: its {size} bytes are more than the {max_decoded} that its tensors may take")
         content = prefix + file.read()
     try:
@@ -80,8 +81,8 @@ def read(path: str | os.PathLike[str], max_decoded: int = MAX_DECODED) -> Sparse
         raise type(error)(f"{path} is no sound sparse network: {error}") from None
 
 
-def decode(content: bytes, max_decoded: int = MAX_DECODED) -> Sparse:
-    """The same of a file's bytes."""
+def decode(content: bytes, max_decoded: int = MAX_DECODED) -> DecodedNetwork:
+    """Return the network in the bytes of a file, or raise `Malformed`."""
     streams, metadata = split(content)
     _check(list(metadata) == ["swamp"], "its metadata are not those of a sparse network")
     stored = _parse(metadata["swamp"])
@@ -103,18 +104,18 @@ def decode(content: bytes, max_decoded: int = MAX_DECODED) -> Sparse:
     kinds = {f"dense.{kind}" for _, kind, _ in dense}
     _check(streams.keys() == kinds | {"values", "positions"}, "its streams are not those that its tensors need")
     _check(streams["values"].kind in VALUES and streams["positions"].kind == "U8", "values or positions have a wrong type")
-    masks, values = _places(streams["positions"].data, pruned), _floats(streams["values"])
+    masks, values = _masks(streams["positions"].data, pruned), _floats(streams["values"])
     _check(len(values) == sum(entry[3] for entry in pruned), "it holds more or fewer values than survivors")
     tensors, first = {}, 0
     for name, _, _, survivors, _ in pruned:
         tensors[name] = np.zeros(masks[name].shape, np.float32)
         tensors[name][masks[name]] = values[first : first + survivors]
         first += survivors
-    return Sparse(tensors | _plain(streams, dense), masks, meta["about"])
+    return DecodedNetwork(tensors | _dense_tensors(streams, dense), masks, meta["about"])
 
 
 def split(content: bytes) -> tuple[dict[str, Stream], dict[str, str]]:
-    """Streams and metadata of a safetensors file, whose every byte belongs to exactly one of them."""
+    """Return the streams and metadata of a safetensors file, after checking that the streams cover the data exactly."""
     length = int.from_bytes(content[:8], "little")
     _check(len(content) >= 8 and length <= min(len(content) - 8, MAX_HEADER), "its header is cut off or too long")
     header = _parse(content[8 : 8 + length])
@@ -122,22 +123,23 @@ def split(content: bytes) -> tuple[dict[str, Stream], dict[str, str]]:
     metadata = header.pop("__metadata__", {})
     _check(isinstance(metadata, dict) and all(isinstance(text, str) for text in metadata.values()), "its metadata are no table of texts")
     data = memoryview(content)[8 + length :]
-    found, places = {}, []
+    found, ranges = {}, []
     for name, entry in header.items():
         _check(isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}, "a stream is not described as it should be")
         kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         _check(isinstance(kind, str) and kind in SIZES and _is_shape(shape), "a stream has an unknown type or no proper shape")
         _check(_is_shape(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1] <= len(data), "a stream lies outside of the file")
         _check(offsets[1] - offsets[0] == SIZES[kind] * math.prod(shape), "a stream's length is not what its shape says")
-        places.append(offsets)
+        ranges.append(offsets)
         found[name] = Stream(kind, shape, data[offsets[0] : offsets[1]])
-    places.sort()
-    ends = [0, *(end for _, end in places)]
-    _check([begin for begin, _ in places] == ends[:-1] and ends[-1] == len(data), "its streams overlap or leave gaps")
+    ranges.sort()
+    ends = [0, *(end for _, end in ranges)]
+    _check([begin for begin, _ in ranges] == ends[:-1] and ends[-1] == len(data), "its streams overlap or leave gaps")
     return found, metadata
 
 
 def checksum(streams: Mapping[str, Stream], meta: Any) -> str:
+    """Return the checksum of a file with these streams and meta."""
     total = hashlib.sha256()
     for name in sorted(streams):
         stream = streams[name]
@@ -157,7 +159,7 @@ def _check(good: bool, otherwise: str) -> None:
 
 
 def _parse(text: str | bytes) -> Any:
-    """JSON without duplicate names, NaN or infinities."""
+    """Parse JSON and refuse duplicate names, NaN, infinities and very large numbers."""
 
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -177,7 +179,7 @@ def _parse(text: str | bytes) -> Any:
         return value
 
     try:
-        # not every text is UTF-8, and surrogates can be written but not hashed
+        # Refuse text that is not UTF-8, and surrogates, which JSON can contain but which cannot be hashed.
         plain = (text.decode() if isinstance(text, bytes) else text).encode().decode()
         return json.loads(plain, object_pairs_hook=table, parse_constant=refuse, parse_int=number, parse_float=real)
     except Malformed:
@@ -217,8 +219,8 @@ def _dense(entries: Any) -> list[tuple[str, str, list[int]]]:
     return [tuple(entry) for entry in entries]
 
 
-def _places(stream: memoryview, pruned: list[tuple[str, list[int], str, int, int]]) -> dict[str, np.ndarray]:
-    """Which weights of each tensor survive."""
+def _masks(stream: memoryview, pruned: list[tuple[str, list[int], str, int, int]]) -> dict[str, np.ndarray]:
+    """Return the masks of the pruned tensors."""
     _check(len(stream) == sum(entry[4] for entry in pruned), "it holds more or fewer positions than its tensors need")
     masks, first = {}, 0
     for name, shape, code, survivors, size in pruned:
@@ -238,7 +240,7 @@ def _from_bits(packed: np.ndarray, length: int, name: str) -> np.ndarray:
 
 def _from_gaps(gaps: np.ndarray, length: int, name: str) -> np.ndarray:
     alive = gaps != ESCAPE
-    ends = np.cumsum(gaps + alive.astype(np.int64))  # how far each byte reaches
+    ends = np.cumsum(gaps + alive.astype(np.int64))  # number of weights up to the end of each byte
     reached = int(ends[-1]) if len(ends) else 0
     _check(reached <= length < reached + ESCAPE, f"the positions of {name!r} do not end where it ends")
     flat = np.zeros(length, bool)
@@ -252,8 +254,8 @@ def _floats(stream: Stream) -> np.ndarray:
     return np.frombuffer(stream.data, NUMPY[stream.kind]).astype(np.float32)
 
 
-def _plain(streams: Mapping[str, Stream], dense: list[tuple[str, str, list[int]]]) -> dict[str, np.ndarray]:
-    """The tensors that were not pruned."""
+def _dense_tensors(streams: Mapping[str, Stream], dense: list[tuple[str, str, list[int]]]) -> dict[str, np.ndarray]:
+    """Return the tensors that were not pruned."""
     tensors, first = {}, dict.fromkeys(streams, 0)
     for name, kind, shape in dense:
         stream, size = f"dense.{kind}", SIZES[kind] * math.prod(shape)

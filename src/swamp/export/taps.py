@@ -1,8 +1,8 @@
-"""A network as sums over stored images: what `kernel.cpp` computes.
+"""A network as sums of taps, the form that `kernel.cpp` computes.
 
-Every channel of an image is a sum of taps, places of images that were computed before, each times a weight. Convolutions, norms, sums,
-averages and linear layers are all of this form, and so is one after the other where nothing stands between them: a norm scales the taps
-of the convolution before it, a sum of two branches has the taps of both. Pruned weights are no taps.
+Every channel of an image is a sum of taps: pixels of earlier images, each times a weight. Convolutions, norms, sums, averages and linear
+layers all have this form. So have compositions of them without anything in between: a norm scales the taps of the convolution before it, a
+sum of two branches has the taps of both. Pruned weights have no taps.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ import numpy as np
 
 
 class Size(NamedTuple):
-    """Of an image; a vector is an image of one place."""
+    """The size of an image. A vector is an image of one pixel."""
 
     channels: int
     height: int
     width: int
 
 
-class Part(NamedTuple):
-    """Taps into one stored image, in arrays of equal length."""
+class Taps(NamedTuple):
+    """Taps into one stored image, as arrays of equal length."""
 
-    image: int
-    row: np.ndarray  # the output's channel
-    channel: np.ndarray
-    y: np.ndarray  # distance from the output's own place; where the output has one place and the image has more, the place itself
+    image: int  # number of the image that is read
+    row: np.ndarray  # output channel
+    channel: np.ndarray  # channel of the image
+    y: np.ndarray  # offset from the output's pixel; if the output has one pixel and the image has more, the pixel of the image
     x: np.ndarray
     weight: np.ndarray
 
 
 @dataclass(frozen=True)
 class Value:
-    """An image that may be stored or still be added up."""
+    """An image, either stored or described by the taps that it is the sum (or maximum) of."""
 
     size: Size
-    parts: tuple[Part, ...]
+    parts: tuple[Taps, ...]
     bias: np.ndarray
     kind: Literal["sum", "maximum"] = "sum"
     relu: bool = False
-    stored: int | None = None
+    stored: int | None = None  # number of the stored image
 
     @property
     def linear(self) -> bool:
@@ -49,7 +49,7 @@ class Value:
 
 
 class Phases(NamedTuple):
-    """An image split by the remainders of its coordinates, so that a stride becomes a matter of which part is read."""
+    """An image whose pixels are sorted by the remainders of their coordinates modulo `every`, so that strided reads become dense ones."""
 
     image: int
     every: int
@@ -57,19 +57,20 @@ class Phases(NamedTuple):
 
 @dataclass
 class Network:
-    """Images in the order in which they are computed: the input, then values and phases of those before."""
+    """Images in the order in which they are computed: the input, then values and phases of earlier images."""
 
     sizes: list[Size]
-    steps: list[Value | Phases | None]  # how each is made; the input is given
+    steps: list[Value | Phases | None]  # how each image is computed; None for the input
     _split: dict[Phases, int] = field(default_factory=dict)
 
     def store(self, value: Value) -> Value:
-        """The value with a place of its own in memory."""
+        """Return the value as a stored image."""
         if value.stored is not None:
             return value
         return whole(self.add(value.size, value), value.size, value.relu)
 
     def phases(self, value: Value, every: int) -> Value:
+        """Return the value as a stored image whose pixels are sorted for a stride."""
         value = self.store(value)
         assert value.stored is not None
         if every == 1:
@@ -81,15 +82,15 @@ class Network:
         return whole(self._split[split], size, value.relu)
 
     def add(self, size: Size, step: Value | Phases) -> int:
-        """The number of a new image."""
+        """Add an image and return its number."""
         self.sizes.append(size)
         self.steps.append(step)
         return len(self.sizes) - 1
 
 
 def whole(image: int, size: Size, relu: bool) -> Value:
-    """A stored image, read as it is."""
+    """Return a stored image as a value with one tap per channel."""
     all_channels, zero = np.arange(size.channels), np.zeros(size.channels, np.int64)
-    part = Part(image, all_channels, all_channels, zero, zero, np.ones(size.channels))
-    # `relu` only says that nothing is negative; to be read, it is a sum like any other
+    part = Taps(image, all_channels, all_channels, zero, zero, np.ones(size.channels))
+    # Here `relu` only records that the image has no negative values.
     return Value(size, (part,), np.zeros(size.channels), relu=relu, stored=image)

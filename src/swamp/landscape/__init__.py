@@ -1,26 +1,25 @@
-"""Why a method works: curvature, connectivity, surfaces, masks and calibration, as pure functions of a task and its solutions.
+"""Curvature, connectivity, surfaces, similarity and calibration of solutions, as pure functions of a task and its solutions.
 
-Each module opens with its formulas. `swamp analyse DIR` calls them on a run directory; they know of no directory themselves.
+Each module opens with its formulas. `swamp analyse DIR` applies these functions to a run directory.
 """
 
 from swamp.landscape.calibration import Reliability, reliability
 from swamp.landscape.connectivity import Barrier, barrier, between, dirichlet, hull_excess
-from swamp.landscape.hessian import Hessian, Spectrum, Trace, lanczos, probe_traces, spectral_density, trace_of
-from swamp.landscape.masks import Overlap, overlap
-from swamp.landscape.particles import distance, distances
-from swamp.landscape.point import Gauge, Setting, combined, measured, subset
+from swamp.landscape.hessian import Hessian, Spectrum, TraceEstimate, lanczos, probe_traces, spectral_density, trace_of
+from swamp.landscape.point import EvaluationSetup, PointEvaluator, combined, measured, subset
+from swamp.landscape.similarity import Overlap, distance, distances, overlap
 from swamp.landscape.surface import Plane
 
 __all__ = [
     "Barrier",
-    "Gauge",
+    "EvaluationSetup",
     "Hessian",
     "Overlap",
     "Plane",
+    "PointEvaluator",
     "Reliability",
-    "Setting",
     "Spectrum",
-    "Trace",
+    "TraceEstimate",
     "barrier",
     "between",
     "combined",

@@ -1,5 +1,8 @@
-"""Does a network know how sure it is? Predictions are sorted by confidence, max p, into equal-width bins; in each of them accuracy should
-be the mean confidence. The expected calibration error is the mean gap, weighted by how many predictions a bin holds (`tasks.metrics`)."""
+"""Calibration: whether a network's confidence matches its accuracy.
+
+Predictions are sorted by confidence, max p, into bins of equal width. In each bin the accuracy should equal the mean confidence. The
+expected calibration error is the mean gap, weighted by the number of predictions in a bin (`tasks.metrics`).
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,13 @@ class Reliability(Struct, frozen=True, kw_only=True):
 
     counts: list[int]  # predictions in each bin of confidence, from (0, 1/n] on
     confidence: list[float]  # their mean confidence; 0 where there are none
-    accuracy: list[float]  # the share of them that is right; 0 where there are none
+    accuracy: list[float]  # the share of correct ones; 0 where there are none
     ece: float
-    temperature: float  # that minimises the NLL of softmax(logits / T) on these examples: above 1 means that the network is too sure
+    temperature: float  # minimises the NLL of softmax(logits / T) on these examples; above 1 the network is overconfident
 
 
 def reliability(logits: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> Reliability:
+    """Return the reliability curve, calibration error and best temperature of predictions."""
     confidence, right, bins = binned_confidence(logits, labels, num_bins)
     counts = torch.bincount(bins, minlength=num_bins)
 

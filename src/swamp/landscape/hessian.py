@@ -1,14 +1,14 @@
-"""The Hessian H = ∇²L of the mean training loss, without weight decay, in the coordinates that are alive.
+"""The Hessian H = ∇²L of the mean training loss, without weight decay, over the surviving weights.
 
-    products   H v = ∂∇L(w + t v)/∂t = ∇(v · ∇L), never forming H: forward differentiation of the gradient, or backward of its product.
-               Coordinates off the mask are no coordinates: v is zero there, and so is the product.
+    products   H v = ∂∇L(w + t v)/∂t = ∇(v · ∇L), without forming H: the gradient is differentiated forwards, or its product with v
+               backwards. In pruned coordinates v and the product are zero.
     trace      tr H ≈ Σ vᵢᵀ H vᵢ / n with random signs vᵢ (Hutchinson); its standard error is that of a mean.
-    spectrum   Lanczos: H Q ≈ Q T from a start q₁, every new vector made orthogonal to all before. The eigenvalues θ of T approach the
-               outermost of H; the squared first entries τ² of T's eigenvectors are weights of a quadrature, so that the density of
-               eigenvalues is ≈ Σ τ² δ(λ − θ), averaged over random starts (stochastic Lanczos quadrature).
+    spectrum   Lanczos: H Q ≈ Q T from a start q₁, where every new vector is made orthogonal to all earlier ones. The eigenvalues θ of T
+               approach the outermost of H; the squared first entries τ² of T's eigenvectors are quadrature weights, so that the density
+               of eigenvalues is ≈ Σ τ² δ(λ − θ), averaged over random starts (stochastic Lanczos quadrature).
 
-Loss and products are in float32, whatever precision trained the network. BatchNorm is in evaluation mode with the statistics that the
-solution brings: it is then a function of the weights alone.
+Loss and products are computed in float32, whatever precision trained the network. BatchNorm is in evaluation mode with the solution's
+statistics, so that the loss is a function of the weights alone.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.numerics import applied
 from swamp.training.step import split_batch
 
-# Where gradients are differentiated forwards. Backwards, a convolution's gradient leads to one whose kernel is as large as an image, for
-# which a GPU has no good algorithm. A CPU does not mind, and gains from a gradient that is computed once for all vectors.
+# Devices on which the gradient is differentiated forwards. Backwards, the gradient of a convolution becomes a convolution with a kernel as
+# large as an image, for which GPUs have no good algorithm. On a CPU that costs nothing, and the gradient is computed once for all vectors.
 FORWARDS_ON = ("cuda",)
 
 log = logging.getLogger("swamp")
-Operator = Callable[[Tensor], Tensor]  # rows of vectors to rows of their products with a symmetric matrix
+Operator = Callable[[Tensor], Tensor]  # maps rows of vectors to rows of their products with a symmetric matrix
 
 
 class _Loss(nn.Module):
-    """A task's loss as a module, so that it can be had as a function of the model's parameters."""
+    """A task's loss as a module, so that `functional_call` can make it a function of the model's parameters."""
 
     def __init__(self, task: Task, model: nn.Module) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class _Loss(nn.Module):
 
 
 class Hessian:
-    """The operator of a solution. Vectors are flat: the trainable parameters in their order, coordinates off the mask left out."""
+    """The Hessian of a solution as an operator. Vectors are flat: the trainable parameters in order, without pruned coordinates."""
 
     def __init__(self, task: Task, state: State, mask: Mask, batches: Sequence[Batch], device: torch.device, numerics: Numerics) -> None:
         self.task, self.batches, self.numerics = task, list(batches), numerics
@@ -74,11 +74,11 @@ class Hessian:
         self.total = sum(num_examples(batch) for batch in batches)
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """H v for each row v."""
+        """Return H v for each row v."""
         full = torch.zeros(len(vectors), len(self.alive), device=self.alive.device)
         full[:, self.alive] = vectors.to(full)
         products = torch.zeros_like(full)
-        with self._machine():
+        with self._numerics():
             done = 0
             while done < len(self.batches):
                 batch = self.batches[done]
@@ -87,13 +87,13 @@ class Hessian:
                 except torch.OutOfMemoryError:
                     if num_examples(batch) == 1:
                         raise
-                    self.batches[done : done + 1] = split_batch(batch, 2)  # for good: the next call would find no more room
+                    self.batches[done : done + 1] = split_batch(batch, 2)  # kept, since the next call would run out of memory too
                 else:
                     done += 1
         return products[:, self.alive]
 
     def _add(self, batch: Batch, vectors: Tensor, into: Tensor) -> None:
-        """This batch's share of the products; all or nothing of it."""
+        """Add this batch's share of the products, in one operation so that running out of memory adds nothing."""
         into.add_(self._products(batch, vectors), alpha=num_examples(batch) / self.total)
 
     def _products(self, batch: Batch, vectors: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class Hessian:
             try:
                 return self._forward(batch, vectors)
             except RuntimeError as error:
-                # from within a scripted rule it comes as an error of the script
+                # Out of memory inside one of torch's scripted rules is reported as an error of the script.
                 if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
                     raise torch.OutOfMemoryError(str(error)) from None
                 self.forwards = False
@@ -109,29 +109,29 @@ class Hessian:
         return self._backward(batch, vectors)
 
     def _forward(self, batch: Batch, vectors: Tensor) -> Tensor:
-        """The directional derivative of the gradient, for each row anew."""
+        """Return the directional derivative of the gradient along each row."""
         loss = _Loss(self.task, self.model)
         slopes = grad(lambda parameters: functional_call(loss, parameters, (batch,)))
         at = dict(zip(self.names, (p.detach() for p in self.parameters), strict=True))
-        along = (dict(zip(self.names, self._pieces(row), strict=True)) for row in vectors)
+        along = (dict(zip(self.names, self._unflattened(row), strict=True)) for row in vectors)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # torch's rules for this are scripted, of which torch warns
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch warns of its own scripted rules
             return torch.stack([_flat(jvp(slopes, (at,), (tangents,))[1].values()) for tangents in along])
 
     def _backward(self, batch: Batch, vectors: Tensor) -> Tensor:
-        """The gradient, made differentiable once, is differentiated for each row."""
+        """Compute the gradient once, with its graph, and differentiate its product with each row."""
         slopes = torch.autograd.grad(
             self.task.loss(self.model, batch), self.parameters, create_graph=True, materialize_grads=True, allow_unused=True
         )
-        # a part of the loss that is linear in some weights has a slope that depends on nothing
+        # Where the loss is linear in a parameter, its gradient is constant and cannot be differentiated.
         moving = [index for index, slope in enumerate(slopes) if slope.requires_grad]
         products = []
         for row in vectors:
-            pieces = self._pieces(row)
+            tensors = self._unflattened(row)
             found = torch.autograd.grad(
                 [slopes[i] for i in moving],
                 self.parameters,
-                [pieces[i] for i in moving],
+                [tensors[i] for i in moving],
                 retain_graph=True,
                 materialize_grads=True,
                 allow_unused=True,
@@ -139,46 +139,46 @@ class Hessian:
             products.append(_flat(found))
         return torch.stack(products)
 
-    def _pieces(self, row: Tensor) -> list[Tensor]:
-        """A flat vector as tensors of the parameters' shapes."""
-        pieces = row.split([p.numel() for p in self.parameters])
-        return [piece.view(p.shape) for piece, p in zip(pieces, self.parameters, strict=True)]
+    def _unflattened(self, row: Tensor) -> list[Tensor]:
+        """Split a flat vector into tensors of the parameters' shapes."""
+        parts = row.split([p.numel() for p in self.parameters])
+        return [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
 
     @contextmanager
-    def _machine(self) -> Iterator[None]:
-        # fused attention kernels have no second derivative
+    def _numerics(self) -> Iterator[None]:
+        # Fused attention kernels have no second derivative.
         with applied(self.numerics), sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
             yield
 
 
-def _flat(pieces: Iterable[Tensor]) -> Tensor:
-    return torch.cat([piece.reshape(-1) for piece in pieces])
+def _flat(tensors: Iterable[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def random_signs(noise: Noise, size: int) -> Tensor:
-    """A Rademacher vector: drawn on the CPU, so that it is the same on every device."""
+    """Draw a Rademacher vector, on the CPU so that it is the same on every device."""
     return torch.randint(0, 2, (size,), generator=noise.generator(), dtype=torch.int8).float() * 2 - 1
 
 
 def probe_traces(operator: Operator, size: int, noise: Noise, first: int, count: int) -> list[float]:
-    """vᵀ H v of the probes numbered first, …, first + count − 1. Each is an unbiased estimate of the trace."""
+    """Return vᵀ H v of the probes numbered first, …, first + count − 1. Each is an unbiased estimate of the trace."""
     probes = torch.stack([random_signs(noise.fold("probe", index), size) for index in range(first, first + count)])
     products = operator(probes)
     return [float(value) for value in (probes.to(products).double() * products.double()).sum(1)]
 
 
-class Trace(Struct, frozen=True, kw_only=True):
+class TraceEstimate(Struct, frozen=True, kw_only=True):
     """An estimate of tr H."""
 
     mean: float
     standard_error: float
     num_probes: int
-    converged: bool  # the standard error is as small as was asked
+    converged: bool  # whether the standard error reached the tolerance
 
 
-def trace_of(chunks: Iterable[list[float]], tolerance: float, least: int = 30) -> Trace:
-    """The mean of probes, taken chunk by chunk until the standard error is below tolerance × |mean|, or there are no more. The `least`
-    is there because few probes agree by chance now and then, and would be the last."""
+def trace_of(chunks: Iterable[list[float]], tolerance: float, least: int = 30) -> TraceEstimate:
+    """Average probes, chunk by chunk, until the standard error is below tolerance × |mean| or there are no more. At least `least` probes
+    are taken, because a few of them sometimes agree by chance."""
     values: list[float] = []
     error = math.inf
     for chunk in chunks:
@@ -186,20 +186,20 @@ def trace_of(chunks: Iterable[list[float]], tolerance: float, least: int = 30) -
         if len(values) >= 2:
             error = statistics.stdev(values) / math.sqrt(len(values))
             if len(values) >= least and error <= tolerance * abs(statistics.fmean(values)):
-                return Trace(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=True)
-    return Trace(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=False)
+                return TraceEstimate(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=True)
+    return TraceEstimate(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=False)
 
 
 class Spectrum(Struct, frozen=True, kw_only=True):
-    """What Lanczos finds from one random start."""
+    """Eigenvalue estimates of Lanczos from one random start."""
 
     nodes: list[float]  # θ, ascending
     weights: list[float]  # τ², which sum to 1
-    residuals: list[float]  # ‖H x − θ x‖ of each: an eigenvalue of H is no farther away than this
+    residuals: list[float]  # ‖H x − θ x‖ for each θ; H has an eigenvalue within this distance
 
 
 def lanczos(operator: Operator, size: int, noise: Noise, num_steps: int) -> Spectrum:
-    """Nodes and weights from one random start. Ends early where the vectors span all that the start reaches."""
+    """Return nodes and weights from one random start. It ends early when the start's Krylov space is exhausted."""
     num_steps = min(num_steps, size)
     current = random_signs(noise.fold("lanczos"), size) / math.sqrt(size)
     basis: Tensor | None = None
@@ -213,7 +213,7 @@ def lanczos(operator: Operator, size: int, noise: Noise, num_steps: int) -> Spec
         basis[step] = current
         alphas.append(float(current.double() @ product.double()))
         known = basis[: step + 1]
-        for _ in range(2):  # once leaves rounding errors behind, which grow into copies of eigenvalues
+        for _ in range(2):  # twice, because rounding errors of a single pass grow into spurious copies of eigenvalues
             product = product - known.T @ (known @ product)
         betas.append(float(product.double().norm()))
         if betas[-1] <= 1e-6 * max(map(abs, alphas)):
@@ -225,7 +225,7 @@ def lanczos(operator: Operator, size: int, noise: Noise, num_steps: int) -> Spec
 
 
 def spectral_density(spectra: Sequence[Spectrum], at: Tensor, width: float) -> Tensor:
-    """Σ τ² N(λ; θ, width²), averaged over the starts: the density of eigenvalues, smoothed, at the places `at`. It integrates to 1."""
+    """Return the smoothed density of eigenvalues at the values `at`: Σ τ² N(λ; θ, width²), averaged over starts. It integrates to 1."""
     total = torch.zeros_like(at, dtype=torch.float64)
     for spectrum in spectra:
         nodes, weights = torch.tensor(spectrum.nodes, dtype=torch.float64), torch.tensor(spectrum.weights, dtype=torch.float64)

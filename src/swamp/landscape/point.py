@@ -1,4 +1,4 @@
-"""A point of the landscape: any parameters, with the BatchNorm statistics that belong to them, and what they are worth."""
+"""Losses and errors at any point of weight space, with BatchNorm statistics recomputed for it."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.averaging import refresh_batchnorm
 from swamp.training.numerics import applied, autocast
 
-# Examples taken together. Ten small batches keep a GPU waiting for the host, two large ones do not; what does not fit into its
-# memory is divided (`analysis.hessian`). On a CPU larger batches gain nothing and leave the caches.
+# Examples per batch. With small batches a GPU waits for the host; batches that do not fit into its memory are split (`landscape.hessian`).
+# On a CPU larger batches are no faster and exceed the caches.
 AT_ONCE = {"cpu": 100, "cuda": 500}
 Split = Literal["train", "test"]
 TEST_ERROR, TEST_LOSS, TRAIN_LOSS = "test error", "test loss", "train loss"
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
-    """Where and on what points are measured. The noise is the same for all of them, so that neighbours differ by their weights alone."""
+class EvaluationSetup:
+    """How points are evaluated. All points share one noise, so that they differ by their weights alone."""
 
     task: Task
     noise: Noise
     numerics: Numerics
     device: torch.device
-    num_examples: int = 1000  # of the subset on which training losses and Hessians are taken
+    num_examples: int = 1000  # size of the subset for training losses and Hessians
 
 
-def subset(setting: Setting, split: Split = "train") -> list[Batch]:
-    """Examples of a split drawn by its seed, not augmented, on the device."""
-    task = setting.task
-    order = torch.randperm(task.size(split), generator=setting.noise.fold("subset").generator())
-    chosen = order[: setting.num_examples].sort().values
-    at_once = min(AT_ONCE.get(setting.device.type, 100), 4 * task.batch_size)
-    return [task.unaugmented(rows, setting.device, split) for rows in chosen.split(at_once)]
+def subset(setup: EvaluationSetup, split: Split = "train") -> list[Batch]:
+    """Return random examples of a split, drawn by the setup's noise, not augmented, as batches on the device."""
+    task = setup.task
+    order = torch.randperm(task.size(split), generator=setup.noise.fold("subset").generator())
+    chosen = order[: setup.num_examples].sort().values
+    at_once = min(AT_ONCE.get(setup.device.type, 100), 4 * task.batch_size)
+    return [task.unaugmented(rows, setup.device, split) for rows in chosen.split(at_once)]
 
 
 def combined(states: Sequence[State], coefficients: Sequence[float]) -> dict[str, Tensor]:
-    """Σ aᵢ wᵢ over the parameters, in float32. Buffers are never combined."""
+    """Return Σ aᵢ wᵢ of the parameters, in float32. Buffers are never combined."""
     assert len(states) == len(coefficients)
     names = states[0].parameters
     return {
@@ -56,35 +56,34 @@ def combined(states: Sequence[State], coefficients: Sequence[float]) -> dict[str
     }
 
 
-class Gauge:
-    """Measures points, one after the other, in one network that stays on the device.
+class PointEvaluator:
+    """Evaluates points one after the other, in one network that stays on the device.
 
-    What a point costs is the pass for BatchNorm: hundreds of small batches, whose kernels leave a GPU idle most of the time while the
-    host launches them one by one. Where data and network are on a GPU, that pass is captured once and played at each point.
+    Most of the time goes to the BatchNorm pass: hundreds of small batches, during which a GPU mostly waits for the host to launch
+    kernels. If data and network are on a GPU, that pass is captured once as a CUDA graph and replayed at each point.
     """
 
-    def __init__(self, setting: Setting, batches: Sequence[Batch]) -> None:
-        self.setting, self.batches = setting, batches
-        self.model = setting.task.model().to(setting.device)
+    def __init__(self, setup: EvaluationSetup, batches: Sequence[Batch]) -> None:
+        self.setup, self.batches = setup, batches
+        self.model = setup.task.model().to(setup.device)
         self.recorded: RecordedPass | None = None
-        if setting.device.type == "cuda" and setting.task.resident:
-            with applied(setting.numerics):
-                self.recorded = recorded_pass(setting.task, self.model, setting.noise, setting.numerics, setting.device)
+        if setup.device.type == "cuda" and setup.task.resident:
+            with applied(setup.numerics):
+                self.recorded = recorded_pass(setup.task, self.model, setup.noise, setup.numerics, setup.device)
 
     def __call__(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> dict[str, float]:
-        """BatchNorm recomputed for these parameters, then: error and loss on the test set, and the mean loss over the batches.
+        """Recompute BatchNorm for these parameters and return error and loss on the test set, and the mean loss over the batches.
 
-        Where the task is no classifier, its own metrics on the test set stand in the place of the first two. A value that is no number
-        is given as infinite.
+        For tasks other than classification, the task's own metrics replace the first two. NaN is returned as infinity.
         """
-        setting, model = self.setting, self.model
-        task, numerics, device = setting.task, setting.numerics, setting.device
+        setup, model = self.setup, self.model
+        task, numerics, device = setup.task, setup.numerics, setup.device
         with applied(numerics):
             State(parameters, buffers).into(model)
             if self.recorded:
                 self.recorded.play()
             else:
-                refresh_batchnorm(model, task, setting.noise, numerics)
+                refresh_batchnorm(model, task, setup.noise, numerics)
             model.eval()
             with torch.no_grad(), autocast(numerics, device):
                 found = task.predict(model, "test")
@@ -97,14 +96,14 @@ class Gauge:
 
 
 def measured(
-    setting: Setting, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], batches: Sequence[Batch]
+    setup: EvaluationSetup, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], batches: Sequence[Batch]
 ) -> dict[str, float]:
-    """What one point is worth; see `Gauge`, which is for many."""
-    return Gauge(setting, batches)(parameters, buffers)
+    """Evaluate one point; for several points use `PointEvaluator`."""
+    return PointEvaluator(setup, batches)(parameters, buffers)
 
 
 def mean_loss(task: Task, model: nn.Module, batches: Sequence[Batch]) -> float:
-    """The task's loss, without weight decay, over all examples of the batches."""
+    """Return the mean of the task's loss, without weight decay, over all examples of the batches."""
     sizes = torch.tensor([num_examples(batch) for batch in batches], dtype=torch.float64)
-    losses = torch.stack([task.loss(model, batch).double() for batch in batches])  # read once: reading waits for the device
+    losses = torch.stack([task.loss(model, batch).double() for batch in batches])  # read once, because reading waits for the device
     return float((losses.cpu() * sizes).sum() / sizes.sum())

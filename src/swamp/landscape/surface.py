@@ -3,7 +3,7 @@
     u = (w₁ − w₀) / ‖w₁ − w₀‖,   v = r / ‖r‖ with r = (w₂ − w₀) − ((w₂ − w₀)·u) u        (Gram-Schmidt)
     w(x, y) = w₀ + x u + y v
 
-so that lengths in the picture are lengths in weight space. A weight w falls on the plane at ((w − w₀)·u, (w − w₀)·v).
+so that lengths in the plane are lengths in weight space. The projection of w is ((w − w₀)·u, (w − w₀)·v).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Parameters = Mapping[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """An origin, and two directions of length 1 at right angles."""
+    """An origin and two orthonormal directions."""
 
     origin: Parameters
     across: Parameters
@@ -28,6 +28,7 @@ class Plane:
 
     @staticmethod
     def through(first: State, second: State, third: State) -> Plane:
+        """Return the plane through three solutions."""
         origin = {name: tensor.double() for name, tensor in first.parameters.items()}
         across = scaled(minus(second.parameters, origin))
         to_third = minus(third.parameters, origin)
@@ -38,18 +39,19 @@ class Plane:
         return Plane(origin, across, scaled(rest))
 
     def at(self, x: float, y: float) -> dict[str, Tensor]:
+        """Return the weights at a point of the plane."""
         return {name: (tensor + x * self.across[name] + y * self.up[name]).float() for name, tensor in self.origin.items()}
 
-    def place(self, parameters: Parameters) -> tuple[float, float]:
-        """Where a weight falls on the plane, by projection. Rounded: the last bits of a long sum depend on where it lies in memory."""
+    def project(self, parameters: Parameters) -> tuple[float, float]:
+        """Project weights onto the plane. The result is rounded, because the last bits of a long sum depend on memory alignment."""
         offset = minus(parameters, self.origin)
         return round(dot(offset, self.across), 9), round(dot(offset, self.up), 9)
 
 
-def grid(places: Sequence[tuple[float, float]], num: int, margin: float) -> tuple[list[float], list[float]]:
-    """`num` even steps in each direction around the places, and beyond them by `margin` times their extent. Steps are as long in both
-    directions, so that the picture is not stretched."""
-    xs, ys = zip(*places, strict=True)
+def grid(points: Sequence[tuple[float, float]], num: int, margin: float) -> tuple[list[float], list[float]]:
+    """Return `num` even steps along each axis that cover the points and `margin` times their extent around them. Steps are equally long
+    along both axes, so that the picture is not stretched."""
+    xs, ys = zip(*points, strict=True)
     extent = max(max(xs) - min(xs), max(ys) - min(ys)) * (1 + 2 * margin)
 
     def axis(values: Sequence[float]) -> list[float]:
