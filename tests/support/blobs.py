@@ -1,4 +1,4 @@
-"""A task small enough to compute by hand: two blobs of points, a linear network or one with BatchNorm and dropout."""
+"""A task that is small enough to compute by hand: two blobs of points, and a network with BatchNorm and dropout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Net(nn.Module):
 
 @dataclass
 class Blobs:
-    """Satisfies `Task`. Ten examples in batches of four: the last batch is ragged."""
+    """A `Task` of ten examples in batches of four, so that the last batch is smaller."""
 
     dropout: float = 0.0
     batch_size: int = 4

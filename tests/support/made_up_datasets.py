@@ -21,7 +21,7 @@ Bytes = NDArray[np.uint8]
 
 
 def python2_pickle(contents: Mapping[str, Sequence[int] | Bytes | str]) -> bytes:
-    """A dictionary as Python 2 and its numpy pickled it: the opcodes of the CIFAR files, written by hand."""
+    """Return a dictionary as Python 2 and its numpy pickled it, with the opcodes of the CIFAR files."""
 
     def integer(value: int) -> bytes:
         return b"J" + value.to_bytes(4, "little", signed=True)
@@ -62,14 +62,14 @@ def idx(array: Bytes) -> bytes:
 
 
 def jpeg(width: int, height: int, colour: tuple[int, int, int] | int = (200, 30, 90), mode: str = "RGB") -> bytes:
-    """An image of one colour: JPEG keeps that nearly as it is."""
+    """Return an image of one colour, which JPEG keeps nearly exactly."""
     file = io.BytesIO()
     Image.new(mode, (width, height), colour).save(file, "JPEG", quality=95)
     return file.getvalue()
 
 
 def gradient_jpeg(width: int, height: int, seed: int = 0) -> bytes:
-    """An image whose every part looks different."""
+    """Return an image whose parts all look different."""
     y, x = np.mgrid[0:height, 0:width]
     pixels = np.stack([255 * x / width, 255 * y / height, (seed * 37 + x + y) % 256], 2).astype(np.uint8)
     file = io.BytesIO()

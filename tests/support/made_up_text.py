@@ -19,7 +19,7 @@ SPECIAL = {"bert": ("[PAD]", "[UNK]", "[CLS]", "[SEP]"), "roberta": ("<s>", "<pa
 
 
 def table_text(table: Table, rows: list[tuple[str, str, str]]) -> str:
-    """The file as GLUE writes it: a column that nobody needs, and the label where the task has it."""
+    """Return the text of a file in GLUE's format, with a column that is not used."""
     first, second, label = table.columns
     names = [label, "#1 ID", first, second] if table is MRPC else ["index", first, second, label]
     lines = ["\t".join(names)]
@@ -30,7 +30,7 @@ def table_text(table: Table, rows: list[tuple[str, str, str]]) -> str:
 
 
 def rows_of(table: Table, name: str) -> list[tuple[str, str, str]]:
-    """As many rows of each class as the published file has; the second text's word tells them apart."""
+    """Return as many rows of each class as the published file has. The second text's word tells the classes apart."""
     draw = random.Random(name)
     found = [
         (" ".join(draw.sample(WORDS, draw.randint(2, 6))), draw.choice(WORDS[index::2]), table.classes[index])
@@ -43,10 +43,10 @@ def rows_of(table: Table, name: str) -> list[tuple[str, str, str]]:
 
 def write_glue(folder: Path) -> Path:
     for table in (MRPC, RTE):
-        place = folder / table.official.folders[0]
-        place.mkdir(parents=True)
+        directory = folder / table.official.folders[0]
+        directory.mkdir(parents=True)
         for name in table.counts:
-            (place / name).write_text(table_text(table, rows_of(table, name)), encoding="utf-8-sig")
+            (directory / name).write_text(table_text(table, rows_of(table, name)), encoding="utf-8-sig")
     return folder
 
 
@@ -68,7 +68,7 @@ def write_tokenizer(folder: Path, kind: str) -> None:
 
 
 def write_checkpoint(folder: Path, kind: str = "bert", seed: int = 0, classifier: int = 0, **settings: Any) -> Path:
-    """A pretrained encoder, so to speak; `classifier`: under a head of so many classes."""
+    """Write a small random encoder as if it were pretrained. `classifier` adds a head with that many classes."""
     small = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32} | settings
     if kind == "bert":
         config = transformers.BertConfig(max_position_embeddings=40, **small)

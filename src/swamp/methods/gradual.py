@@ -37,7 +37,7 @@ class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     interval: Annotated[int, Meta(ge=1, description="ΔT: steps between prunings.")] = 100
     begin: Annotated[float, Meta(ge=0, le=1, description="Share of the training after which pruning begins.")] = 0.2
-    end: Annotated[float, Meta(ge=0, le=1, description="Share of the training after which the last weights go.")] = 0.75
+    end: Annotated[float, Meta(ge=0, le=1, description="Share of the training after which the last weights are pruned.")] = 0.75
 
     def __post_init__(self) -> None:
         if self.begin > self.end:

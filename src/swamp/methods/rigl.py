@@ -34,11 +34,11 @@ presets: tuple[Preset, ...] = ()
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the mask changes."""
 
-    interval: Annotated[int, Meta(ge=1, description="ΔT: steps between moves.")] = 100
+    interval: Annotated[int, Meta(ge=1, description="ΔT: steps between changes of the mask.")] = 100
     fraction: Annotated[
-        float, Meta(ge=0, le=1, description="f: share of each layer that moves at first (the paper tries 0.3, 0.5, 0.7).")
+        float, Meta(ge=0, le=1, description="f: share of each layer that is exchanged at first (the paper tries 0.3, 0.5, 0.7).")
     ] = 0.3
-    until: Annotated[float, Meta(ge=0, le=1, description="Share of the training after which the mask stays.")] = 0.75
+    until: Annotated[float, Meta(ge=0, le=1, description="Share of the training after which the mask does not change.")] = 0.75
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:

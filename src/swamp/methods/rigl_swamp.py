@@ -26,7 +26,7 @@ nested = False
 patterns = False
 needs: Keep = "last"
 notes = (
-    "The SWA phase begins at `swa.start` of the training, where RigL's last move has passed. `swa.learning_rate` and `swa.entry` are "
+    "The SWA phase begins at `swa.start` of the training, after RigL's last change of the mask. `swa.learning_rate` and `swa.entry` are "
     "those of the recipe."
 )
 presets: tuple[Preset, ...] = ()
@@ -35,9 +35,9 @@ presets: tuple[Preset, ...] = ()
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the mask changes, and the particles that follow. The averaging phase begins where [swa] says."""
 
-    interval: Annotated[int, Meta(ge=1, description="ΔT: steps between moves.")] = 100
-    fraction: Annotated[float, Meta(ge=0, le=1, description="f: share of each layer that moves at first.")] = 0.3
-    particles: Annotated[int, Meta(ge=1, description="N.")] = 4
+    interval: Annotated[int, Meta(ge=1, description="ΔT: steps between changes of the mask.")] = 100
+    fraction: Annotated[float, Meta(ge=0, le=1, description="f: share of each layer that is exchanged at first.")] = 0.3
+    particles: Annotated[int, Meta(ge=1, description="N: number of particles.")] = 4
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:

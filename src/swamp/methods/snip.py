@@ -39,9 +39,9 @@ class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The sample that is scored on."""
 
     examples: Annotated[int, Meta(ge=1, description="Size of the mini-batch.")] = 128
-    balanced: Annotated[
-        bool, Meta(description="Take equally many of each class, about as many in all, where the number of classes is known.")
-    ] = False
+    balanced: Annotated[bool, Meta(description="Take the same number of examples of each class, where the number of classes is known.")] = (
+        False
+    )
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:

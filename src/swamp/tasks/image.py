@@ -35,22 +35,32 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dataset: Annotated[str, Meta(description="Name of the data set.")] = "digits"
     data: Annotated[str, Meta(description="Folder that holds your data sets (short: --data); empty: the environment's SWAMP_DATA.")] = ""
     model: Annotated[str, Meta(description="Name of the network.")] = "resnet-digits"
-    batch_size: Annotated[int, Meta(ge=1, description="Examples a step; the last, smaller batch of an epoch is kept.")] = 64
-    pad: Annotated[int, Meta(ge=0, le=256, description="Augmentation of sets in memory: pad by so many pixels, then crop at random.")] = 1
+    batch_size: Annotated[int, Meta(ge=1, description="Examples in a batch; the last batch of an epoch may be smaller.")] = 64
+    pad: Annotated[
+        int, Meta(ge=0, le=256, description="Augmentation of images in memory: pad by this many pixels, then crop at random.")
+    ] = 1
     flip: Annotated[bool, Meta(description="Augmentation: mirror half of the images, left to right.")] = False
-    crop_size: Annotated[int, Meta(ge=1, description="Streamed sets (imagenet): side of the random crop; tests take the middle.")] = 224
-    label_smoothing: Annotated[float, Meta(ge=0, lt=1, description="Share of each label spread over all classes.")] = 0.0
+    crop_size: Annotated[
+        int, Meta(ge=1, description="Streamed images (imagenet): side of the random crop, and of the central crop in tests.")
+    ] = 224
+    label_smoothing: Annotated[
+        float, Meta(ge=0, lt=1, description="Share of each label's probability that is spread over all classes.")
+    ] = 0.0
     validation: Annotated[
-        HeldOut, Meta(description="Training examples held out, for methods that select; never trained on. A number, or a share below 1.")
+        HeldOut, Meta(description="Training examples held out for methods that select by validation: a number, or a share below 1.")
     ] = 0
-    validation_seed: Annotated[int, Meta(ge=0, description="Which ones are held out follows from it; the same for every seed.")] = 0
+    validation_seed: Annotated[
+        int, Meta(ge=0, description="Seed of the choice of these examples; it does not depend on the seed of the run.")
+    ] = 0
     test_sets: Annotated[
         tuple[str, ...], Meta(description="Further test sets of imagenet to report: imagenet-v2, imagenet-r, imagenet-sketch.")
     ] = ()
     prunable: Annotated[
         tuple[str, ...], Meta(min_length=1, description="What is pruned: module kinds (conv, linear) and name patterns.")
     ] = ("conv",)
-    exclude: Annotated[tuple[str, ...], Meta(description="What of that is not, in the same words.")] = ()
+    exclude: Annotated[
+        tuple[str, ...], Meta(description="Exceptions from prunable: module kinds and name patterns that are not pruned.")
+    ] = ()
     workers: Annotated[int, Meta(ge=0, description="Processes that decode streamed images; 0 means one for each core.")] = 0
 
 

@@ -41,27 +41,33 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: Annotated[
         str, Meta(min_length=1, description="Folder of a checkpoint for AutoModelForSequenceClassification, or its name on the hub.")
     ] = "roberta-base"
-    batch_size: Annotated[int, Meta(ge=1, description="Examples a step; the last, smaller batch of an epoch is kept.")] = 16
+    batch_size: Annotated[int, Meta(ge=1, description="Examples in a batch; the last batch of an epoch may be smaller.")] = 16
     max_length: Annotated[
-        int, Meta(ge=16, le=WIDTHS[-1], description="Tokens a pair is cut off at; fewer where the model takes fewer.")
+        int, Meta(ge=16, le=WIDTHS[-1], description="Tokens at which a pair is cut off; the model's own limit if that is lower.")
     ] = 512
     padding: Annotated[
         Literal["bucket", "longest"],
-        Meta(description="bucket: each batch to one of a few widths; longest: all to the longest text, which engine graphed can capture."),
+        Meta(
+            description="bucket: pad each batch to one of a few widths. longest: pad all texts to the longest; engine graphed needs that."
+        ),
     ] = "bucket"
     window: Annotated[
-        int, Meta(ge=1, description="padding = bucket: runs of so many batches are sorted by width before they are cut; 1 sorts nothing.")
+        int, Meta(ge=1, description="padding = bucket: texts are sorted by width within runs of this many batches; 1 does not sort.")
     ] = 16
     validation: Annotated[
-        HeldOut, Meta(description="Training examples held out, for methods that select; never trained on. A number, or a share below 1.")
+        HeldOut, Meta(description="Training examples held out for methods that select by validation: a number, or a share below 1.")
     ] = 0
-    validation_seed: Annotated[int, Meta(ge=0, description="Which ones are held out follows from it; the same for every seed.")] = 0
+    validation_seed: Annotated[
+        int, Meta(ge=0, description="Seed of the choice of these examples; it does not depend on the seed of the run.")
+    ] = 0
     test_sets: Annotated[tuple[str, ...], Meta(description="Further test sets to report: mrpc-test.")] = ()
     prunable: Annotated[
         tuple[str, ...],
         Meta(min_length=1, description="What is pruned: encoder (its linear layers), module kinds (conv, linear) and name patterns."),
     ] = (ENCODER,)
-    exclude: Annotated[tuple[str, ...], Meta(description="What of that is not, in the same words.")] = ()
+    exclude: Annotated[
+        tuple[str, ...], Meta(description="Exceptions from prunable: module kinds and name patterns that are not pruned.")
+    ] = ()
 
 
 class TextTask:
