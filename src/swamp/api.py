@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from swamp.core.mask import Mask
-from swamp.methods.method import selects
 from swamp.runs.config import HELD_OUT, build_config, default_directory
 from swamp.runs.networks import find_row, load_network
 from swamp.runs.opening import RunRequest, open_task, prepare
@@ -150,7 +149,7 @@ def prune(
         batch_size=batch_size,
         prunable=prunable,
         exclude=exclude,
-        validation=validation or (HELD_OUT if selects(config.method_module) else 0),
+        validation=validation or (HELD_OUT if config.method_module.selects else 0),
     )
     directory = Path(out) if out else default_directory(config)
     (prepared,) = prepare([RunRequest(config, directory, task)], Path(cache) if cache else None)

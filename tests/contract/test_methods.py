@@ -150,6 +150,6 @@ def test_a_method_describes_itself(finished: Finished) -> None:
     assert module.summary.endswith(".")
     assert module.paper
     assert module.cost
-    assert module.__doc__
+    assert module.docstring
     assert module.needs in ("all", "averages", "last")
     assert module.name in methods()

@@ -13,7 +13,6 @@ import numpy as np
 from msgspec import structs
 
 from swamp.core.pruning import rounded_share
-from swamp.methods.method import selects
 from swamp.results.series import Series, make_series
 from swamp.results.stored_run import read_run
 from swamp.runs.config import Config, build_config, config_hash, resolve, to_toml
@@ -76,7 +75,7 @@ def make_run(
         }
         if num_particles > 1:
             fields["members"] = [measured(cycle, 0.001 * (particle + 1)) for particle in range(num_particles)]
-        if selects(config.method_module):
+        if config.method_module.selects:
             fields["selected_on"] = "validation"
         results.append(row_record(cycle, fields, num_weights))
     curves = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from typing import cast
 
 from swamp.core.discovery import modules_with
 from swamp.core.errors import nearest
@@ -14,7 +13,7 @@ from swamp.methods.method import Method, Preset
 @cache
 def methods() -> dict[str, Method]:
     """Return all methods by name."""
-    return cast(dict[str, Method], modules_with(sys.modules[__name__], "run"))
+    return {name: Method.of(module) for name, module in modules_with(sys.modules[__name__], "run").items()}
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Row
 from swamp.methods.targets import OneShotConfig
 from swamp.tasks.task import dense_mask
 
@@ -14,9 +14,7 @@ summary = "Train the dense network, as long as the methods that prune once are t
 cost = "2 dense trainings"
 exact = True
 nested = True
-needs: Keep = "last"
 notes = "It is trained from the random init, as SNIP and similar methods are, so it is their upper bound, and not IMP's cycle 0."
-presets: tuple[Preset, ...] = ()
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ from msgspec import Meta
 from swamp.core.job import Solution
 from swamp.core.mask import Mask
 from swamp.core.rules import DST
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Row
 from swamp.methods.targets import OneShotConfig
 from swamp.tasks.task import dense_mask
 from swamp.training.train import Diverged
@@ -31,12 +31,10 @@ cost = "2 dense trainings a trial"
 exact = False
 nested = False
 patterns = False
-needs: Keep = "last"
 notes = (
     "Each trial of the search is a whole training and counts in the cost, unless it diverged. The loss in the training curves includes the "
     "penalty. A threshold belongs to a weight's first index: the output unit, but of a transposed convolution the input."
 )
-presets: tuple[Preset, ...] = ()
 LOW, HIGH = 1e-7, 1e-5  # the original's range of α
 
 

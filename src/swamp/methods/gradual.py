@@ -14,7 +14,7 @@ from msgspec import Meta
 from swamp.core.mask import Mask
 from swamp.core.pruning import rounded_share
 from swamp.core.rules import Gradual
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Row
 from swamp.methods.targets import OneShotConfig
 from swamp.tasks.task import dense_mask
 
@@ -24,12 +24,10 @@ summary = "During one training, remove the smallest weights little by little."
 cost = "1 to 2 dense trainings a row"
 exact = True
 nested = False
-needs: Keep = "last"
 notes = (
     "Ranks over all layers together, as all magnitude pruning here does; the original gives every layer the same sparsity. The window "
     "of 20 to 75 % of the training is ours."
 )
-presets: tuple[Preset, ...] = ()
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

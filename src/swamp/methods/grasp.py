@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Row
 from swamp.methods.targets import OneShotConfig, train_targets
 from swamp.scores import grasp
 from swamp.tasks.sampling import balanced_sample, tempered
@@ -29,13 +29,11 @@ summary = "Before training, remove the weights whose removal harms the gradient'
 cost = "2 sparse trainings a row"
 exact = True
 nested = True  # one ranking serves all sparsities
-needs: Keep = "last"
 notes = (
     "Gradients are summed over halves of the sample. H and g are taken over the prunable weights alone. A task without classes gets a "
     "random sample of ten times `per_class`. The temperature applies where the task's loss takes the model's logits, not where a model "
     "computes its loss itself."
 )
-presets: tuple[Preset, ...] = ()
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

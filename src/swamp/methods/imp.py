@@ -16,7 +16,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from swamp.core.rules import Rule
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Preset, Row
 from swamp.tasks.task import dense_mask
 
 name = "imp"
@@ -25,7 +25,6 @@ summary = "Train, remove the smallest weights, rewind to the matching ticket, re
 cost = "1"
 exact = True
 nested = True
-needs: Keep = "last"
 notes = (
     "Follows the protocol of [pruning] to the letter: one ranking over all layers, exact counts, the last epoch, nothing chosen on "
     "the test set."

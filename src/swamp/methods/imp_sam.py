@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from swamp.core.rules import SAM
 from swamp.methods.imp import cycles
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Row
 
 name = "imp-sam"
 paper = "Na et al. 2022, Train flat, then compress: sharpness-aware minimization learns more compressible models"
@@ -20,9 +20,7 @@ summary = "IMP whose cycles are trained with sharpness-aware minimisation."
 cost = "2"
 exact = True
 nested = True
-needs: Keep = "last"
 notes = "The ticket is trained with plain SGD, so that IMP and IMP + SAM share it. The second pass draws its own dropout masks."
-presets: tuple[Preset, ...] = ()
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

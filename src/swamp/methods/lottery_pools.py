@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from swamp.core.job import Solution
 from swamp.methods import imp
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Keep, Row
 
 name = "lottery-pools"
 paper = "Yin et al. 2023, Lottery pools: winning more by interpolating tickets without increasing training or inference cost"
@@ -32,7 +32,6 @@ notes = (
     "recomputed, for each candidate and share; where pruning.targets is set, only the rows that it names are made."
 )
 selects = True
-presets: tuple[Preset, ...] = ()
 
 Share = Annotated[float, Meta(gt=0, lt=1)]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Row
 from swamp.tasks.task import dense_mask
 
 name = "magnitude"
@@ -20,9 +20,7 @@ summary = "Train, remove all but the largest weights at once, rewind, train agai
 cost = "1 dense training, 1 sparse one a row"
 exact = True
 nested = True
-needs: Keep = "last"
 notes = "Takes IMP's own first training, so that it differs from IMP only in how many steps the pruning takes."
-presets: tuple[Preset, ...] = ()
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

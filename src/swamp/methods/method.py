@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -97,36 +97,31 @@ class Preset:
     settings: Callable[[Pruning], dict[str, Any]]  # nested like a recipe
 
 
-class Method(Protocol):
-    """A module of this package.
-
-    `exact`: each row has exactly the number of survivors that its cycle asks for. `nested`: each mask is contained in the one before.
-    `needs`: the least `keep` that the method works with. A method with `selects = True` selects by validation accuracy; a tenth of the
-    training examples is held out for it, unless the task's settings say how many."""
+@dataclass(frozen=True)
+class Method:
+    """The contract of a module that defines a method. The attributes without a default are required."""
 
     name: str
     paper: str
     summary: str
     cost: str  # of training, relative to IMP, for people
-    exact: bool
-    nested: bool
-    needs: Keep
-    notes: str  # how it differs from the original, and why
-    presets: tuple[Preset, ...]
-    Config: type[Struct]
+    exact: bool  # each row has exactly the number of survivors that its cycle asks for
+    nested: bool  # each mask is contained in the one before
+    Config: type[Struct]  # the settings in [methods.NAME]
+    run: Callable[[Context, Any], Iterator[Row]]
+    docstring: str  # the module's docstring, which begins with the paper's update rule
+    notes: str = ""  # how it differs from the original, and why
+    needs: Keep = "last"  # the least that the run must keep for it
+    patterns: bool = True  # masks follow `pruning.pattern`
+    # It selects by validation accuracy. A tenth of the training examples is held out for it, unless the task's settings say how many.
+    selects: bool = False
+    presets: tuple[Preset, ...] = ()
 
-    @staticmethod
-    def run(ctx: Context, config: Any) -> Iterator[Row]: ...
-
-
-def selects(method: Method) -> bool:
-    """Return whether the method selects by validation accuracy."""
-    return bool(getattr(method, "selects", False))
-
-
-def knows_patterns(method: Method) -> bool:
-    """Return whether the method's masks follow `pruning.pattern`, which they do unless the module says `patterns = False`."""
-    return bool(getattr(method, "patterns", True))
+    @classmethod
+    def of(cls, module: Any) -> Method:
+        """Return what the module defines, with defaults for the rest."""
+        given = {field.name: getattr(module, field.name) for field in fields(cls) if hasattr(module, field.name)}
+        return cls(**given, docstring=module.__doc__ or "")
 
 
 def at_cycle(schedule: T | Mapping[str, T], cycle: int) -> T:

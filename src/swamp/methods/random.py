@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Preset, Row
 from swamp.methods.targets import OneShotConfig, random_target, train_targets
 
 name = "random"
@@ -17,7 +17,6 @@ cost = "2 sparse trainings a row"
 exact = True
 nested = False
 patterns = False
-needs: Keep = "last"
 notes = "Counts of each layer are exact and add up to the exact total."
 presets = (
     Preset(

@@ -17,7 +17,7 @@ from msgspec import Meta
 from swamp.core.job import Solution
 from swamp.core.mask import Mask
 from swamp.methods import imp, swamp
-from swamp.methods.method import Context, Keep, Preset, Row, at_cycle
+from swamp.methods.method import Context, Row, at_cycle
 
 name = "retrain"
 paper = "Choi et al. 2024, Sparse weight averaging with multiple particles for iterative magnitude pruning"
@@ -25,12 +25,10 @@ summary = "Train by SGD or by SWAMP under the masks that IMP or SWAMP finds from
 cost = "1 + N, or 1 or N where the masks' method also trains"
 exact = True
 nested = True
-needs: Keep = "last"
 notes = (
     "The trainings that find the masks are those of `imp` and `swamp`, which share them through a cache. A row costs "
     "what finding its mask and the one training under it cost."
 )
-presets: tuple[Preset, ...] = ()
 
 
 class Config(swamp.Config, frozen=True, kw_only=True, forbid_unknown_fields=True):

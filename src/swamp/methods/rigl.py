@@ -13,7 +13,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from swamp.core.rules import RigL
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Row
 from swamp.methods.targets import OneShotConfig, random_target, train_targets
 
 name = "rigl"
@@ -23,12 +23,10 @@ cost = "2 sparse trainings a row"
 exact = True
 nested = False
 patterns = False
-needs: Keep = "last"
 notes = (
     "Every prunable layer takes part, the first one too. Ties fall to the lower index. What is dropped may come back at once, and then "
     "keeps its value and momentum; what is new starts at 0."
 )
-presets: tuple[Preset, ...] = ()
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

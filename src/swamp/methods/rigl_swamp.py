@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from swamp.core.rules import RigL
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Row
 from swamp.methods.targets import OneShotConfig, random_target
 
 name = "rigl-swamp"
@@ -24,12 +24,10 @@ cost = "1.5 + N/2 sparse trainings a row"
 exact = True
 nested = False
 patterns = False
-needs: Keep = "last"
 notes = (
     "The SWA phase begins at `swa.start` of the training, after RigL's last change of the mask. `swa.learning_rate` and `swa.entry` are "
     "those of the recipe."
 )
-presets: tuple[Preset, ...] = ()
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from torch import nn
 
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Row
 from swamp.methods.targets import OneShotConfig, train_targets
 from swamp.scores import snip
 from swamp.tasks.sampling import balanced_sample, mean_loss, random_sample
@@ -27,12 +27,10 @@ summary = "Before training, keep the weights whose removal would change the loss
 cost = "2 sparse trainings a row"
 exact = True
 nested = True  # one ranking serves all sparsities
-needs: Keep = "last"
 notes = (
     "BatchNorm is in training mode while scoring, and its statistics are left alone. Each training is two cycles long with the optimizer "
     "and schedule of the recipe, as for all methods that prune once."
 )
-presets: tuple[Preset, ...] = ()
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

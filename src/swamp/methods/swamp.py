@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from swamp.core.pruning import Pruning
-from swamp.methods.method import Context, Keep, Preset, Row, at_cycle
+from swamp.methods.method import Context, Preset, Row, at_cycle
 from swamp.tasks.task import dense_mask
 
 name = "swamp"
@@ -26,7 +26,6 @@ summary = "IMP whose every cycle averages the weights of N particles, each train
 cost = "N"
 exact = True
 nested = True
-needs: Keep = "last"
 notes = (
     '`swa.entry = "jump"` is the paper\'s own text; `cosine-to` and `anneal:K` are there to be compared. BatchNorm statistics are '
     "recomputed for every average, a single particle's SWA mean included."

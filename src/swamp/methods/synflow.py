@@ -15,7 +15,7 @@ from msgspec import Meta
 from torch import nn
 
 from swamp.core.mask import Mask
-from swamp.methods.method import Context, Keep, Preset, Row
+from swamp.methods.method import Context, Row
 from swamp.methods.targets import OneShotConfig, train_targets
 from swamp.scores import synflow_mask
 from swamp.tasks.sampling import outputs_on_ones, random_sample
@@ -27,12 +27,10 @@ summary = "Before training and without data, prune in a hundred steps by the flo
 cost = "2 sparse trainings a row"
 exact = True
 nested = False
-needs: Keep = "last"
 notes = (
     "In float64 and in eval mode, where fresh BatchNorm layers pass on what they get up to their ε. Networks whose inputs are token "
     "numbers see the number one everywhere. Biases that are not zero at the init let flow in from the side, and then a layer can die."
 )
-presets: tuple[Preset, ...] = ()
 
 
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

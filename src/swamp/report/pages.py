@@ -20,7 +20,7 @@ def method_settings(method: Method) -> list[SettingInfo]:
 
 def method_page(method: Method) -> str:
     """A method as Markdown: what it does, its rule, where it departs from the original, its settings and its cost."""
-    idea, _, rest = (method.__doc__ or "").strip().partition("\n")
+    idea, _, rest = method.docstring.strip().partition("\n")
     blocks = [block(text) for text in rest.split("\n\n") if text.strip()]
     parts = [f"## {method.name}", f"{idea} {method.summary}", *blocks, method.notes]
     facts = [f"Paper: {method.paper}.", f"Cost, relative to a training of IMP: {method.cost}."]

@@ -9,7 +9,7 @@ from typing import Any
 
 from swamp.core.patterns import Pattern
 from swamp.core.pruning import rounded_share
-from swamp.methods.method import Keep, knows_patterns, selects
+from swamp.methods.method import Keep
 from swamp.runs.config import Config, complete, deciding_settings, resolve
 from swamp.store.directory import Store
 from swamp.tasks.task import Task, dense_mask
@@ -22,7 +22,7 @@ def check(config: Config, task: Task) -> None:
     needs = config.method_module.needs
     if KEEPS.index(config.keep) < KEEPS.index(needs):
         raise ValueError(f"method {config.method!r} needs keep = {needs!r} or more, not {config.keep!r}")
-    if selects(config.method_module) and "validation" not in task.splits:
+    if config.method_module.selects and "validation" not in task.splits:
         raise ValueError(f"method {config.method!r} selects by validation, but this task holds out no examples: set its validation")
     check_pattern(config, task)
     check_survivors(config, task)
@@ -46,7 +46,7 @@ def check_pattern(config: Config, task: Task) -> None:
     pruning, pattern = config.pruning, Pattern.parse(config.pruning.pattern)
     if pattern.is_free:
         return
-    if not knows_patterns(config.method_module):
+    if not config.method_module.patterns:
         raise ValueError(f"method {config.method!r} makes its masks without a ranking, so they have no pruning.pattern")
     flat = [name for name, shape in task.prunable.items() if len(shape) < 2]
     if flat:

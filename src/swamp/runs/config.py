@@ -25,7 +25,7 @@ from swamp.core.schedules import SWA, Schedule
 from swamp.engines import default_engine, engine_modules, find_engine
 from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
-from swamp.methods.method import Keep, Method, selects
+from swamp.methods.method import Keep, Method
 from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_layers
 from swamp.runs.settings import bare, convert, description, parse_value, toml_text
 from swamp.runs.shorthands import data_setting, scaled, task_setting
@@ -167,7 +167,7 @@ def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
 def complete(settings: TomlTable) -> Config:
     """Check everything, and write out the settings of what is selected (nothing else of those tables is read)."""
     config = cast(Config, convert(settings, Config))
-    if selects(config.method_module):
+    if config.method_module.selects:
         config = structs.replace(config, tasks=holding_out(config))
     for table, names in selectable().items():
         for name in getattr(config, table):

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, structs
 
 from swamp.core.cost import masked_macs
-from swamp.methods.method import Row, selects
+from swamp.methods.method import Row
 from swamp.runs.context import RunContext
 from swamp.store.records import RowRecord
 
@@ -38,7 +38,7 @@ def make_record(ctx: RunContext, row: Row) -> RowRecord:
         solution=row.solution.key,
         mask=mask.digest,
         particles=[member.key for member in row.members],
-        selected_on="validation" if selects(ctx.config.method_module) else UNSET,
+        selected_on="validation" if ctx.config.method_module.selects else UNSET,
     )
     return structs.replace(record, checksum=record.checked())
 
