@@ -15,8 +15,9 @@ from swamp.export.formats import export
 from swamp.export.formats.onnx import OnnxNetwork
 from swamp.export.narrow import links, narrowed, shaped_like
 from swamp.runs.networks import find_row, load_network
-from swamp.tasks.models import find_model
-from swamp.tasks.models.vgg import VGG
+from swamp.tasks.models import find_model, vgg
+
+WIDTHS = (16, 24, 32, 48, 48)  # of the stages of a small VGG
 
 
 def trained(name: str) -> tuple[nn.Module, Mask]:
@@ -38,7 +39,8 @@ def trained(name: str) -> tuple[nn.Module, Mask]:
 
 
 @pytest.mark.parametrize("name", ["vgg13", "wrn10-1", "resnet-digits", "resnet18"])
-def test_the_narrow_network_computes_the_same(name: str) -> None:
+def test_the_narrow_network_computes_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vgg, "WIDTHS", WIDTHS)
     model, mask = trained(name)
     x = torch.randn(3, 3, 16, 16)
     before = State.of(model).digest()
@@ -155,14 +157,15 @@ def test_norms_over_other_dimensions_keep_linear_layers_wide() -> None:
     assert links(model, torch.zeros(2, 5, 4)) == []
 
 
-def test_a_vgg_that_was_trained_with_pruned_channels(tmp_path: Path) -> None:
+def test_a_vgg_that_was_trained_with_pruned_channels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its norms have learnt what comes through, its masks are those of a run, and both runtimes agree with the network before."""
+    monkeypatch.setattr(vgg, "WIDTHS", WIDTHS)
     draw = torch.Generator().manual_seed(0)
     images = torch.randn(96, 1, 16, 16, generator=draw)
     labels = (images.mean((1, 2, 3)) > 0).long()
 
     def make() -> nn.Module:
-        return VGG(1, 2, depths=(1, 1, 1, 1, 1))
+        return vgg.VGG(1, 2, depths=(1, 1, 1, 1, 1))
 
     data = (images[:64], labels[:64]), (images[64:], labels[64:])
     schedule = {"ticket": {"epochs": 1}, "cycle": {"epochs": 1}, "pruning": {"cycles": 2, "prune_fraction": 0.6, "pattern": "channel"}}

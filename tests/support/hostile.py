@@ -1,4 +1,4 @@
-"""Files that somebody damaged or forged: mutations of a good one, with a checksum that fits or with one that does not."""
+"""Damaged and forged sparse files: mutations of a good file, with or without a matching checksum."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ WORDS = ["", "bits", "gaps", "values", "positions", "dense.F32", "F32", "F16", "
 
 
 def parts(content: bytes) -> tuple[dict[str, Any], dict[str, Any], bytes]:
-    """Header, stored metadata and data of a good file."""
+    """Return the header, the stored metadata and the data of a good file."""
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
     return header, json.loads(header["__metadata__"]["swamp"]), content[8 + length :]
 
 
 def assembled(header: dict[str, Any], stored: dict[str, Any], data: bytes, honest: bool) -> bytes:
-    """A file again; an honest one has the checksum of what it holds, as far as it can be computed."""
+    """Return the bytes of a file; an honest file has the checksum of its content, as far as that can be computed."""
     stored, header = dict(stored), dict(header)
     if honest:
         try:
@@ -45,7 +45,7 @@ def assembled(header: dict[str, Any], stored: dict[str, Any], data: bytes, hones
 
 
 def mutate(good: bytes, draw: random.Random) -> bytes:
-    """One of many ways to spoil a file."""
+    """Return the file changed in a random way."""
     if draw.random() < 0.4:
         return bytes(torn(bytearray(good), draw))
     header, stored, data = copy.deepcopy(parts(good))
@@ -61,7 +61,7 @@ def mutate(good: bytes, draw: random.Random) -> bytes:
 
 
 def torn(content: bytearray, draw: random.Random) -> bytearray:
-    """Any file cut off, changed or grown."""
+    """Cut off, change or extend any file at random."""
     kind = draw.randrange(5)
     at = draw.randrange(len(content))
     if kind == 0:
@@ -79,7 +79,7 @@ def torn(content: bytearray, draw: random.Random) -> bytearray:
 
 
 def _bend(tree: Any, draw: random.Random) -> None:
-    """Change one place of a tree of tables and lists."""
+    """Change one random entry of nested dicts and lists."""
     while True:
         keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
         if not keys:
