@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import swamp
 from swamp.export import native
 from swamp.tasks.models import find_model
+from swamp.tasks.models.resnet import ResNet
 from tests.support.compiling import needs_compiler
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -56,7 +57,7 @@ MODELS = {
     "digits": (lambda: find_model("resnet-digits")(1, 10), (1, 8, 8)),
     "wrn": (lambda: find_model("wrn10-2")(3, 10), (3, 16, 16)),
     "vgg": (lambda: find_model("vgg13")(3, 5), (3, 16, 16)),
-    "bottlenecks, odd sizes": (lambda: find_model("resnet50")(3, 5), (3, 35, 33)),
+    "bottlenecks, odd sizes": (lambda: ResNet(3, 5, depths=(2, 1, 2, 1), bottlenecks=True, imagenet_stem=True), (3, 35, 33)),
     "everything": (Everything, (4, 10, 6)),
     "vectors": (lambda: nn.Sequential(nn.Linear(5, 9), nn.ReLU(), nn.Linear(9, 4)), (5,)),
 }
