@@ -28,7 +28,8 @@ CPU = torch.device("cpu")
 
 def test_ranks_of_which_one_is_killed_give_the_bytes_of_one_process(quick: Make, tmp_path: Path) -> None:
     """Two runs in one launch; the second is done by ranks that were there from the start of the restart."""
-    line = [*torchrun(3, tmp_path / "run", "--max-restarts=3", "--monitor-interval=0.05", pruning__cycles=1), "--seeds=0,1"]
+    small = {"pruning__cycles": 1, "cycle__epochs": 2, "methods__swamp__particles": 2}
+    line = [*torchrun(2, tmp_path / "run", "--max-restarts=3", "--monitor-interval=0.05", **small), "--seeds=0,1"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not list((tmp_path / "run/seed-0").glob(CHECKPOINTS)) and process.poll() is None:
@@ -39,7 +40,7 @@ def test_ranks_of_which_one_is_killed_give_the_bytes_of_one_process(quick: Make,
     assert process.returncode == 0, errors
     for seed in (0, 1):
         assert output.count(f"swamp on digits, seed {seed}") == 1  # one rank speaks
-        alone = reference(quick, tmp_path / f"alone-{seed}", seed=seed, pruning__cycles=1)
+        alone = reference(quick, tmp_path / f"alone-{seed}", seed=seed, **small)
         assert contents(tmp_path / f"run/seed-{seed}") == alone
 
 

@@ -6,41 +6,36 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
-from swamp.core.job import Job
+from swamp.core.job import Job, Numerics
 from swamp.core.machine import num_cores
-from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.core.schedules import Schedule
 from swamp.engines.engine import EngineContext, Progress
 from swamp.engines.processes import Config as ProcessesConfig
 from swamp.engines.processes import Processes, Worker, WorkerDied
 from swamp.engines.worker import portable
-from swamp.runs.config import Config, resolve
-from swamp.runs.context import JobMaker
 from swamp.store.directory import Store
-from swamp.tasks.image import Config as ImageConfig
-from swamp.tasks.image import ImageTask
+from swamp.tasks.task import EpochPlan
+from tests.support.blobs import Blobs
+from tests.support.jobs import make_job
 
-Make = Callable[..., Config]
 
+@dataclass
+class Deadly(Blobs):
+    """Kills the worker that asks for a batch, as often as files stand in a folder."""
 
-class Deadly(ImageTask):
-    """Kills the worker that asks for a batch, so often as files stand in a folder."""
+    folder: Path = Path()
 
-    def __init__(self, config: ImageConfig, folder: Path) -> None:
-        super().__init__(config)
-        self.folder = folder
-
-    def __reduce__(self):  # type: ignore[no-untyped-def]
-        return Deadly, (self.config, self.folder)
-
-    def batch(self, plan, step):  # type: ignore[no-untyped-def]
+    def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
         for path in self.folder.glob("kill-*"):
             path.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -57,15 +52,14 @@ class Odd(Exception):
 
 
 @contextmanager
-def engine_of(quick: Make, tmp_path: Path, retries: int = 3) -> Iterator[tuple[Processes, list[Job], Store]]:
-    config = resolve(quick(engine="processes", cycle__epochs=1))
-    store = Store(tmp_path / "run")
-    task = Deadly(config.selected("task"), tmp_path)
-    context = EngineContext(task, store, config.numerics, torch.device("cpu"), 0.0)
-    start = store.save_solution("start", task.init(Noise(0)), ())
-    maker = JobMaker(config, context)
-    jobs = [maker.job(start, Mask.ones(task.prunable), Noise(0).fold("cycle", 0, "particle", n)) for n in range(3)]
-    engine = Processes(context, ProcessesConfig(workers=2, retries=retries))
+def engine_of(tmp_path: Path, workers: int = 1, retries: int = 3) -> Iterator[tuple[Processes, list[Job], Store]]:
+    """Three jobs of one epoch for workers whose start costs little: they read no data set."""
+    store, task = Store(tmp_path / "run"), Deadly(folder=tmp_path)
+    context = EngineContext(task, store, Numerics(), torch.device("cpu"), 0.0)
+    store.save_solution("start", task.init(Noise(0)), ())
+    noises = [Noise(0).fold("cycle", 0, "particle", number) for number in range(3)]
+    jobs = [make_job(task, noise=noise, schedule=Schedule(epochs=1)) for noise in noises]
+    engine = Processes(context, ProcessesConfig(workers=workers, retries=retries))
     try:
         yield engine, jobs, store
     finally:
@@ -76,25 +70,25 @@ def engine_of(quick: Make, tmp_path: Path, retries: int = 3) -> Iterator[tuple[P
 def ignore(progress: Progress) -> None: ...
 
 
-def test_a_worker_that_dies_is_replaced_and_order_is_kept(quick: Make, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_replaced_and_order_is_kept(tmp_path: Path) -> None:
     (tmp_path / "kill-0").touch()
     (tmp_path / "kill-1").touch()
-    with engine_of(quick, tmp_path) as (engine, jobs, _):
+    with engine_of(tmp_path, workers=2) as (engine, jobs, _):
         assert [solution.key for solution in engine.train(jobs, ignore)] == [job.key for job in jobs]
 
 
-def test_a_job_whose_workers_keep_dying_is_given_up_by_name(quick: Make, tmp_path: Path) -> None:
+def test_a_job_whose_workers_keep_dying_is_given_up_by_name(tmp_path: Path) -> None:
     for number in range(9):
         (tmp_path / f"kill-{number}").touch()
     with (
-        engine_of(quick, tmp_path, retries=1) as (engine, jobs, _),
+        engine_of(tmp_path, retries=1) as (engine, jobs, _),
         pytest.raises(WorkerDied, match=r"cycle 0, particle 0 ended 2 times .*-9"),
     ):
         list(engine.train(jobs[:1], ignore))
 
 
-def test_workers_killed_while_idle_and_while_starting(quick: Make, tmp_path: Path) -> None:
-    with engine_of(quick, tmp_path) as (engine, jobs, _):
+def test_workers_killed_while_idle_and_while_starting(tmp_path: Path) -> None:
+    with engine_of(tmp_path, workers=2) as (engine, jobs, _):
         list(engine.train(jobs[:1], ignore))
         for worker in engine.workers:
             worker.process.kill()
@@ -102,7 +96,7 @@ def test_workers_killed_while_idle_and_while_starting(quick: Make, tmp_path: Pat
         assert len(list(engine.train(jobs[1:], ignore))) == 2
 
 
-def test_a_worker_that_dies_before_it_has_read_anything(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_before_it_has_read_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, deaths = Worker.give, []
 
     def give(self: Worker, job: Job) -> None:
@@ -113,14 +107,14 @@ def test_a_worker_that_dies_before_it_has_read_anything(quick: Make, tmp_path: P
         real(self, job)
 
     monkeypatch.setattr(Worker, "give", give)
-    with engine_of(quick, tmp_path) as (engine, jobs, _):
+    with engine_of(tmp_path) as (engine, jobs, _):
         assert len(list(engine.train(jobs[:1], ignore))) == 1
     assert deaths
 
 
-def test_odd_exceptions_are_told_once_and_the_engine_lives_on(quick: Make, tmp_path: Path) -> None:
+def test_odd_exceptions_are_told_once_and_the_engine_lives_on(tmp_path: Path) -> None:
     (tmp_path / "odd").touch()
-    with engine_of(quick, tmp_path) as (engine, jobs, _):
+    with engine_of(tmp_path) as (engine, jobs, _):
         with pytest.raises(RuntimeError, match="Odd: one"):
             list(engine.train(jobs[:1], ignore))
         (tmp_path / "odd").unlink()
@@ -129,8 +123,8 @@ def test_odd_exceptions_are_told_once_and_the_engine_lives_on(quick: Make, tmp_p
     assert isinstance(portable(Odd("a", "b")), RuntimeError)
 
 
-def test_an_abandoned_loop_leaves_no_process_behind(quick: Make, tmp_path: Path) -> None:
-    with engine_of(quick, tmp_path) as (engine, jobs, _):
+def test_an_abandoned_loop_leaves_no_process_behind(tmp_path: Path) -> None:
+    with engine_of(tmp_path, workers=2) as (engine, jobs, _):
         next(engine.train(jobs, ignore))
         pids = [worker.process.pid for worker in engine.workers]
         assert pids
@@ -140,9 +134,9 @@ def test_an_abandoned_loop_leaves_no_process_behind(quick: Make, tmp_path: Path)
         time.sleep(0.01)
 
 
-def test_what_is_stored_is_not_trained_again(quick: Make, tmp_path: Path) -> None:
+def test_what_is_stored_is_not_trained_again(tmp_path: Path) -> None:
     events: list[Progress] = []
-    with engine_of(quick, tmp_path) as (engine, jobs, store):
+    with engine_of(tmp_path) as (engine, jobs, store):
         list(engine.train(jobs, events.append))
         trained = len(events)
         list(engine.train(jobs, events.append))
@@ -150,16 +144,16 @@ def test_what_is_stored_is_not_trained_again(quick: Make, tmp_path: Path) -> Non
         assert not list(store.work.glob("*.checkpoint"))
 
 
-def test_modules_of_the_users_folder_do_not_reach_workers(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_of_the_users_folder_do_not_reach_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "queue.py").write_text("raise RuntimeError('the wrong queue')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [place for place in sys.path if place])
-    with engine_of(quick, tmp_path) as (engine, jobs, _):
+    with engine_of(tmp_path) as (engine, jobs, _):
         assert len(list(engine.train(jobs[:1], ignore))) == 1
 
 
-def test_only_on_the_cpu(quick: Make, tmp_path: Path) -> None:
-    with engine_of(quick, tmp_path) as (engine, _, _):
+def test_only_on_the_cpu(tmp_path: Path) -> None:
+    with engine_of(tmp_path) as (engine, _, _):
         context = EngineContext(engine.context.task, engine.context.store, engine.context.numerics, torch.device("cuda"), 0.0)
         with pytest.raises(ValueError, match="trains on the CPU, not on cuda"):
             Processes(context, ProcessesConfig())
