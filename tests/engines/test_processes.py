@@ -1,19 +1,15 @@
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from swamp.core.job import Job, Numerics
 from swamp.core.machine import num_cores
@@ -24,31 +20,8 @@ from swamp.engines.processes import Config as ProcessesConfig
 from swamp.engines.processes import Processes, Worker, WorkerDied
 from swamp.engines.worker import portable
 from swamp.store.directory import Store
-from swamp.tasks.task import EpochPlan
-from tests.support.blobs import Blobs
+from tests.support.deadly import Deadly, Odd
 from tests.support.jobs import make_job
-
-
-@dataclass
-class Deadly(Blobs):
-    """Kills the worker that asks for a batch, as often as files stand in a folder."""
-
-    folder: Path = Path()
-
-    def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
-        for path in self.folder.glob("kill-*"):
-            path.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-        if (self.folder / "odd").exists():
-            raise Odd("one", "two")
-        return super().batch(plan, step)
-
-
-class Odd(Exception):
-    """Survives pickling, not unpickling."""
-
-    def __init__(self, one: str, two: str) -> None:
-        super().__init__(one)
 
 
 @contextmanager
