@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,11 @@ from swamp.cli import main
 from swamp.runs.config import Config, build_config
 from tests.support.cli import FLAGS
 from tests.support.runs import QUICK
+
+# the network `small-digits` is registered for this process and for all that it starts
+PLUGIN = str(Path(__file__).parent / "support" / "plugin")
+sys.path.append(PLUGIN)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), PLUGIN]))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
