@@ -32,7 +32,7 @@ def test_of_three_runs_an_impossible_one_keeps_all_from_being_written(tmp_path: 
     ("changes", "message"),
     [
         ({"method": "rigl", "pruning__pattern": "channel"}, "method 'rigl' makes its masks without a ranking"),
-        ({"pruning__prune_fraction": 0.999}, "none of 102288 weights would survive"),
+        ({"pruning__prune_fraction": 0.999}, "none of 4808 weights would survive"),
         ({"engine": "distributed"}, "needs processes that torchrun starts"),
         ({"start": "nowhere"}, "nowhere cannot be read"),
     ],

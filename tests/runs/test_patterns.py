@@ -28,7 +28,7 @@ def test_every_ranking_follows_the_pattern(method: str, quick: Quick, tmp_path: 
         "pruning__targets": () if method in ("imp", "swamp") else (1,),
     }
     found = masks(quick(method=method, **settings), tmp_path)[-1]
-    assert 102288 // 2 - 4 < found.num_survivors <= 102288 // 2
+    assert 4808 // 2 - 4 < found.num_survivors <= 4808 // 2
     for layer in found.layers.values():
         blocks = layer.reshape(layer.shape[0] // 4, 4, -1).sum(1)
         assert set(blocks.unique().tolist()) <= {0, 4}
@@ -45,7 +45,7 @@ def test_two_of_four_with_swamp(quick: Quick, tmp_path: Path) -> None:
 
 def test_what_a_pattern_cannot_do_is_said_before_anything_is_written(quick: Quick, tmp_path: Path) -> None:
     out = tmp_path / "a"
-    with pytest.raises(ValueError, match=r"pruning.pattern = '2:4' leaves at least 51144 of 102288 weights, and cycle 2 asks for 25572"):
+    with pytest.raises(ValueError, match=r"pruning.pattern = '2:4' leaves at least 2404 of 4808 weights, and cycle 2 asks for 1202"):
         next(iterate(quick(pruning__pattern="2:4"), out))
     with pytest.raises(ValueError, match="method 'rigl' makes its masks without a ranking"):
         next(iterate(quick(method="rigl", pruning__pattern="channel"), out))

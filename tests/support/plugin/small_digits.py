@@ -6,5 +6,5 @@ from functools import partial
 
 from swamp.tasks.models.residual import ResidualNet
 
-# 4,968 prunable weights: half of them and a quarter of them are whole numbers.
+# 4,808 prunable weights: a half and a quarter of them are whole numbers.
 small_digits = partial(ResidualNet, stem=8, widths=(8, 16), blocks=1)
