@@ -175,14 +175,6 @@ def test_another_grid_in_the_same_place_is_refused(swept: Path, capsys: pytest.C
         assert "cycle.epochs (2 there, 3 here)" in err
 
 
-def test_an_unknown_analysis_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "grid.toml").write_text('analysis = "hesian"\n' + GRID)
-    status, _, errors = call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out")
-    assert status == 2
-    assert "did you mean 'hessian'" in errors
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("name", ["mask-training", "multi-swa"])
 def test_an_ablation_trains_exactly_what_its_view_announced(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], views: list[Counting], monkeypatch: pytest.MonkeyPatch

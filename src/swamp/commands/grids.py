@@ -54,13 +54,9 @@ def run_grid(
     grid: Grid, name: str, recipe: str | None, settings: Mapping[str, Any], options: GridOptions, progress: ProgressOptions
 ) -> None:
     """Run what is missing of a grid and print its tables; or only the one or the other."""
-    from swamp.analyses import ANALYSES
-    from swamp.core.errors import nearest
     from swamp.runs.grid import expand
     from swamp.runs.opening import RunRequest
 
-    if grid.analysis and grid.analysis not in ANALYSES:
-        raise ValueError(f"grid {name!r}: analysis = {grid.analysis!r}; {nearest(grid.analysis, ANALYSES)}")
     progress.check()
     check_analysis(grid)
     given = {key: value for key, value in (("data", options.data), ("scale", options.scale)) if value is not None}
