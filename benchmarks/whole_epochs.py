@@ -22,7 +22,7 @@ from msgspec import structs
 from swamp.core.noise import Noise
 from swamp.engines.engine import Progress
 from swamp.runs.config import build_config, resolve
-from swamp.runs.context import JobMaker
+from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import build_engine, make_engine_context, open_task
 from swamp.store.directory import Store
 from swamp.tasks.datasets import image_sets

@@ -11,7 +11,7 @@ from swamp.core.noise import Noise
 from swamp.core.pruning import keep_highest, magnitude, rounded_share
 from swamp.core.state import State
 from swamp.runs.config import Config
-from swamp.runs.context import JobMaker
+from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store

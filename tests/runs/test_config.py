@@ -9,8 +9,9 @@ import torch
 
 from swamp.methods import find_method, methods, presets
 from swamp.methods.method import at_cycle
-from swamp.runs.config import all_settings, build_config, complete, config_hash, deciding_settings, parse_setting, resolve, to_toml
+from swamp.runs.config import build_config, complete, config_hash, deciding_settings, resolve
 from swamp.runs.recipes import merge, merge_all, nested, read_layers, recipe_texts
+from swamp.runs.setting_list import all_settings, parse_setting, to_toml
 
 
 @pytest.mark.parametrize(

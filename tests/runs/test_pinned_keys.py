@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from swamp.runs.config import build_config, resolve
-from swamp.runs.context import JobMaker
+from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import make_plan
 from swamp.store.directory import Store

@@ -27,7 +27,8 @@ from swamp.landscape.hessian import Hessian
 from swamp.landscape.point import EvaluationSetup, PointEvaluator, Split, combined, subset
 from swamp.runs.bench import pace
 from swamp.runs.config import Config, resolve, with_settings
-from swamp.runs.context import JobMaker, RunContext
+from swamp.runs.context import RunContext
+from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import build_engine, make_engine_context, open_task
 from swamp.runs.stored import read_config
 from swamp.store.analysis_store import AnalysisStore

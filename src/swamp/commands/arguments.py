@@ -13,7 +13,7 @@ Directory = Annotated[Path, Parameter(help="A run directory, or a group of them 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """What stands alone, and settings from --name value and --name=value."""
-    from swamp.runs.config import parse_setting
+    from swamp.runs.setting_list import parse_setting
 
     alone, settings = [], {}
     rest = iter(arguments)

@@ -12,8 +12,9 @@ def recipes(name: str | None = None, /) -> None:
         A built-in recipe or a TOML file.
     """
     from swamp.drawing.tables import Table
-    from swamp.runs.config import build_config, to_toml
+    from swamp.runs.config import build_config
     from swamp.runs.recipes import header_of, merge_all, read_layers, recipe_texts
+    from swamp.runs.setting_list import to_toml
     from swamp.terminal import print_table
 
     if name:

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 from swamp.methods import methods
 from swamp.methods.method import Method
-from swamp.runs.config import SettingInfo, all_settings
+from swamp.runs.setting_list import SettingInfo, all_settings
 from swamp.runs.settings import toml_text
 
 

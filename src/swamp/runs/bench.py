@@ -20,7 +20,7 @@ from swamp.core.noise import Noise
 from swamp.engines import FALLBACK, engine_modules
 from swamp.engines.engine import Engine, EngineContext, Progress
 from swamp.runs.config import Config, resolve
-from swamp.runs.context import JobMaker
+from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import build_engine, make_engine_context, open_task
 from swamp.runs.settings import convert
 from swamp.store.directory import Store

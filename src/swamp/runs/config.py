@@ -1,4 +1,4 @@
-"""Configuration: typed, complete, layered. A recipe over its base, a preset over that, the command line on top."""
+"""The configuration of a run. It is built of layers: a recipe over its base, a preset over that, and the command line on top."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 import torch
@@ -27,17 +27,16 @@ from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
 from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_layers
-from swamp.runs.settings import bare, convert, description, parse_value, toml_text
-from swamp.runs.shorthands import data_setting, scaled, task_setting
+from swamp.runs.settings import convert
+from swamp.runs.shorthands import scaled, task_setting
 
-# What does not decide the numbers of a run, and may change when it is resumed; tasks name settings of theirs in `operational`.
+# Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
-SHORT_NAMES = {"ray-address": "engines.ray.address"}  # on the command line
-HELD_OUT = 0.1  # of the training examples, for a method that selects
+HELD_OUT = 0.1  # the share of training examples that a method which selects holds out by default
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run, completely."""
+    """All settings of a run."""
 
     recipe: Annotated[str, Meta(description="Name of the recipe, for people.")] = DEFAULT_RECIPE
     notes: Annotated[str, Meta(description="Anything worth remembering.")] = ""
@@ -84,14 +83,14 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ValueError(f"{name}.warmup = {schedule.warmup} is longer than {name}.epochs = {schedule.epochs}")
 
     def selected(self, selector: str) -> Any:
-        """The typed settings of the selected task, method or engine."""
+        """Return the typed settings of the selected task, method or engine."""
         module = module_of(selector, getattr(self, selector))
         table = SELECTORS[selector]
         return convert(getattr(self, table).get(module.name, {}), module.Config, f"{table}.{module.name}")
 
     @property
     def title(self) -> str:
-        """What a run of it is called where it is not told otherwise."""
+        """The name of a run for which no other is given."""
         return f"{self.recipe}-{self.method}-seed{self.seed}"
 
     @property
@@ -116,15 +115,17 @@ def default_directory(config: Config) -> Path:
 
 @cache
 def task_modules() -> dict[str, types.ModuleType]:
+    """Return all kinds of tasks by name."""
     return modules_with(tasks, "build")
 
 
 def selectable() -> dict[str, dict[str, Any]]:
-    """All that can be selected, by table and name."""
+    """Return all that can be selected, by table and name."""
     return {"tasks": dict(task_modules()), "methods": dict(methods()), "engines": dict(engine_modules())}
 
 
 def module_of(selector: str, name: str) -> Any:
+    """Return the module of a task, method or engine."""
     if selector == "method":
         return find_method(name)[0]
     if selector == "engine":
@@ -135,7 +136,7 @@ def module_of(selector: str, name: str) -> Any:
 
 
 def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None) -> Config:
-    """The complete configuration of a recipe with some settings changed.
+    """Return the complete configuration of a recipe with some settings changed.
 
     `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands `data` and `scale` are allowed too.
     """
@@ -146,8 +147,8 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
         changes = merge(changes, task_setting(changes["task"]))
     layers = [*read_layers(recipe), changes]
     if data is not None:
-        layers.append(data_setting(merge_all(layers), data, {setting.name for setting in all_settings()}))
-    # a preset stands right below whoever names it, so that what stands beside the name wins
+        layers.append(_data_setting(merge_all(layers), data))
+    # A preset goes right under the layer that names it, so that the settings of that layer win.
     named = max(index for index, layer in enumerate(layers) if "method" in layer or not index)
     if isinstance(method := layers[named].get("method"), str) and (preset := find_method(method)[1]):
         pruning = convert(merge_all(layers).get("pruning", {}), Pruning, "pruning")
@@ -156,8 +157,16 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     return complete(asked) if scale is None else complete(scaled(msgspec.to_builtins(complete(asked)), scale))
 
 
+def _data_setting(asked: TomlTable, data: str | Path) -> TomlTable:
+    """Return the data folder as a setting of the task that was asked for. It is absolute, so that the run can be resumed from anywhere."""
+    task = str(asked.get("task"))
+    if "data" not in [field.name for field in structs.fields(module_of("task", task).Config)]:
+        raise ValueError(f"data = {str(data)!r}: task {task!r} reads no data folder")
+    return {"tasks": {task: {"data": str(Path(data).expanduser().absolute())}}}
+
+
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
-    """A complete configuration with some settings changed."""
+    """Return a complete configuration with some settings changed."""
     changes = nested(settings)
     if ":" in str(changes.get("task")):
         changes = merge(changes, task_setting(changes["task"]))
@@ -165,10 +174,10 @@ def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
 
 
 def complete(settings: TomlTable) -> Config:
-    """Check everything, and write out the settings of what is selected (nothing else of those tables is read)."""
+    """Check all settings and return the configuration, with all settings of the selected task, method and engine and of no others."""
     config = cast(Config, convert(settings, Config))
     if config.method_module.selects:
-        config = structs.replace(config, tasks=holding_out(config))
+        config = structs.replace(config, tasks=_with_held_out(config))
     for table, names in selectable().items():
         for name in getattr(config, table):
             if name not in names:
@@ -176,13 +185,13 @@ def complete(settings: TomlTable) -> Config:
     filled = {}
     for selector, table in SELECTORS.items():
         if selector == "engine" and config.engine == "auto":
-            continue  # settled when the device is known
+            continue  # It is selected when the device is known.
         filled[table] = {module_of(selector, getattr(config, selector)).name: msgspec.to_builtins(config.selected(selector))}
     return structs.replace(config, **filled)
 
 
-def holding_out(config: Config) -> TomlTable:
-    """The tables of the tasks, with something held out of the training data where nothing was."""
+def _with_held_out(config: Config) -> TomlTable:
+    """Return the tables of the tasks, with training examples held out for validation if none were."""
     settings = msgspec.to_builtins(config.selected("task"))
     if settings.get("validation") != 0:
         return config.tasks
@@ -193,7 +202,7 @@ def holding_out(config: Config) -> TomlTable:
 
 
 def resolve(config: Config, frozen: Mapping[str, Any] | None = None) -> Config:
-    """Replace every `auto` by what this machine means by it; precision stays as it was at the run's first start (`frozen`)."""
+    """Replace every `auto` by its value on this machine. Precision stays as it was when the run began (`frozen`)."""
     device = resolve_device(config.device)
     if config.compile and device.type != "cpu":
         raise ValueError(f"compile = true is for trainings on a CPU, not on {device}; engine 'graphed' has a setting of its own")
@@ -207,6 +216,7 @@ def resolve(config: Config, frozen: Mapping[str, Any] | None = None) -> Config:
 
 
 def resolve_device(name: str) -> torch.device:
+    """Return the device of this name, which must exist; `auto` is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -220,7 +230,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def deciding_settings(config: Config) -> TomlTable:
-    """What decides the numbers of a run, by dotted name."""
+    """Return the settings that decide the numbers of a run, by dotted name."""
     plain: TomlTable = msgspec.to_builtins(config)
     plain["method"] = config.method_module.name
     kept = {key: value for key, value in plain.items() if key not in OPERATIONAL}
@@ -237,71 +247,5 @@ def _flat(value: TomlTable, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def config_hash(config: Config) -> str:
+    """Return a hash of the settings that decide the numbers of a run."""
     return hashlib.sha256(canonical(deciding_settings(config))).hexdigest()[:16]
-
-
-# -- settings as text -------------------------------------------------------------------------------------------------------------
-
-
-class SettingInfo(NamedTuple):
-    """A setting of the typed configuration."""
-
-    name: str  # dotted
-    kind: Any
-    default: Any
-    description: str
-
-
-def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[SettingInfo]:
-    """Every setting there is, those of all tasks, methods and engines included."""
-    for field in structs.fields(kind):
-        name = f"{prefix}{field.name}"
-        if field.name in SELECTORS.values() and kind is Config:
-            for key, module in selectable()[field.name].items():
-                yield from all_settings(module.Config, f"{name}.{key}.")
-        elif isinstance(field.type, type) and issubclass(field.type, Struct):
-            default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-            for inner in all_settings(field.type, f"{name}."):
-                yield inner._replace(default=getattr(default, inner.name.rpartition(".")[2]))
-        else:
-            yield SettingInfo(name, field.type, field.default, description(field.type))
-
-
-def parse_setting(name: str, text: str) -> tuple[str, Any]:
-    """A setting as the command line gives it. The type of the setting decides how the text is read."""
-    if name == "recipe":
-        raise ValueError(f"a recipe is named without --recipe: swamp run {text}".rstrip())
-    settings = {setting.name: setting for setting in all_settings()}
-    for candidate in (SHORT_NAMES.get(name, name), name.replace("-", "_")):
-        if candidate in settings:
-            return candidate, parse_value(bare(settings[candidate].kind), text)
-    ending = " or ".join(repr(setting) for setting in settings if setting.endswith(f".{name}"))  # its table was forgotten
-    guess = f"did you mean {ending}?" if ending else nearest(name, settings)
-    raise ValueError(f"unknown setting --{name}; {guess}".rstrip("; ") + " (all of them: swamp recipes digits)")
-
-
-def to_toml(config: Config, recipe: TomlTable | None = None) -> str:
-    """The configuration as a complete recipe, each setting with its description; with the `recipe` that it comes from, also the tables of
-    all that could be selected, as that recipe or else the default has them."""
-    everything = recipe is not None
-    given = dict(_settings_of(recipe or {})) | dict(_settings_of(msgspec.to_builtins(config)))
-    lines, table = [], ""
-    for setting in all_settings():
-        if setting.name not in given and not everything:
-            continue
-        value = given.get(setting.name, setting.default)
-        head, _, name = setting.name.rpartition(".")
-        if head != table:
-            lines += ["", f"[{head}]"]
-            table = head
-        lines.append(f"{name} = {toml_text(value)}  # {setting.description}")
-    return "\n".join(lines).lstrip() + "\n"
-
-
-def _settings_of(plain: TomlTable) -> Iterator[tuple[str, Any]]:
-    for setting in all_settings():
-        place: Any = plain
-        for part in setting.name.split("."):
-            place = place.get(part, msgspec.UNSET) if isinstance(place, dict) else msgspec.UNSET
-        if place is not msgspec.UNSET:
-            yield setting.name, place

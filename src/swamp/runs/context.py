@@ -1,4 +1,4 @@
-"""The context of a real run: every value that a method derives is stored under its content key."""
+"""The context of a real run. It stores every value that a method derives under its content key."""
 
 from __future__ import annotations
 
@@ -6,117 +6,39 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
-from msgspec import Struct, structs
+from msgspec import Struct
 from torch import Tensor
 
-from swamp.core.cost import masked_macs
 from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.core.pruning import keep_highest, magnitude, rounded_share
-from swamp.core.rules import Rule, num_gradients
+from swamp.core.pruning import keep_highest, magnitude
 from swamp.core.state import State
 from swamp.engines.engine import Engine, EngineContext, Progress, Report
 from swamp.methods.method import Choice, Item
 from swamp.runs.config import Config
+from swamp.runs.job_maker import JobMaker
 from swamp.store.directory import Store
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import mean_parameters
 from swamp.training.numerics import applied, autocast, seed_model_draws
 
 
-class JobMaker:
-    """How a configuration becomes jobs; shared by real runs and by plans."""
-
-    def __init__(self, config: Config, engine_context: EngineContext) -> None:
-        self.config, self.engine_context = config, engine_context
-        self.task, self.pruning, self.swa = engine_context.task, config.pruning, config.swa
-        self.noise = Noise(config.seed)
-
-    def job(
-        self,
-        start: Solution,
-        mask: Mask,
-        noise: Noise,
-        *,
-        swa: bool = False,
-        rule: Rule | None = None,
-        length: float = 1.0,
-        part: tuple[float, float] = (0.0, 1.0),
-    ) -> Job:
-        config = self.config
-        epochs = max(rounded_share(config.cycle.epochs, Fraction(str(length))), 1)
-        schedule = structs.replace(config.cycle, epochs=epochs, warmup=min(config.cycle.warmup, epochs))
-        first, end = (math.floor(Fraction(str(share)) * schedule.epochs) for share in part)
-        return Job(
-            self.task.fingerprint,
-            start.key,
-            mask,
-            noise,
-            schedule,
-            config.swa if swa else None,
-            config.optimizer,
-            self.engine_context.numerics,
-            rule,
-            None if (first, end) == (0, schedule.epochs) else (first, end),
-        )
-
-    @property
-    def init_noise(self) -> Noise:
-        return self.noise.fold("init")
-
-    @cached_property
-    def init_key(self) -> str:
-        return key_of("init", task=self.task.fingerprint, noise=str(self.init_noise))
-
-    def ticket_job(self, init: Solution) -> Job:
-        config = self.config
-        noise = self.noise.fold("ticket")
-        return Job(
-            self.task.fingerprint,
-            init.key,
-            dense_mask(self.task),
-            noise,
-            config.ticket,
-            None,
-            config.optimizer,
-            self.engine_context.numerics,
-        )
-
-    def num_keep(self, keep: Fraction) -> int:
-        """How many weights a density means: of those that the first mask has."""
-        return rounded_share(dense_mask(self.task).num_survivors, keep)
-
-    @property
-    def has_ticket(self) -> bool:
-        """Whether anything is trained before cycle 0."""
-        return self.pruning.rewind != "init" and self.config.ticket.epochs > 0
-
-    def macs(self, job: Job, solution: Solution | None = None) -> float:
-        """Forward multiply-adds of one example in the job's masked network; the mean over epochs, where its mask moved."""
-        moved = [record["macs"] for record in (solution.history if solution else ()) if "macs" in record]
-        return sum(moved) / len(moved) if moved else masked_macs(self.task.macs, job.mask)
-
-    def training_macs(self, job: Job, solution: Solution | None = None) -> float:
-        """All multiply-adds of the job: a backward pass costs two forward passes, and a step may take several of both."""
-        return 3 * num_gradients(job.rule) * self.macs(job, solution) * self.task.num_examples * job.num_epochs
-
-
 class RunContext(JobMaker):
-    """See `methods.method.Context`."""
+    """The context of a method that runs; see `methods.method.Context`."""
 
     def __init__(self, config: Config, engine_context: EngineContext, store: Store, engine: Engine, report: Report) -> None:
         super().__init__(config, engine_context)
         self.store, self.engine, self.report = store, engine, report
-        self.trainings: list[tuple[Job, Solution]] = []  # in order, each once, the ticket included
+        self.trainings: list[tuple[Job, Solution]] = []  # in order, each once, with the ticket
         self.ticket_key = ""
-        self.remade: set[str] = set()  # dropped weights that had to be made again, to be dropped again
-        self.mixed: set[str] = set()  # mixtures that were stored
+        self.remade: set[str] = set()  # keys of dropped weights that had to be made again and are dropped again at the end
+        self.mixed: set[str] = set()  # keys of the mixtures that were stored
         self._starts: dict[str, str] = {}
         self._recompute: dict[str, Callable[[], Any]] = {}
 
@@ -143,7 +65,7 @@ class RunContext(JobMaker):
             if job.key in stored:
                 self.report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, _last_loss(stored[job.key]), trained=0))
         solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self.report))
-        known = {job.key for job, _ in self.trainings}  # a training asked for again costs nothing again
+        known = {job.key for job, _ in self.trainings}  # A training that is asked for twice is counted once.
         self.trainings += {job.key: (job, solution) for job, solution in zip(jobs, solutions, strict=True) if job.key not in known}.values()
         return solutions
 
@@ -160,10 +82,10 @@ class RunContext(JobMaker):
         )
 
         def make() -> Solution:
-            # what is missing is trained before the machine is set up for averaging
+            # Missing particles are trained before the machine is set up for averaging.
             for particle in particles:
                 self._ensure(particle.key)
-            # buffers other than BatchNorm's statistics are those that the particles started from
+            # Buffers other than BatchNorm's statistics are those that the particles started from.
             buffers = self._load(self._starts[particles[0].key]).buffers
             with applied(self.engine_context.numerics):
                 parameters = mean_parameters(particle.load() for particle in particles)
@@ -195,7 +117,7 @@ class RunContext(JobMaker):
         return self._made_mask("choose", {**inputs, "task": self.task.fingerprint, "numerics": self.engine_context.numerics}, make)
 
     def _made_mask(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Mask]) -> Mask:
-        """A mask made once. Its record says which it is; it is stored under its own content."""
+        """Return a mask that is made once. A record under the key of its inputs names it, and it is stored under its own content."""
 
         def made() -> str:
             mask = make()
@@ -203,7 +125,7 @@ class RunContext(JobMaker):
             return mask.digest
 
         found = self.store.load_mask(self.memo(name, inputs, made))
-        if found is None:  # the mask was lost, though not the record of it
+        if found is None:  # The mask was lost, but not its record.
             found = self.store.load_mask(made())
         assert found is not None
         return found
@@ -211,7 +133,7 @@ class RunContext(JobMaker):
     def mask(self, solution: Solution) -> Mask:
         assert solution.mask is not None
         found = self.store.load_mask(solution.mask)
-        if found is None:  # lost, though not the weights that it came with
+        if found is None:  # The mask was lost, but not the weights that came with it.
             self.store.forget(solution.key)
             self._recompute[solution.key]()
             found = self.store.load_mask(solution.mask)
@@ -252,11 +174,11 @@ class RunContext(JobMaker):
         return self._solution(key, store)
 
     def _averaged(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
-        """Averaged parameters with the statistics that belong to them."""
+        """Return averaged parameters with the BatchNorm statistics that belong to them."""
         return self.engine.averaged(self.task, parameters, buffers, noise)
 
     def memo(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Any]) -> Any:
-        """A JSON value made once and stored under the key of what it is made from."""
+        """Return a JSON value that is made once and stored under the key of its inputs."""
         key = key_of(name, **inputs)
         value = self.store.read_value(key)
         if value is None:
@@ -290,14 +212,14 @@ class RunContext(JobMaker):
         metrics: dict[str, float] = self.memo("evaluate", inputs, make)
         return metrics
 
-    # -- weights that are not there any more ---------------------------------------------------------------------------------------
+    # -- weights that were dropped           ---------------------------------------------------------------------------------------
 
     def _solution(self, key: str, make: Callable[[], Solution]) -> Solution:
         self._recompute[key] = make
         return self._handle(self.store.solution(key) or make())
 
     def _retrain(self, job: Job) -> None:
-        self._ensure(job.start)  # which may have been dropped too
+        self._ensure(job.start)  # It may have been dropped too.
         for _ in self.engine.train([job], self.report):
             pass
 
@@ -309,7 +231,7 @@ class RunContext(JobMaker):
         return self.store.load_state(key)
 
     def _ensure(self, key: str) -> None:
-        """Where weights were dropped and something that needed them was lost, make them again from what they came from."""
+        """Make weights again if they were dropped, and what was made from them was lost."""
         if not self.store.has_arrays(key):
             self.store.forget(key)
             self._recompute[key]()

@@ -16,8 +16,9 @@ from msgspec import Meta, Struct
 from swamp.core.errors import nearest
 from swamp.core.pruning import Pruning
 from swamp.landscape.point import Split
-from swamp.runs.config import Config, all_settings, build_config
+from swamp.runs.config import Config, build_config
 from swamp.runs.recipes import DEFAULT_RECIPE, TomlTable, merge, nested, recipe_texts
+from swamp.runs.setting_list import all_settings
 from swamp.runs.settings import convert, toml_text
 
 Labels = tuple[str, ...]  # the labels of a cell of the grid, one for each axis

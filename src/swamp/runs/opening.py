@@ -21,8 +21,9 @@ from swamp.engines import role_of_process
 from swamp.engines.engine import Engine, EngineContext
 from swamp.runs.checkpoint_task import CheckpointTask
 from swamp.runs.checks import check, require_empty_or_run, require_same_run
-from swamp.runs.config import Config, config_hash, deciding_settings, resolve, resolve_device, task_modules, to_toml
+from swamp.runs.config import Config, config_hash, deciding_settings, resolve, resolve_device, task_modules
 from swamp.runs.plan import Plan, make_plan
+from swamp.runs.setting_list import to_toml
 from swamp.store.directory import Store, cache_part, make_cache
 from swamp.tasks.task import Task
 from swamp.version import __version__

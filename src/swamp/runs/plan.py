@@ -20,7 +20,7 @@ from swamp.core.state import State
 from swamp.engines.engine import EngineContext
 from swamp.methods.method import Choice, Item, Row
 from swamp.runs.config import Config
-from swamp.runs.context import JobMaker
+from swamp.runs.job_maker import JobMaker
 from swamp.tasks.task import Task, dense_mask
 
 GOLDEN_RATIO = 0.6180339887498949

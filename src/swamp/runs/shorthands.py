@@ -1,26 +1,15 @@
 """Settings that stand for others.
 
-`data` is the folder of the task's data, `scale` multiplies the length of all trainings, and a `task` may be named by the function that
-makes it.
+`scale` multiplies the length of all trainings, and a `task` may be named by the function that makes it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from swamp.runs.recipes import TomlTable, merge
-
-
-def data_setting(asked: TomlTable, data: str | Path, known: Container[str]) -> TomlTable:
-    """Return the data folder as a setting of the task that was asked for. It is absolute, so that the run can be resumed from anywhere."""
-    task = asked.get("task")
-    if f"tasks.{task}.data" not in known:
-        raise ValueError(f"data = {str(data)!r}: task {task!r} reads no data folder")
-    return {"tasks": {task: {"data": str(Path(data).expanduser().absolute())}}}
 
 
 def task_setting(task: str) -> TomlTable:

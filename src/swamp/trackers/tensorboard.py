@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swamp.runs.config import to_toml
+from swamp.runs.setting_list import to_toml
 from swamp.trackers.tracker import Point, TrackedRun
 
 name = "tensorboard"

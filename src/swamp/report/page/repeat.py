@@ -8,8 +8,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from swamp.runs.config import Config, build_config, deciding_settings, parse_setting
+from swamp.runs.config import Config, build_config, deciding_settings
 from swamp.runs.recipes import recipe_texts
+from swamp.runs.setting_list import parse_setting
 from swamp.runs.settings import text_of
 from swamp.runs.stored import task_maker
 from swamp.store.analysis_store import AnalysisStore

@@ -1,0 +1,97 @@
+"""How a configuration becomes jobs."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import cached_property
+
+from msgspec import structs
+
+from swamp.core.cost import masked_macs
+from swamp.core.job import Job, Solution
+from swamp.core.keys import key_of
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.core.pruning import rounded_share
+from swamp.core.rules import Rule, num_gradients
+from swamp.engines.engine import EngineContext
+from swamp.runs.config import Config
+from swamp.tasks.task import dense_mask
+
+
+class JobMaker:
+    """Makes the jobs of a configuration, for real runs and for plans."""
+
+    def __init__(self, config: Config, engine_context: EngineContext) -> None:
+        self.config, self.engine_context = config, engine_context
+        self.task, self.pruning, self.swa = engine_context.task, config.pruning, config.swa
+        self.noise = Noise(config.seed)
+
+    def job(
+        self,
+        start: Solution,
+        mask: Mask,
+        noise: Noise,
+        *,
+        swa: bool = False,
+        rule: Rule | None = None,
+        length: float = 1.0,
+        part: tuple[float, float] = (0.0, 1.0),
+    ) -> Job:
+        config = self.config
+        epochs = max(rounded_share(config.cycle.epochs, Fraction(str(length))), 1)
+        schedule = structs.replace(config.cycle, epochs=epochs, warmup=min(config.cycle.warmup, epochs))
+        first, end = (math.floor(Fraction(str(share)) * schedule.epochs) for share in part)
+        return Job(
+            self.task.fingerprint,
+            start.key,
+            mask,
+            noise,
+            schedule,
+            config.swa if swa else None,
+            config.optimizer,
+            self.engine_context.numerics,
+            rule,
+            None if (first, end) == (0, schedule.epochs) else (first, end),
+        )
+
+    @property
+    def init_noise(self) -> Noise:
+        return self.noise.fold("init")
+
+    @cached_property
+    def init_key(self) -> str:
+        return key_of("init", task=self.task.fingerprint, noise=str(self.init_noise))
+
+    def ticket_job(self, init: Solution) -> Job:
+        config = self.config
+        noise = self.noise.fold("ticket")
+        return Job(
+            self.task.fingerprint,
+            init.key,
+            dense_mask(self.task),
+            noise,
+            config.ticket,
+            None,
+            config.optimizer,
+            self.engine_context.numerics,
+        )
+
+    def num_keep(self, keep: Fraction) -> int:
+        """Return the number of weights to keep at this density, relative to the first mask."""
+        return rounded_share(dense_mask(self.task).num_survivors, keep)
+
+    @property
+    def has_ticket(self) -> bool:
+        """Whether a ticket is trained before cycle 0."""
+        return self.pruning.rewind != "init" and self.config.ticket.epochs > 0
+
+    def macs(self, job: Job, solution: Solution | None = None) -> float:
+        """Return the forward multiply-adds of one example in the job's masked network, averaged over epochs if its mask changed."""
+        moved = [record["macs"] for record in (solution.history if solution else ()) if "macs" in record]
+        return sum(moved) / len(moved) if moved else masked_macs(self.task.macs, job.mask)
+
+    def training_macs(self, job: Job, solution: Solution | None = None) -> float:
+        """Return all multiply-adds of a job. A backward pass costs two forward passes, and a step may take several of both."""
+        return 3 * num_gradients(job.rule) * self.macs(job, solution) * self.task.num_examples * job.num_epochs

@@ -1,0 +1,83 @@
+"""All settings there are, and a configuration as text: on the command line and in TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct, structs
+
+from swamp.core.errors import nearest
+from swamp.runs.config import Config, selectable
+from swamp.runs.recipes import SELECTORS, TomlTable
+from swamp.runs.settings import bare, description, parse_value, toml_text
+
+SHORT_NAMES = {"ray-address": "engines.ray.address"}  # on the command line
+
+
+class SettingInfo(NamedTuple):
+    """A setting as a list of settings shows it."""
+
+    name: str  # dotted
+    kind: Any
+    default: Any
+    description: str
+
+
+def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[SettingInfo]:
+    """Yield every setting there is, those of all tasks, methods and engines included."""
+    for field in structs.fields(kind):
+        name = f"{prefix}{field.name}"
+        if field.name in SELECTORS.values() and kind is Config:
+            for key, module in selectable()[field.name].items():
+                yield from all_settings(module.Config, f"{name}.{key}.")
+        elif isinstance(field.type, type) and issubclass(field.type, Struct):
+            default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+            for inner in all_settings(field.type, f"{name}."):
+                yield inner._replace(default=getattr(default, inner.name.rpartition(".")[2]))
+        else:
+            yield SettingInfo(name, field.type, field.default, description(field.type))
+
+
+def parse_setting(name: str, text: str) -> tuple[str, Any]:
+    """Return the full name and the value of a setting on the command line. The type of the setting decides how the text is read."""
+    if name == "recipe":
+        raise ValueError(f"a recipe is named without --recipe: swamp run {text}".rstrip())
+    settings = {setting.name: setting for setting in all_settings()}
+    for candidate in (SHORT_NAMES.get(name, name), name.replace("-", "_")):
+        if candidate in settings:
+            return candidate, parse_value(bare(settings[candidate].kind), text)
+    ending = " or ".join(repr(setting) for setting in settings if setting.endswith(f".{name}"))  # The user may have left out its table.
+    guess = f"did you mean {ending}?" if ending else nearest(name, settings)
+    raise ValueError(f"unknown setting --{name}; {guess}".rstrip("; ") + " (all of them: swamp recipes digits)")
+
+
+def to_toml(config: Config, recipe: TomlTable | None = None) -> str:
+    """Return the configuration as a complete recipe, each setting with its description.
+
+    With the `recipe` that it comes from, the tables of all that could be selected are added, as that recipe or else the default has them.
+    """
+    everything = recipe is not None
+    given = dict(_settings_of(recipe or {})) | dict(_settings_of(msgspec.to_builtins(config)))
+    lines, table = [], ""
+    for setting in all_settings():
+        if setting.name not in given and not everything:
+            continue
+        value = given.get(setting.name, setting.default)
+        head, _, name = setting.name.rpartition(".")
+        if head != table:
+            lines += ["", f"[{head}]"]
+            table = head
+        lines.append(f"{name} = {toml_text(value)}  # {setting.description}")
+    return "\n".join(lines).lstrip() + "\n"
+
+
+def _settings_of(plain: TomlTable) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that a nested table contains, by dotted name."""
+    for setting in all_settings():
+        value: Any = plain
+        for part in setting.name.split("."):
+            value = value.get(part, msgspec.UNSET) if isinstance(value, dict) else msgspec.UNSET
+        if value is not msgspec.UNSET:
+            yield setting.name, value
