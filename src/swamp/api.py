@@ -1,4 +1,4 @@
-"""The library's front door: run, loop over rows, load."""
+"""The functions that `swamp` offers: run a recipe, loop over its rows, prune a model, load a network."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from swamp.trackers.tracking import tracked
 
 
 class Pruned(NamedTuple):
-    """What `prune` gives back."""
+    """What `prune` returns."""
 
-    model: nn.Module  # of the same class, in evaluation mode, its weights really zero off the mask
+    model: nn.Module  # of the same class, in evaluation mode; pruned weights are zero
     mask: Mask
-    rows: list[RowRecord]  # the networks at all sparsities, dense first
+    rows: list[RowRecord]  # one for each sparsity, dense first
     directory: Path
 
 
 class Loaded(NamedTuple):
-    """A network as a run found it."""
+    """What `load` returns: a network that a run found."""
 
-    model: nn.Module  # in evaluation mode, its weights really zero off the mask
+    model: nn.Module  # in evaluation mode; pruned weights are zero
     mask: Mask
     row: RowRecord
 
 
 class Run:
-    """A run directory, finished or not. Iterating gives its rows.
+    """A run directory, finished or not. Iterating over it yields its rows.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -70,10 +70,10 @@ def rows(
     trackers: Sequence[str] = (),
     **settings: Any,
 ) -> Iterator[RowRecord]:
-    """Run a recipe; the rows one by one, as soon as each is finished and on disk.
+    """Run a recipe and yield its rows, each as soon as it is finished and on disk.
 
-    Settings are tables or dotted names: `cycle={"epochs": 20}` or `**{"cycle.epochs": 20}`. A directory that holds the same run
-    continues it: what is stored is not computed again. `trackers` are names, such as "tensorboard".
+    Settings are tables or dotted names: `cycle={"epochs": 20}` or `**{"cycle.epochs": 20}`. If the directory holds the same run, it is
+    continued: what is stored is not computed again. `trackers` are names such as "tensorboard".
 
     >>> next(rows("digits", method="imp", pruning={"cylces": 3}))
     Traceback (most recent call last):
@@ -96,7 +96,7 @@ def run(
     trackers: Sequence[str] = (),
     **settings: Any,
 ) -> Run:
-    """Run a recipe to its end. See `rows` for the arguments, and for watching it on the way."""
+    """Run a recipe to its end. `rows` takes the same arguments and yields each row on the way."""
     directory = Path(out) if out else default_directory(build_config(recipe, settings))
     for _ in rows(recipe, out=directory, cache=cache, listener=listener, trackers=trackers, **settings):
         pass
@@ -123,7 +123,7 @@ def prune(
 ) -> Pruned:
     """Make your own network sparse. See `CustomTask` for model, data, loss, metric and what is prunable, and `rows` for settings.
 
-    The run is kept in `out`; the same call goes on with it if it was stopped. The model that was given is left as it is.
+    The run is stored in `out`; the same call continues it if it was stopped. The model that was given is not changed.
 
     >>> import tempfile, torch
     >>> x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
@@ -164,8 +164,10 @@ def prune(
 
 
 def load(directory: str | Path, cycle: int | None = None, particle: int | None = None, task: Task | None = None) -> Loaded:
-    """The sparse network of a cycle (the last one by default): the average, or one of its particles. A run whose task a script made needs
-    that `task` again."""
+    """Load the sparse network of a cycle, by default the last: the average, or one of its particles.
+
+    A run whose task was made by a script needs that `task` again.
+    """
     directory = Path(directory)
     row = find_row(directory, cycle)
     state, mask = load_network(directory, row, particle)

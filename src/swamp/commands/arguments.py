@@ -1,4 +1,4 @@
-"""Values parsed from the command line."""
+"""Arguments and options that several commands have in common, and how their texts are parsed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Directory = Annotated[Path, Parameter(help="A run directory, or a group of them 
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """What stands alone, and settings from --name value and --name=value."""
+    """Return the arguments that stand alone, and the settings given as --name value or --name=value."""
     from swamp.runs.setting_list import parse_setting
 
     alone, settings = [], {}
@@ -25,7 +25,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
         if not equals:
             value = next(rest, None)
             if value is None:
-                parse_setting(name, "")  # an unknown name is the likelier mistake
+                parse_setting(name, "")  # An unknown name is the likelier mistake, and is reported first.
                 raise ValueError(f"--{name} needs a value")
             text = value
         key, parsed = parse_setting(name, text)
@@ -34,7 +34,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
 
 
 def recipe_and_settings(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """The recipe, the default one if none is named, and settings."""
+    """Return the recipe, which is the default one if none is named, and the settings."""
     from swamp.runs.recipes import DEFAULT_RECIPE
 
     recipe, settings = named_recipe(arguments)
@@ -42,7 +42,7 @@ def recipe_and_settings(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
 
 
 def named_recipe(arguments: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
-    """The recipe, if one is named, and settings."""
+    """Return the recipe, or None if none is named, and the settings."""
     alone, settings = split_arguments(arguments)
     if len(alone) > 1:
         raise ValueError(f"one recipe at a time, not {', '.join(alone)}; settings are written --name value")
@@ -50,7 +50,8 @@ def named_recipe(arguments: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """
+    """Return the seeds in a text such as 0,1,2.
+
     >>> parse_seeds("0,2,1")
     [0, 2, 1]
     """
@@ -61,7 +62,8 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def parse_methods(text: str) -> list[str]:
-    """
+    """Return the methods in a text such as imp,swamp.
+
     >>> parse_methods("imp,swamp")
     ['imp', 'swamp']
     """
@@ -72,7 +74,8 @@ def parse_methods(text: str) -> list[str]:
 
 
 def parse_counts(option: str, text: str) -> list[int]:
-    """
+    """Return the numbers above 0 in the text of an option.
+
     >>> parse_counts("--particles", "1,4")
     [1, 4]
     """
@@ -83,7 +86,8 @@ def parse_counts(option: str, text: str) -> list[int]:
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """
+    """Return which part of how many a text names.
+
     >>> parse_part("3/8")
     (3, 8)
     """

@@ -23,9 +23,9 @@ def bench(
     arguments
         The recipe, and settings as --name value, as for `swamp run`.
     particles
-        How many particles to train at once, such as 1,4.
+        Numbers of particles to train at once, such as 1,4.
     json
-        Print JSON.
+        Print the measurements as JSON.
     """
     import msgspec
 

@@ -33,7 +33,7 @@ def execute(
     from swamp.runs.several import by_task, run_to_end
 
     runs = prepare(requests, cache)
-    if any(run.config.engine_module.role() == "helper" for run in runs):  # another process shows what this one helps to run
+    if any(run.config.engine_module.role() == "helper" for run in runs):  # Another process shows what this one helps to run.
         for run in (run for batch in by_task(runs) for run in batch):
             run_to_end(run)
         return

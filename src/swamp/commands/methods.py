@@ -9,7 +9,7 @@ def methods(name: str | None = None, /) -> None:
     Parameters
     ----------
     name
-        A method or preset.
+        The method or preset to explain.
     """
     from swamp.drawing.tables import Table
     from swamp.methods import find_method

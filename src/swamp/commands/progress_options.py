@@ -1,4 +1,4 @@
-"""Options of commands that train: how the run is followed while it goes."""
+"""Options of commands that train: how their progress is shown and logged."""
 
 from __future__ import annotations
 
@@ -14,32 +14,35 @@ if TYPE_CHECKING:
 @Parameter(name="*")  # its fields are options like any others
 @dataclass(frozen=True)
 class ProgressOptions:
+    """How the progress of a command is shown and logged."""
+
     tracker: Annotated[
         str | None,
         Parameter(
-            help="Also log to tensorboard, wandb or jsonl, or to several with commas between. The run goes on whatever becomes of them."
+            help="Also log to tensorboard, wandb or jsonl; several names are separated by commas. If a tracker fails, the run continues."
         ),
     ] = None
-    plain: Annotated[bool, Parameter(negative=(), help="Lines without bars or colours, as in a log, on a terminal too.")] = False
-    quiet: Annotated[bool, Parameter(negative=(), help="No progress and no table, only remarks and what went wrong.")] = False
+    plain: Annotated[bool, Parameter(negative=(), help="Print lines without bars or colours, as in a log, also on a terminal.")] = False
+    quiet: Annotated[bool, Parameter(negative=(), help="Print no progress and no tables, only remarks and errors.")] = False
 
     @property
     def trackers(self) -> tuple[str, ...]:
-        """Their names; a mistake in them is a ValueError."""
+        """The names of the trackers; an unknown name is a ValueError."""
         from swamp.trackers import parse_trackers
 
         return parse_trackers(self.tracker) if self.tracker is not None else ()
 
     def check(self) -> None:
-        """Before anything is trained or written."""
+        """Refuse options that contradict each other, before anything is trained or written."""
         if self.plain and self.quiet:
             raise ValueError("give either --plain or --quiet")
         _ = self.trackers
 
     def screen(self) -> ProgressLines:
+        """Return the display that these options ask for."""
         from swamp.progress_display import progress_display
 
         return progress_display(self.quiet, self.plain)
 
 
-PROGRESS_OPTIONS = ProgressOptions()  # as it is by default
+PROGRESS_OPTIONS = ProgressOptions()  # the defaults

@@ -9,7 +9,7 @@ def recipes(name: str | None = None, /) -> None:
     Parameters
     ----------
     name
-        A built-in recipe or a TOML file.
+        The built-in recipe or TOML file to print.
     """
     from swamp.drawing.tables import Table
     from swamp.runs.config import build_config

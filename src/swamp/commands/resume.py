@@ -22,7 +22,7 @@ def resume(
     task: str | None = None,
     progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
-    """Go on with a run that was stopped; the same as the command that began it.
+    """Continue a run that was stopped. The command that began it does the same.
 
     Settings that decide no numbers may change: --device, --engine, --keep, --checkpoint_seconds, --notes.
 

@@ -28,7 +28,7 @@ def run(
     dry_run: Annotated[bool, Parameter(negative=())] = False,
     progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
-    """Run a recipe, or go on with a run that was stopped.
+    """Run a recipe, or continue a run that was stopped.
 
     RECIPE is a built-in recipe (digits is the default; `swamp recipes` lists them) or a TOML file.
 
@@ -38,8 +38,8 @@ def run(
 
     A model and data of your own: swamp run custom --task module:function, whose function returns a swamp.CustomTask (docs/custom.md).
 
-    The run can be stopped at any moment, by Ctrl-C or by a power cut: the same command goes on where it was, and ends with the
-    same bytes. A directory that holds a run with another configuration is refused.
+    The run can be stopped at any moment, by Ctrl-C or by a power cut. The same command then continues it, and the result has
+    the same bytes. A directory that holds a run with another configuration is refused.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def run(
     out
         Directory of the run. Default: runs/RECIPE-METHOD-seedK.
     seeds
-        Several runs, such as 0,1,2, each in DIR/seed-K. Several methods (--method imp,swamp) make DIR/METHOD or DIR/METHOD-seed-K.
-        They run one after the other, and on a CUDA device side by side.
+        Seeds of several runs, such as 0,1,2. Each run goes to DIR/seed-K; with several methods (--method imp,swamp) to DIR/METHOD or
+        DIR/METHOD-seed-K. The runs follow each other; on a CUDA device they train side by side.
     cache
         Directory in which runs share tickets, masks and everything else that they have in common.
     data
@@ -57,7 +57,7 @@ def run(
     scale
         Factor of all epoch counts, such as 0.1 for a tenth; each is rounded, and is at least 1.
     dry_run
-        Show what would be done (what is pruned, sparsities, cost, disk, time), and do nothing.
+        Show what would be done (what is pruned, sparsities, cost, disk, time) and do nothing.
     """
     recipe, settings = recipe_and_settings(arguments)
     settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}

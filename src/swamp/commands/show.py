@@ -6,7 +6,7 @@ from swamp.commands.arguments import Directory
 
 
 def show(directory: Directory, /) -> None:
-    """Show a run: its rows, how it was made, and whether it is finished."""
+    """Show a run: its rows, its configuration, and whether it is finished."""
     from swamp.report.tables import run_table
     from swamp.results.stored_run import read_run
     from swamp.store.directory import Store, runs_in

@@ -1,4 +1,4 @@
-"""swamp watch: follow a run from its directory alone."""
+"""`swamp watch`: follow a run from its directory alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
     from swamp.runs.watching import WatchedRun
 
-LOOK_SECONDS = 2.0
+LOOK_SECONDS = 2.0  # between two looks
 
 
 def watch(
@@ -23,15 +23,15 @@ def watch(
 ) -> None:
     """Follow a run that another process or another machine is doing, until it is finished or has failed.
 
-    Only the directory is read, so it may be watched by as many as like to, from wherever it can be seen. A training shows when it saves its
-    state, every 15 seconds or as checkpoint_seconds says.
+    The command only reads the directory, so any number of people can follow a run from any machine that sees its files. A training becomes
+    visible when it saves its state, every 15 seconds or as checkpoint_seconds says.
 
     Parameters
     ----------
     patience
-        Say so when nothing has moved for this many seconds.
+        Print a remark if nothing was written for this many seconds.
     plain
-        Lines without bars or colours, as in a log, on a terminal too.
+        Print lines without bars or colours, as in a log, also on a terminal.
     """
     import time
 
@@ -69,7 +69,7 @@ def watch(
             for path, one in watches.items():
                 if one.failure and path not in failed:
                     screen.say(f"{path} failed: {one.failure}")
-            failed = {path for path, one in watches.items() if one.failure}  # one that was begun again has not
+            failed = {path for path, one in watches.items() if one.failure}  # A run that was begun again has not failed.
             if all(one.finished or one.failure for one in watches.values()):
                 break
             for path, one in watches.items():
@@ -88,7 +88,7 @@ def watch(
 
 
 def begin(watch: WatchedRun, path: Path, screen: ProgressLines) -> None:
-    """The first look, and where things stand."""
+    """Look for the first time, and print how far the run is."""
     from swamp.runs.stored import read_config
 
     watch.look()
@@ -101,6 +101,7 @@ def begin(watch: WatchedRun, path: Path, screen: ProgressLines) -> None:
 
 
 def stillness(path: Path, seconds: float) -> str:
+    """Return a remark about a run that has not moved."""
     from swamp.drawing.numbers import duration
     from swamp.store.records import resume_command
 
