@@ -30,12 +30,13 @@ for info in pkgutil.iter_modules(commands.__path__):
 
 
 def fail(message: str, status: int) -> NoReturn:
+    """Print one sentence and end the process."""
     print(f"swamp: {message}", file=sys.stderr)
     raise SystemExit(status)
 
 
-def nobody_reads() -> bool:
-    """Whether the reader of our output has left. If so, nothing more is written to it, at the process's end either."""
+def reader_has_left() -> bool:
+    """Whether the program that reads our output has ended. If so, nothing more is written to it, not even when this process ends."""
     output, poll = 1, select.poll()
     poll.register(output, 0)
     left = any(event & select.POLLERR for _, event in poll.poll(0))
@@ -45,7 +46,7 @@ def nobody_reads() -> bool:
 
 
 def raised_by_swamp(error: BaseException) -> bool:
-    """Whether our own code raised it, knowing what it says; torch and others raise ValueError too."""
+    """Whether swamp's own code raised the error, with a message for the user. Torch and others raise ValueError too."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -53,23 +54,23 @@ def raised_by_swamp(error: BaseException) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command. A mistake of the user's gets one sentence and status 2, a failure on the way one sentence and status 1."""
+    """Run a command. A mistake of the user gives one sentence and status 2, a failure on the way one sentence and status 1."""
     if "" not in sys.path:
-        sys.path.insert(0, "")  # --task module:function is looked for here first, as python -m would
+        sys.path.insert(0, "")  # --task module:function is looked for in the working directory first, as python -m does.
     if int(os.environ.get("LOCAL_RANK", 0)) or int(os.environ.get("RANK", 0)):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # of the processes that torchrun starts, one speaks
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Of the processes that torchrun starts, only one prints.
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        print(end="", flush=True)  # where there is no output at all, python has no stdout
+        print(end="", flush=True)  # Unlike sys.stdout.flush, this also works without a stdout.
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)
     except ValueError as error:
         if not raised_by_swamp(error):
-            raise  # a defect, not a mistake of the user's
+            raise  # This is a defect, not a mistake of the user.
         fail(str(error), 2)
     except OSError as error:
-        if isinstance(error, BrokenPipeError) and nobody_reads():
-            raise SystemExit(141) from None  # such as head, which has seen enough; what SIGPIPE would have given
+        if isinstance(error, BrokenPipeError) and reader_has_left():
+            raise SystemExit(141) from None  # The reader, such as head, has seen enough. SIGPIPE gives this status.
         from swamp.store.files import explain_os_error
 
         fail(explain_os_error(error), 1)

@@ -95,7 +95,7 @@ def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain:
     plans = new_plans(runs) if sweep else [run.plan for run in runs]
     estimates = estimate_each(runs, plans)
     if sweep:
-        whole, new = ([plan.num_epochs for plan in some] for some in ([run.plan for run in runs], plans))
+        whole, new = [run.plan.num_epochs for run in runs], [plan.num_epochs for plan in plans]
         print_table(plan_table(sweep, whole, new, [cost.seconds for cost in estimates]), plain)
         return
     for run, plan, cost in zip(runs, plans, estimates, strict=True):

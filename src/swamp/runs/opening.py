@@ -7,7 +7,6 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -51,9 +50,9 @@ class PreparedRun:
     def directory(self) -> Path:
         return self.store.root
 
-    @cached_property
+    @property
     def plan(self) -> Plan:
-        """What the whole run will train, finished or not."""
+        """What the whole run will train, finished or not. It is made anew each time, because its masks are too large to keep."""
         return make_plan(self.config, make_engine_context(self.config, self.task, self.store))
 
     @contextmanager

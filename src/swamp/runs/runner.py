@@ -16,7 +16,6 @@ from swamp.methods.method import Row
 from swamp.runs.config import Config, resolve
 from swamp.runs.context import RunContext
 from swamp.runs.opening import PreparedRun, build_engine, make_engine_context, settings_that_must_match, versions
-from swamp.runs.plan import make_plan
 from swamp.runs.progress import Listener
 from swamp.runs.row_files import drop_all_unkept, drop_unkept, make_record, write_rows
 from swamp.store.journal import BEGUN, FAILED, PLAN
@@ -41,7 +40,7 @@ def iterate(
         config = _with_able_engine(run, listener)
         context = make_engine_context(config, run.task, run.store, must_match)
         with contextlib.closing((engine_for or partial(build_engine, config))(context)) as engine:
-            yield from _repair_replay_and_run(RunContext(config, context, run.store, engine, listener.epoch), listener)
+            yield from _repair_replay_and_run(run, RunContext(config, context, run.store, engine, listener.epoch), listener)
 
 
 def _with_able_engine(run: PreparedRun, listener: Listener) -> Config:
@@ -53,7 +52,7 @@ def _with_able_engine(run: PreparedRun, listener: Listener) -> Config:
     return resolve(structs.replace(run.config, engine=FALLBACK))
 
 
-def _repair_replay_and_run(ctx: RunContext, listener: Listener) -> Iterator[RowRecord]:
+def _repair_replay_and_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterator[RowRecord]:
     """Repair what is damaged, replay what is stored, then run the rest."""
     store = ctx.store
     ctx.engine.join()  # Helpers wait for the leader even where there is nothing to do.
@@ -74,7 +73,7 @@ def _repair_replay_and_run(ctx: RunContext, listener: Listener) -> Iterator[RowR
     if then["torch"] != now["torch"]:
         listener.say(f"this run began with torch {then['torch']}; with {now['torch']} the last bits may differ")
     try:
-        yield from _run_method(ctx, listener)
+        yield from _run_method(run, ctx, listener)
     except Exception as error:
         with contextlib.suppress(OSError):  # The failure itself may be a full disk.
             store.journal.log({"what": FAILED, "why": _failure_line(error)})
@@ -82,11 +81,11 @@ def _repair_replay_and_run(ctx: RunContext, listener: Listener) -> Iterator[RowR
     store.finish()
 
 
-def _run_method(ctx: RunContext, listener: Listener) -> Iterator[RowRecord]:
+def _run_method(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterator[RowRecord]:
     """Run the method, which finds what is stored already, and write each of its rows."""
     store = ctx.store
     begin = time.monotonic()
-    num_epochs = make_plan(ctx.config, ctx.engine_context).num_epochs
+    num_epochs = run.plan.num_epochs
     store.journal.log({"what": PLAN, "epochs": num_epochs, "seconds": round(time.monotonic() - begin, 3)})
     listener.planned(num_epochs)
     records: list[RowRecord] = []

@@ -68,10 +68,11 @@ def new_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
         if run.store.finished():
             plans.append(Plan(None, [], [], []))
             continue
-        rows = [(row, [job for job in trained if job.key not in seen]) for row, trained in run.plan.rows]
-        ticket = run.plan.ticket if run.plan.ticket and run.plan.ticket.key not in seen else None
-        seen |= {job.key for job in run.plan.jobs}
-        plans.append(replace(run.plan, ticket=ticket, rows=rows))
+        plan = run.plan
+        rows = [(row, [job for job in trained if job.key not in seen]) for row, trained in plan.rows]
+        ticket = plan.ticket if plan.ticket and plan.ticket.key not in seen else None
+        seen |= {job.key for job in plan.jobs}
+        plans.append(replace(plan, ticket=ticket, rows=rows))
     return plans
 
 
