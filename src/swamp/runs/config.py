@@ -38,33 +38,40 @@ HELD_OUT = 0.1  # the share of training examples that a method which selects hol
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of a run."""
 
-    recipe: Annotated[str, Meta(description="Name of the recipe, for people.")] = DEFAULT_RECIPE
-    notes: Annotated[str, Meta(description="Anything worth remembering.")] = ""
-    task: Annotated[str, Meta(description="What is learnt; its settings stand in [tasks.NAME].")] = "image"
-    method: Annotated[str, Meta(description="How it is pruned, a method or a preset; settings stand in [methods.NAME].")] = "swamp"
+    recipe: Annotated[str, Meta(description="Name of the recipe.")] = DEFAULT_RECIPE
+    notes: Annotated[str, Meta(description="Free text.")] = ""
+    task: Annotated[str, Meta(description="Kind of task; its settings are in [tasks.NAME].")] = "image"
+    method: Annotated[str, Meta(description="Method or preset that prunes; its settings are in [methods.NAME].")] = "swamp"
     engine: Annotated[
         str,
         Meta(
-            description="Where jobs are trained; its settings: [engines.NAME]. auto: processes on a CPU, graphed on CUDA, else sequential."
+            description="What trains the networks; its settings are in [engines.NAME]. auto: processes on a CPU, graphed on CUDA, else sequential."
         ),
     ] = "auto"
-    seed: Annotated[int, Meta(ge=0, description="Everything random follows from it.")] = 0
+    seed: Annotated[int, Meta(ge=0, description="Seed of everything random.")] = 0
     device: Annotated[str, Meta(description="auto, cpu, cuda, cuda:1, mps, …")] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bf16"], Meta(description="bf16: forward passes in bfloat16. auto: bf16 on CUDA, else float32.")
     ] = "auto"
-    threads: Annotated[int, Meta(ge=1, description="CPU threads for each training; the last bits depend on it.")] = 1
-    deterministic: Annotated[bool, Meta(description="Equal bits on one GPU model, at some speed; CPUs give them anyway.")] = False
+    threads: Annotated[int, Meta(ge=1, description="CPU threads of each training; the last bits depend on their number.")] = 1
+    deterministic: Annotated[
+        bool, Meta(description="Equal bits on one GPU model, at some cost in speed; on a CPU bits are always equal.")
+    ] = False
     compile: Annotated[
-        bool, Meta(description="On a CPU, compile the step: some minutes at first, then convolutions are faster; other last bits.")
+        bool,
+        Meta(
+            description="On a CPU, compile the training step: that takes minutes once, then convolutions are faster; the last bits differ."
+        ),
     ] = False
     start: Annotated[
         str,
-        Meta(description="File whose weights take the place of the random init; the mask of a sparse file is where cycle 0 begins."),
+        Meta(description="File with weights that replace the random init; the mask of a sparse file becomes the first mask."),
     ] = ""
-    keep: Annotated[Keep, Meta(description="Weights that stay on disk: of all particles, of the averages, or of the last row.")] = "all"
+    keep: Annotated[Keep, Meta(description="Weights that stay on disk: those of all particles, of the averages, or of the last row.")] = (
+        "all"
+    )
     checkpoint_seconds: Annotated[
-        float, Meta(ge=0, description="A training saves its state at an epoch's end, when so many seconds have passed.")
+        float, Meta(ge=0, description="A training saves its state at the end of an epoch, at most once in so many seconds.")
     ] = 15.0
     pruning: Pruning = Pruning()
     ticket: Schedule = Schedule(epochs=10, shape="constant")
