@@ -45,7 +45,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     engine: Annotated[
         str,
         Meta(
-            description="What trains the networks; its settings are in [engines.NAME]. auto: processes on a CPU, graphed on CUDA, else sequential."
+            description="Trains the networks; settings are in [engines.NAME]. auto: processes on a CPU, graphed on CUDA, else sequential."
         ),
     ] = "auto"
     seed: Annotated[int, Meta(ge=0, description="Seed of everything random.")] = 0
@@ -54,22 +54,16 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["auto", "float32", "bf16"], Meta(description="bf16: forward passes in bfloat16. auto: bf16 on CUDA, else float32.")
     ] = "auto"
     threads: Annotated[int, Meta(ge=1, description="CPU threads of each training; the last bits depend on their number.")] = 1
-    deterministic: Annotated[
-        bool, Meta(description="Equal bits on one GPU model, at some cost in speed; on a CPU bits are always equal.")
-    ] = False
+    deterministic: Annotated[bool, Meta(description="Equal bits on one GPU model, but slower; on a CPU bits are always equal.")] = False
     compile: Annotated[
         bool,
-        Meta(
-            description="On a CPU, compile the training step: that takes minutes once, then convolutions are faster; the last bits differ."
-        ),
+        Meta(description="On a CPU, compile the step: that takes minutes once, then convolutions are faster; the last bits differ."),
     ] = False
     start: Annotated[
         str,
         Meta(description="File with weights that replace the random init; the mask of a sparse file becomes the first mask."),
     ] = ""
-    keep: Annotated[Keep, Meta(description="Weights that stay on disk: those of all particles, of the averages, or of the last row.")] = (
-        "all"
-    )
+    keep: Annotated[Keep, Meta(description="Weights that stay on disk: of all particles, of the averages, or of the last row.")] = "all"
     checkpoint_seconds: Annotated[
         float, Meta(ge=0, description="A training saves its state at the end of an epoch, at most once in so many seconds.")
     ] = 15.0
