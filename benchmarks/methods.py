@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import swamp
-from swamp.cli import split_arguments
+from swamp.commands.arguments import split_arguments
 from swamp.drawing.formats import markdown
 from swamp.methods import methods, presets
 from swamp.progress_display import ProgressLines
