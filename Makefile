@@ -29,7 +29,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(ON_CPU) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(ON_CPU) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"
 
 test-slow: $(STAMP)
 	$(ON_CPU) $(BIN)/python -m pytest -n 2 -m slow

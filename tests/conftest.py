@@ -21,6 +21,30 @@ PLUGIN = str(Path(__file__).parent / "support" / "plugin")
 sys.path.append(PLUGIN)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), PLUGIN]))
 
+# With `--dist loadfile` a worker takes file after file: those that take longest come first, lest one worker works alone at the end.
+LONGEST_FIRST = (
+    "tests/engines/test_ray.py",
+    "tests/test_cli.py",
+    "tests/contract/test_methods.py",
+    "tests/runs/test_group.py",
+    "tests/engines/test_processes.py",
+    "tests/test_kill.py",
+    "tests/contract/test_engines.py",
+    "tests/commands/test_grids.py",
+    "tests/analyses/test_analyses.py",
+    "tests/report/page/test_browser.py",
+    "tests/runs/test_runner.py",
+    "tests/tasks/test_streaming.py",
+    "tests/test_cli_text.py",
+    "tests/test_docs.py",
+    "tests/engines/test_distributed.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {name: index for index, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
+
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():

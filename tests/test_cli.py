@@ -66,18 +66,18 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
         assert [word for word in text.split() if word not in argument.names and not word.isupper()], f"{argument.names} has no help text"
 
 
-def test_the_main_job_end_to_end(tmp_path: Path) -> None:
+def test_the_main_job_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = run("run", *FLAGS, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert "cycle 2: sparsity % 75.00, accuracy % " in done.stderr
     assert re.search(r"^ +2 +75\.00 ", done.stdout, re.MULTILINE)
     assert "\x1b" not in done.stdout + done.stderr
-    again = run("run", *FLAGS, "--out", tmp_path / "run")
-    assert again.returncode == 0
-    assert "is finished; nothing to do" in again.stderr
-    other = run("run", *FLAGS, "--cycle.epochs=3", "--out", tmp_path / "run")
-    assert other.returncode == 2
-    assert "cycle.epochs (2 there, 3 here)" in other.stderr
+    status, _, errors = call(capsys, "run", *FLAGS, "--out", tmp_path / "run")
+    assert status == 0
+    assert "is finished; nothing to do" in errors
+    status, _, errors = call(capsys, "run", *FLAGS, "--cycle.epochs=3", "--out", tmp_path / "run")
+    assert status == 2
+    assert "cycle.epochs (2 there, 3 here)" in errors
 
 
 def test_groups_resume_show_and_compare(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
