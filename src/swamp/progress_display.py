@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
-from swamp.drawing.numbers import duration, format_of, shown
+from swamp.drawing.numbers import duration
 from swamp.drawing.tables import Table
 from swamp.engines.engine import Progress
 from swamp.results.series import main_metrics
@@ -66,9 +66,9 @@ class TimeLeft:
 
 def row_line(result: RowRecord) -> str:
     """Return a row in one line of text."""
-    values = [member[result.metric] for member in result.members]
-    particles = f" (particles {shown(result.metric, min(values))} … {shown(result.metric, max(values))})" if values else ""
-    measured = [f"{format_of(name).label} {shown(name, result.metrics[name])}" for name in main_metrics(result)]
+    values, counts = [member[result.metric] for member in result.members], result.described[result.metric]
+    particles = f" (particles {counts.text(min(values))} … {counts.text(max(values))})" if values else ""
+    measured = [f"{metric.label} {metric.text(result.metrics[metric.name])}" for metric in main_metrics(result)]
     collapsed = f"; empty layers: {', '.join(result.empty_layers)}" if result.empty_layers else ""
     sparsity = f"cycle {result.cycle}: sparsity % {100 * result.sparsity:.2f}"
     return ", ".join([sparsity, measured[0] + particles, *measured[1:]]) + collapsed

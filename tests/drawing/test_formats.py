@@ -7,9 +7,8 @@ import io
 import json
 import re
 
-from swamp.drawing.formats import as_csv, as_json, latex, markdown
+from swamp.drawing.formats import as_csv, as_json, latex, markdown, plain_text
 from swamp.drawing.tables import Table
-from swamp.terminal import plain_text
 
 TABLE = Table(
     "Title",

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from swamp.report.page.headline import headline
-from swamp.results.cells import cells, columns_of, common_column, metrics_of
-from swamp.results.ranking import best_first, more_is_better
+from swamp.core.metric import Metric
+from swamp.report.page.top import headline
+from swamp.results.cells import best_first, cells, common_level, levels_of, metrics_of
+from swamp.tasks.metrics import find_metric
 from tests.support.made_up_runs import made_up, make_run, read_series
 
 
@@ -20,7 +21,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 def ranks(runs: list[Path], metric: str, column: int) -> dict[str, int]:
     series = read_series(runs)
-    table = cells(series, columns_of(series), metric)
+    table = cells(series, levels_of(series), find_metric(metric))
     return {s.label: cell.rank for s, line in zip(series, table, strict=True) if (cell := line[column])}
 
 
@@ -46,16 +47,16 @@ def test_what_is_equal_shares_a_rank_and_of_two_only_the_best_is_marked(tmp_path
 
 def test_a_sparsity_that_was_not_asked_for_is_named(runs: list[Path]) -> None:
     series = read_series([runs[3]])
-    line = cells(series, columns_of(series), "accuracy")[0]
+    line = cells(series, levels_of(series), find_metric("accuracy"))[0]
     assert [cell.other_sparsity for cell in line if cell] == ["", "45.00", "72.50", "86.25", "93.12", "96.56"]
 
 
 def test_seeds_become_a_mean_and_a_deviation(tmp_path: Path) -> None:
     series = read_series([make_run(tmp_path / str(seed), "imp", seed) for seed in (0, 2)])
-    cell = cells(series, columns_of(series), "accuracy")[0][2]
+    cell = cells(series, levels_of(series), find_metric("accuracy"))[0][2]
     assert cell
     base = 100 * series[0].runs[0].rows[2].metrics["accuracy"]
-    assert cell.values == pytest.approx([base, base - 0.06])
+    assert cell.values == pytest.approx({0: base, 2: base - 0.06})
     assert cell.text == f"{base - 0.03:.2f} ± 0.04"
 
 
@@ -67,28 +68,35 @@ def test_the_column_that_most_have(tmp_path: Path, runs: list[Path]) -> None:
     ]
     for given, expected in (([runs[0], *short[:1]], 5), ([runs[0], *short], 1)):
         series = read_series(given)
-        columns = columns_of(series)
-        assert common_column(cells(series, columns, "accuracy"), len(columns)) == expected
-    assert metrics_of(read_series(runs)) == ["accuracy", "nll", "calibrated_nll", "ece"]
+        levels = levels_of(series)
+        assert common_level(cells(series, levels, find_metric("accuracy")), len(levels)) == expected
+    assert [metric.name for metric in metrics_of(read_series(runs))] == ["accuracy", "nll", "calibrated_nll", "ece"]
 
 
-def test_what_is_better_of_somebodys_own_metric_is_not_guessed(runs: list[Path]) -> None:
-    assert [more_is_better(name) for name in ("imagenet-v2.accuracy", "f1", "nll", "loss", "perplexity")] == [
-        True,
-        True,
-        False,
-        False,
-        None,
-    ]
-    assert best_first({"a": 1.0, "b": 2.0}, "accuracy") == ["b", "a"]
-    assert best_first({"b": 2.0, "a": 1.0}, "loss") == ["a", "b"]
-    assert best_first({"b": 2.0, "a": 1.0}, "perplexity") == ["b", "a"]
+def test_what_is_better_follows_from_the_metric() -> None:
+    names = ("imagenet-v2.accuracy", "f1", "nll", "loss", "perplexity")
+    assert [find_metric(name).maximise for name in names] == [True, True, False, False, None]
+    assert best_first({"a": 1.0, "b": 2.0}, find_metric("accuracy")) == ["b", "a"]
+    assert best_first({"b": 2.0, "a": 1.0}, find_metric("loss")) == ["a", "b"]
+    assert best_first({"b": 2.0, "a": 1.0}, find_metric("perplexity")) == ["b", "a"]
+
+
+@pytest.mark.parametrize("maximise", [None, True, False])
+def test_a_metric_of_somebodys_own_is_ranked_as_its_rows_say(runs: list[Path], maximise: bool | None) -> None:
     series = read_series(runs)
-    for s in series:
-        for run in s.runs:
-            run.rows[:] = [structs.replace(row, metric="perplexity", metrics={"perplexity": row.metrics["nll"]}) for row in run.rows]
-    assert {cell.rank for line in cells(series, columns_of(series), "perplexity") for cell in line if cell} == {0}
-    assert str(headline(series)).startswith("Perplexity at 96.87 % sparsity: <b>imp</b>")  # as given
+    described = [Metric("perplexity", digits=6, maximise=maximise)]
+    for run in (run for s in series for run in s.runs):
+        run.rows[:] = [
+            structs.replace(row, metric="perplexity", metrics={"perplexity": row.metrics["nll"]}, descriptions=described)
+            for row in run.rows
+        ]
+    (metric,) = metrics_of(series)
+    marks = {s.name: line[3].rank for s, line in zip(series, cells(series, levels_of(series), metric), strict=True) if line[3]}
+    order = sorted((s for s in series if s.name != "dst"), key=lambda s: s.runs[0].rows[3].metrics["perplexity"], reverse=bool(maximise))
+    expected = {s.name: rank for s, rank in zip(order, (1, 2, 0), strict=True)} if maximise is not None else {s.name: 0 for s in order}
+    assert marks == {**expected, "dst": 0}
+    first = order[0].name if maximise is not None else "imp"  # in the order given
+    assert str(headline(series)).startswith(f"Perplexity at 96.87 % sparsity: <b>{first}</b>")
 
 
 def test_a_column_is_what_was_asked_for_whatever_the_number_of_weights(tmp_path: Path) -> None:
@@ -99,6 +107,6 @@ def test_a_column_is_what_was_asked_for_whatever_the_number_of_weights(tmp_path:
         made_up(tmp_path / "b", smaller, method="imp", **{"tasks.image.prunable": ["conv", "linear"]}),
     ]
     series = read_series(paths)
-    assert [column.label for column in columns_of(series)] == ["0.00", "50.00", "75.00"]
-    assert [cell.other_sparsity for line in cells(series, columns_of(series), "accuracy") for cell in line if cell] == [""] * 6
+    assert [level.label for level in levels_of(series)] == ["0.00", "50.00", "75.00"]
+    assert [cell.other_sparsity for line in cells(series, levels_of(series), find_metric("accuracy")) for cell in line if cell] == [""] * 6
     assert [s.name for s in series] == ["imp tasks.image.prunable=conv", "imp tasks.image.prunable=conv,linear"]

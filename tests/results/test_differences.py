@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from swamp.results.differences import differences
+from swamp.results.comparison import differences
 from tests.support.made_up_runs import made_up, read_series
 
 

@@ -415,9 +415,15 @@ def test_a_batch_of_one_example_is_found_before_training() -> None:
 
 def test_less_loss_is_better_and_more_of_a_metric_is() -> None:
     data = torch.randn(20, 4), torch.randn(20, 1)
-    assert not CustomTask(nn.Linear(4, 1), data, data).maximise
-    assert CustomTask(nn.Linear(4, 1), data, data, metric=lambda outputs, targets: 1.0).maximise
-    assert not CustomTask(nn.Linear(4, 1), data, data, metric=lambda outputs, targets: 1.0, maximise=False).maximise
+
+    def maximise(**given: Any) -> bool | None:
+        task = CustomTask(nn.Linear(4, 1), data, data, **given)
+        return task.metrics[task.metric].maximise
+
+    assert maximise() is False
+    assert maximise(metric=lambda outputs, targets: 1.0) is True
+    assert maximise(metric=lambda outputs, targets: 1.0, maximise=False) is False
+    assert maximise(metric=lambda outputs, targets: {"nll": 1.0, "mine": 2.0}) is False
 
 
 def test_validation_examples_are_held_out() -> None:

@@ -67,6 +67,6 @@ def bench_inference(
                 networks.append(make())
             except (RuntimeError, ValueError) as error:  # the other runtimes are still measured
                 skipped.append(f"{path.name} without {runtime}: {error}")
-    print_table(inference_table(measure(networks, opened, (1, 64), rounds, threads), opened.metric, threads))
+    print_table(inference_table(measure(networks, opened, (1, 64), rounds, threads), opened.metrics[opened.metric], threads))
     for sentence in skipped:
         print(sentence)

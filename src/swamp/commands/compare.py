@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-Form = Literal["text", "markdown", "latex", "csv", "json"]
-SUFFIXES: dict[str, Form] = {".txt": "text", ".md": "markdown", ".tex": "latex", ".csv": "csv", ".json": "json"}
+from swamp.drawing.formats import FORMATS, format_name
+
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = Literal[tuple(FORMATS)]
 
 
 def compare(
     *directories: Annotated[Path, Parameter(help="Run directories or groups of them (DIR/seed-0, DIR/seed-1, …).")],
-    format: Form | None = None,
+    format: FormatName | None = None,
     out: Path | None = None,
     plot: Path | None = None,
 ) -> None:
@@ -32,45 +36,36 @@ def compare(
     plot
         Draw test error against sparsity into this file (.png, .svg or .pdf).
     """
-    from swamp.drawing.formats import as_csv, as_json, latex, markdown
     from swamp.report.figures.curves import error_against_sparsity
-    from swamp.results.comparison import comparisons, records
-    from swamp.results.differences import differences
+    from swamp.results.comparison import comparisons, differences, records
     from swamp.results.series import make_series
     from swamp.results.stored_run import require_runs
-    from swamp.terminal import plain_text, print_table
+    from swamp.terminal import print_table
 
     if not directories:
         raise ValueError("compare needs at least one run directory")
-    form = format or form_of(out)
+    name = format or format_name(out)
     runs, left_out = require_runs(directories)
     all_series = make_series(runs)
-    if form in ("csv", "json"):
+    tables = [*comparisons(all_series, left_out), *differences(all_series)]
+    chosen = FORMATS[name]
+    if chosen.records:
         for one in left_out:
             print(f"swamp: {one}", file=sys.stderr)
-        found = list(records(all_series))
-        text = as_csv(found) if form == "csv" else as_json(found)
+        text = chosen.records(list(records(all_series)))
     else:
-        tables = [*comparisons(all_series, left_out), *differences(all_series)]
-        text = "\n".join(map({"text": plain_text, "markdown": markdown, "latex": latex}[form], tables))
+        assert chosen.table
+        text = "\n".join(map(chosen.table, tables))
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text)
         print(f"table: {out}")
-    elif form == "text" and sys.stdout.isatty():
+    elif name == "text" and sys.stdout.isatty():
         for table in tables:
             print_table(table)
     else:
         print(text, end="")
     if plot:
         error_against_sparsity(all_series, plot)
-        if out or form == "text":
+        if out or name == "text":
             print(f"picture: {plot}")
-
-
-def form_of(out: Path | None) -> Form:
-    """As the name of the file ends; one without an ending holds text."""
-    suffix = out.suffix if out else ""
-    if suffix and suffix not in SUFFIXES:
-        raise ValueError(f"--out {out}: a table's name ends in one of {', '.join(SUFFIXES)}, unless --format says what it holds")
-    return SUFFIXES.get(suffix, "text")

@@ -48,10 +48,9 @@ def export(
     from swamp.export.formats import find_format
     from swamp.export.formats.sparse import dense_bytes
     from swamp.report.card import model_card
+    from swamp.results.stored_run import read_run
     from swamp.runs.networks import about, find_row, load_network
     from swamp.runs.opening import open_task
-    from swamp.runs.stored import read_config
-    from swamp.store.directory import Store
     from swamp.store.files import write_durably
     from swamp.tasks import custom
     from swamp.training.numerics import applied
@@ -63,10 +62,11 @@ def export(
             raise ValueError(f"--out {path} is a directory; name a file")
         if path.exists() and not overwrite:
             raise ValueError(f"{path} is there already; --overwrite replaces it")
-    config, row = read_config(directory), find_row(directory, cycle, sparsity)
+    run, row = read_run(directory), find_row(directory, cycle, sparsity)
+    config = run.config
     state, mask = load_network(directory, row)
     opened = custom.build(custom.Config(factory=task)) if task else open_task(config)
-    if task and opened.fingerprint != (Store(directory).header() or {})["task"]:
+    if task and opened.fingerprint != run.header["task"]:
         raise ValueError(f"--task {task} is not the task of {directory}: another model, other data or another loss")
     with applied(config.numerics):
         content, notes = encode(state, mask, opened, format, values, about(directory, row), config.pruning.pattern == "channel")
@@ -76,7 +76,7 @@ def export(
     )
     digest = hashlib.sha256(content).hexdigest()
     write_durably(out, content, out.absolute().parent)
-    write_durably(card, model_card(directory, row, out, len(content), digest, command, notes).encode(), out.absolute().parent)
+    write_durably(card, model_card(run, row, out, len(content), digest, command, notes).encode(), out.absolute().parent)
     print(f"cycle {row.cycle}, {100 * row.sparsity:.2f} % sparse, stored {row.metric} {row.metrics[row.metric]:.4f}")
     for note in notes:
         print(note)

@@ -1,4 +1,4 @@
-"""Tables as text for other programs: Markdown, LaTeX, CSV, JSON."""
+"""Formats of tables and records as text: plain text, Markdown, LaTeX, CSV, JSON. A format is added to `FORMATS`, at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from swamp.drawing.tables import Table
 
@@ -15,12 +16,12 @@ LEGEND_OF_TWO = "bold: best"
 
 
 def legend(table: Table) -> str:
-    """What the marks mean, as far as there are any."""
+    """Say what the marks of a table mean, as far as there are any."""
     return LEGEND if 2 in table.ranks.values() else LEGEND_OF_TWO if table.ranks else ""
 
 
 def visible(text: str) -> str:
-    """Names come from whoever made a run: none of them may speak to the terminal.
+    """Replace characters that control a terminal: names come from whoever made a run.
 
     >>> visible(chr(27) + "[31m ± 1")
     '?[31m ± 1'
@@ -36,11 +37,36 @@ def _notes(table: Table) -> list[str]:
     return [*table.note.splitlines(), *filter(None, [legend(table)])]
 
 
+MARKS = {1: "*", 2: "+"}  # behind the best and the second best of a column
+
+
+def plain_text(table: Table) -> str:
+    """Return a table as aligned text. In a column that ranks its cells the best two are marked, and all others end in a space."""
+    ranked = {column for _, column in table.ranks}
+    marked = [
+        [cell + MARKS.get(table.ranks.get((i, j), 0), " " if j in ranked else "") for j, cell in enumerate(row)]
+        for i, row in enumerate(table.rows)
+    ]
+    widths = [max(map(len, column)) for column in zip(table.header, *marked, strict=True)]
+    lines = [table.title]
+    for row in (table.header, *marked):
+        cells = (cell.rjust(w) if is_numeric(table, i) else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        lines.append("  ".join(cells).rstrip())
+    meanings = {1: "*: best", 2: "+: second best"}
+    notes = [table.note, ", ".join(text for rank, text in meanings.items() if rank in table.ranks.values())]
+    return visible("\n".join([*lines, *filter(None, notes)])) + "\n"
+
+
+def is_numeric(table: Table, column: int) -> bool:
+    """Say whether a column holds numbers, which are aligned to the right; words are aligned to the left."""
+    return all(row[column][:1].isdigit() or row[column] in ("", "–") for row in table.rows)
+
+
 MARKDOWN = str.maketrans({**{character: f"\\{character}" for character in "\\|*`["}, "<": "&lt;"})
 
 
 def markdown(table: Table) -> str:
-    """The table as Markdown, its title above and its notes below, each a paragraph."""
+    """Return the table as Markdown, its title above and its notes below, each a paragraph."""
     marks = {1: "**{}**", 2: "<u>{}</u>"}
 
     def escape(text: str) -> str:
@@ -73,7 +99,7 @@ SPECIAL = {
 
 
 def tex(text: str) -> str:
-    r"""Plain text in LaTeX.
+    r"""Escape plain text for LaTeX.
 
     >>> print(tex("a_b & 95 ± 1 %"))
     a\_b \& 95 $\pm$ 1 \%
@@ -82,7 +108,7 @@ def tex(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    r"""The table as a tabular with booktabs' rules. A paper's own `table` environment and caption go around it."""
+    r"""Return the table as a tabular with booktabs' rules. A paper's own `table` environment and caption go around it."""
     marks = {1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}
     columns = "l" + "r" * (len(table.header) - 1)
     title = tex(table.title)
@@ -107,11 +133,12 @@ def _marked(table: Table, marks: Mapping[int, str], escape: Callable[[str], str]
 
 
 def as_json(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return records as a JSON list."""
     return json.dumps([_visible(record) for record in records], indent=1, ensure_ascii=False) + "\n"
 
 
 def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """A line a record; lists have spaces between."""
+    """Return a line for each record; lists have spaces between their members."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(records[0] if records else [])
@@ -125,9 +152,36 @@ def _visible(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def guarded(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe in front: names come from whoever made the run.
+    """Put an apostrophe before a text that a spreadsheet would take for a formula: names come from whoever made the run.
 
     >>> guarded("=1+1"), guarded("imp"), guarded(-0.5)
     ("'=1+1", 'imp', -0.5)
     """
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t" and value else value
+
+
+class Format(NamedTuple):
+    """A format: how its files end, and how it shows tables, or records of every number that was measured."""
+
+    suffix: str
+    table: Callable[[Table], str] | None = None
+    records: Callable[[Sequence[Mapping[str, Any]]], str] | None = None
+
+
+FORMATS = {
+    "text": Format(".txt", table=plain_text),
+    "markdown": Format(".md", table=markdown),
+    "latex": Format(".tex", table=latex),
+    "csv": Format(".csv", records=as_csv),
+    "json": Format(".json", records=as_json),
+}
+
+
+def format_name(out: Path | None) -> str:
+    """Return the format of a file by its suffix; text where there is none."""
+    suffixes = {"": "text", **{format.suffix: name for name, format in FORMATS.items()}}
+    suffix = out.suffix if out else ""
+    if suffix not in suffixes:
+        known = ", ".join(format.suffix for format in FORMATS.values())
+        raise ValueError(f"--out {out}: a table's name ends in one of {known}, unless --format says what it holds")
+    return suffixes[suffix]

@@ -1,41 +1,17 @@
-"""How numbers are written: metrics, shares, means over seeds, durations."""
+"""How numbers are written: shares, means over seeds, durations."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Format(NamedTuple):
-    """How a metric is shown."""
-
-    label: str
-    scale: float = 1.0
-    digits: int = 4
-
-
-FORMATS = {
-    "accuracy": Format("accuracy %", 100, 2),
-    "f1": Format("F1 %", 100, 2),
-    "nll": Format("NLL"),
-    "calibrated_nll": Format("calib. NLL"),
-    "ece": Format("ECE %", 100, 2),
-    "trace": Format("trace of the Hessian", digits=1),
-}
-PERCENTAGES = {"accuracy", "f1"}  # of which people say the error
-
-
-def format_of(metric: str) -> Format:
-    """A metric of a further test set, imagenet-v2.accuracy, looks like its kind."""
-    place, _, kind = metric.rpartition(".")
-    known = FORMATS.get(kind, Format(kind))
-    return known._replace(label=f"{place} {known.label}".strip())
+from swamp.core.metric import Metric
 
 
 def examples_of(found: Mapping[str, Any]) -> str:
-    """What an analysis was made of.
+    """Name the examples that an analysis was made of.
 
     >>> examples_of({"examples": 1000, "split": "test"})
     '1000 test examples'
@@ -44,23 +20,8 @@ def examples_of(found: Mapping[str, Any]) -> str:
     return f"{found['examples']} {kind} examples" if "examples" in found else "–"
 
 
-def shown(metric: str, value: float) -> str:
-    form = format_of(metric)
-    return f"{form.scale * value:.{form.digits}f}"
-
-
-def error_of(metric: str, metrics: Mapping[str, float]) -> float:
-    """What is drawn: of a percentage the error, which begins at zero; of anything else the metric itself, as it is shown.
-
-    >>> round(error_of("accuracy", {"accuracy": 0.9}), 6), error_of("nll", {"nll": 0.5}), error_of("ece", {"ece": 0.02})
-    (10.0, 0.5, 2.0)
-    """
-    value = metrics[metric]
-    return 100 * (1 - value) if metric.rpartition(".")[2] in PERCENTAGES else format_of(metric).scale * value
-
-
 def measure_of(name: str) -> tuple[str, float]:
-    """How a measure of an analysis (train loss, test error) is called, and what it is multiplied by.
+    """Return what a measure of an analysis (train loss, test error) is called, and what its values are multiplied by.
 
     >>> measure_of("test error"), measure_of("train loss")
     (('test error %', 100.0), ('train loss', 1.0))
@@ -69,26 +30,29 @@ def measure_of(name: str) -> tuple[str, float]:
 
 
 def percent(fraction: float) -> str:
+    """
+    >>> percent(0.5)
+    '50.00'
+    """
     return f"{100 * fraction:.2f}"
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """Mean, and ± the standard deviation where there are several."""
+    """Return the mean of values, and ± their standard deviation if there are several."""
     if not values:
         return "–"
     mean = f"{statistics.fmean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
 
-def over_seeds(metric: str, runs: Sequence[Sequence[Mapping[str, float]]]) -> str:
-    """The mean over a run's networks, those that have the metric, first: seeds are what varies independently."""
-    form = format_of(metric)
-    measured = [[network[metric] for network in networks if metric in network] for networks in runs]
-    return spread([form.scale * statistics.fmean(values) for values in measured if values], form.digits)
+def over_seeds(metric: Metric, runs: Sequence[Sequence[Mapping[str, float]]]) -> str:
+    """Return the mean of a metric over the networks of each run, and then over runs: seeds are what varies independently."""
+    measured = [[network[metric.name] for network in networks if metric.name in network] for networks in runs]
+    return spread([metric.scaled(statistics.fmean(values)) for values in measured if values], metric.digits)
 
 
 def finite(value: object) -> float | None:
-    """A number that was read from a file, if it is one.
+    """Return what was read from a file if it is a finite number, else None.
 
     >>> finite(3), finite(10**400), finite(math.nan), finite("3")
     (3.0, None, None, None)

@@ -78,7 +78,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
 def accuracy(ctx: Context, solution: Solution) -> float:
     """Return the validation accuracy, or the metric that counts for the task, with the sign that makes larger better."""
     found = ctx.evaluate(solution, "validation")[ctx.task.metric]
-    return found if ctx.task.maximise else -found
+    return found if ctx.task.metrics[ctx.task.metric].maximise else -found
 
 
 def neighbours(cycle: int, num_cycles: int, count: int) -> list[int]:

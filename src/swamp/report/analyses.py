@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swamp.drawing.numbers import examples_of, format_of, measure_of, percent, spread
+from swamp.drawing.numbers import examples_of, measure_of, percent, spread
 from swamp.drawing.tables import Table
-from swamp.results.differences import BASELINE
+from swamp.results.comparison import BASELINE
 from swamp.results.series import Series, grouped
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.store.analysis_store import AnalysisStore
+from swamp.tasks.metrics import find_metric
 
 Result = dict[str, Any]
 
@@ -143,7 +144,7 @@ def barriers(one: Result) -> dict[str, float | None]:
 def particles(result: Result) -> list[Line]:
     lines = []
     for row in result["rows"]:
-        form = format_of(row["metric"])
+        form = find_metric(row["metric"])
         values = [form.scale * one[row["metric"]] for one in row["particles"]]
         average = form.scale * row["average"][row["metric"]]
         numbers = {f"average's {form.label}": average, f"particles' {form.label}": sum(values) / len(values)}

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from swamp.drawing.numbers import format_of, percent, shown
+from swamp.drawing.numbers import percent
+from swamp.results.stored_run import StoredRun
 from swamp.runs.config import deciding_settings
 from swamp.runs.networks import task_settings
 from swamp.runs.opening import versions
-from swamp.runs.stored import read_config
-from swamp.store.directory import Store
 from swamp.store.records import RowRecord
 
 
-def model_card(directory: Path, row: RowRecord, file: Path, size: int, sha256: str, command: str, notes: Sequence[str]) -> str:
-    """Markdown. Nobody but the publisher knows the licences, so those fields are left to be filled in."""
-    config, header = read_config(directory), Store(directory).header() or {}
+def model_card(run: StoredRun, row: RowRecord, file: Path, size: int, sha256: str, command: str, notes: Sequence[str]) -> str:
+    """Return the card as Markdown. Nobody but the publisher knows the licences, so those fields are left to be filled in."""
+    config = run.config
     settings = task_settings(config)
     what = ", ".join(str(settings[name]) for name in ("model", "dataset") if name in settings) or "made by a script"
     facts = [
@@ -25,12 +24,12 @@ def model_card(directory: Path, row: RowRecord, file: Path, size: int, sha256: s
         ("sparsity", f"{percent(row.sparsity)} % of {row.num_prunable:,} prunable weights ({row.num_survivors:,} survive)"),
         ("pattern", config.pruning.pattern),
         ("sparsity of all parameters", f"{percent(row.sparsity_of_all)} %"),
-        *((format_of(name).label, shown(name, value)) for name, value in row.metrics.items()),
+        *((row.described[name].label, row.described[name].text(value)) for name, value in row.metrics.items()),
         ("forward multiply-adds of one example", f"{row.macs:,.0f} where zeros are skipped"),
         ("cost of finding it", f"{row.training_macs:,.3g} multiply-adds of training"),
         ("file", f"{file.name}, {size:,} bytes, sha256 {sha256}"),
         ("exported by", f"`{command}`"),
-        ("trained with", _listed(header["versions"])),
+        ("trained with", _listed(run.header["versions"])),
         ("exported with", _listed(versions())),
         ("licence of the weights", "to be filled in"),
         ("licence of the training data", "to be filled in"),

@@ -1,98 +1,101 @@
-"""Tables of results, as data: whoever shows them decides how."""
+"""Tables of a run, an ensemble, a plan and of timings. A column is added to the list of its table."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from swamp.drawing.numbers import FORMATS, duration, format_of, over_seeds, percent, shown
-from swamp.drawing.tables import Table
+from swamp.core.metric import Metric
+from swamp.drawing.numbers import duration, over_seeds, percent
+from swamp.drawing.tables import Column, Table, columns_of, make_table
 from swamp.export.inference import Speed
 from swamp.results.ensembles import EnsembleRow
 from swamp.results.stored_run import StoredRun
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config
 from swamp.runs.plan import Estimate, Plan
+from swamp.store.records import RowRecord
+from swamp.tasks.metrics import find_metrics
 from swamp.tasks.task import Task
 
 
 def run_table(run: StoredRun) -> Table:
     """List the rows of a run."""
-    config, results = run.config, run.rows
-    first = results[0] if results else None
-    metrics = [first.metric, *(name for name in FORMATS if name != first.metric), *sorted(first.metrics)] if first else []
-    metrics = [name for name in dict.fromkeys(metrics) if first and name in first.metrics]
-    rows = []
-    for row in results:
-        values = [member[row.metric] for member in row.members]
-        particles = f"{shown(row.metric, min(values))}–{shown(row.metric, max(values))}" if values else "–"
-        rows.append(
-            [
-                str(row.cycle),
-                percent(row.sparsity),
-                percent(row.sparsity_of_all),
-                *(shown(name, row.metrics[name]) for name in metrics),
-                particles,
-                f"{row.macs / 1e6:.2f}",
-                f"{row.cost / 1e9:.3g}",
-            ]
-        )
-    empty = sorted({layer for row in results for layer in row.empty_layers})
-    header = ["cycle", "sparsity %", "all %", *(format_of(name).label for name in metrics), "particles", "MMACs", "cost GMACs"]
-    return Table(
-        f"{config.method} on {config.recipe}, seed {config.seed}", header, rows, f"empty layers: {', '.join(empty)}" if empty else ""
-    )
+    config, rows = run.config, run.rows
+    columns: list[Column[RowRecord]] = [
+        Column("cycle", lambda row: str(row.cycle)),
+        Column("sparsity %", lambda row: percent(row.sparsity)),
+        Column("all %", lambda row: percent(row.sparsity_of_all)),
+        *(metric_column(metric) for metric in (rows[0].described.values() if rows else ())),
+        Column("particles", particle_range),
+        Column("MMACs", lambda row: f"{row.macs / 1e6:.2f}"),
+        Column("cost GMACs", lambda row: f"{row.cost / 1e9:.3g}"),
+    ]
+    empty = sorted({layer for row in rows for layer in row.empty_layers})
+    note = f"empty layers: {', '.join(empty)}" if empty else ""
+    return make_table(f"{config.method} on {config.recipe}, seed {config.seed}", columns, rows, note)
 
 
-def inference_table(speeds: Sequence[Speed], metric: str, threads: int) -> Table:
-    """Exported networks beside the dense one."""
-    sizes = list(speeds[0].seconds)
-    header = [
-        "file",
-        "runtime",
-        "bytes",
-        "load ms",
-        *(f"ms, batch {size}" for size in sizes),
-        *(f"/ dense, batch {size}" for size in sizes),
-    ]
-    rows = [
-        [
-            speed.file,
-            speed.runtime,
-            f"{speed.num_bytes}" if speed.num_bytes else "–",
-            f"{1e3 * speed.load_seconds:.1f}" if speed.load_seconds else "–",
-            *(f"{1e3 * speed.seconds[size]:.3f}" for size in sizes),
-            *(f"{speed.ratios[size]:.2f}" for size in sizes),
-            f"{sizes[-1] / speed.seconds[sizes[-1]]:.0f}",
-            "–" if math.isnan(speed.metric) else shown(metric, speed.metric),
-        ]
-        for speed in speeds
-    ]
-    header += ["examples / s", format_of(metric).label]
-    return Table(f"Inference on a CPU, {threads} thread(s)", header, rows)
+def metric_column(metric: Metric) -> Column[Any]:
+    """Return the column of a metric in a table whose lines have `metrics`."""
+    return Column(metric.label, lambda row: metric.text(row.metrics[metric.name]) if metric.name in row.metrics else "–")
+
+
+def particle_range(row: RowRecord) -> str:
+    """Return the worst and the best particle of a row by the metric that counts."""
+    values, metric = [member[row.metric] for member in row.members], row.described[row.metric]
+    return f"{metric.text(min(values))}–{metric.text(max(values))}" if values else "–"
 
 
 def ensemble_table(rows: Sequence[EnsembleRow]) -> Table:
-    metrics = [name for name in dict.fromkeys([*FORMATS, *rows[0].metrics]) if name in rows[0].metrics]
-    body = []
-    for row in rows:
-        alone = [over_seeds(name, [[member] for member in row.members]) for name in metrics[:1]]
-        together = [shown(name, row.metrics[name]) for name in metrics]
-        body.append([str(row.cycle), percent(row.sparsity), *together, *alone, f"{row.macs / 1e6:.2f}"])
-    labels = [format_of(name).label for name in metrics]
-    header = ["cycle", "sparsity %", *labels, f"{labels[0]} of one network", "MMACs of all"]
-    return Table(f"Ensemble of {len(rows[0].members)} networks, on the test set", header, body)
+    """List the ensembles of several runs, cycle by cycle."""
+    metrics = find_metrics(rows[0].metrics)
+    columns: list[Column[EnsembleRow]] = [
+        Column("cycle", lambda row: str(row.cycle)),
+        Column("sparsity %", lambda row: percent(row.sparsity)),
+        *map(metric_column, metrics),
+        Column(f"{metrics[0].label} of one network", lambda row: over_seeds(metrics[0], [[member] for member in row.members])),
+        Column("MMACs of all", lambda row: f"{row.macs / 1e6:.2f}"),
+    ]
+    return make_table(f"Ensemble of {len(rows[0].members)} networks, on the test set", columns, rows)
+
+
+def inference_table(speeds: Sequence[Speed], metric: Metric, threads: int) -> Table:
+    """Compare exported networks with the dense one."""
+    sizes = list(speeds[0].seconds)
+    times: list[Column[Speed]] = columns_of(
+        [f"ms, batch {size}" for size in sizes], lambda speed: [f"{1e3 * speed.seconds[size]:.3f}" for size in sizes]
+    )
+    ratios: list[Column[Speed]] = columns_of(
+        [f"/ dense, batch {size}" for size in sizes], lambda speed: [f"{speed.ratios[size]:.2f}" for size in sizes]
+    )
+    columns: list[Column[Speed]] = [
+        Column("file", lambda speed: speed.file),
+        Column("runtime", lambda speed: speed.runtime),
+        Column("bytes", lambda speed: f"{speed.num_bytes}" if speed.num_bytes else "–"),
+        Column("load ms", lambda speed: f"{1e3 * speed.load_seconds:.1f}" if speed.load_seconds else "–"),
+        *times,
+        *ratios,
+        Column("examples / s", lambda speed: f"{sizes[-1] / speed.seconds[sizes[-1]]:.0f}"),
+        Column(metric.label, lambda speed: "–" if math.isnan(speed.metric) else metric.text(speed.metric)),
+    ]
+    return make_table(f"Inference on a CPU, {threads} thread(s)", columns, speeds)
 
 
 def prunable_table(task: Task) -> Table:
-    layers = [
-        [name, "×".join(map(str, shape)), f"{math.prod(shape):,}", f"{task.macs.get(name, 0):,}"] for name, shape in task.prunable.items()
+    """List the weights that are pruned."""
+    columns: list[Column[tuple[str, tuple[int, ...]]]] = [
+        Column("weight", lambda weight: weight[0]),
+        Column("shape", lambda weight: "×".join(map(str, weight[1]))),
+        Column("weights", lambda weight: f"{math.prod(weight[1]):,}"),
+        Column("MACs", lambda weight: f"{task.macs.get(weight[0], 0):,}"),
     ]
-    return Table("What is pruned", ["weight", "shape", "weights", "MACs"], layers)
+    return make_table("What is pruned", columns, task.prunable.items())
 
 
 def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> list[Table]:
-    """A dry run: what is pruned, the cycles, and what it takes."""
+    """Describe a dry run: what is pruned, the cycles, and what it takes."""
     cycles = [
         [
             str(row.cycle),
@@ -128,20 +131,17 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> l
 
 
 def bench_table(machine: Machine, timings: Sequence[Timing]) -> Table:
-    rows = [
-        [
-            timing.engine + "".join(f" {name}={value}" for name, value in timing.settings.items()),
-            str(timing.particles),
-            f"{timing.seconds:.3f}",
-            f"{timing.seconds_each:.3f}",
-            f"{100 * timing.utilisation:.1f}",
-            f"{timing.setup_seconds:.1f}",
-        ]
-        for timing in timings
+    """Compare engines by the time of an epoch."""
+    columns: list[Column[Timing]] = [
+        Column("engine", lambda timing: timing.engine + "".join(f" {name}={value}" for name, value in timing.settings.items())),
+        Column("particles", lambda timing: str(timing.particles)),
+        Column("s / epoch", lambda timing: f"{timing.seconds:.3f}"),
+        Column("s / epoch and particle", lambda timing: f"{timing.seconds_each:.3f}"),
+        Column("% of bandwidth", lambda timing: f"{100 * timing.utilisation:.1f}"),
+        Column("set-up s", lambda timing: f"{timing.setup_seconds:.1f}"),
     ]
-    header = ["engine", "particles", "s / epoch", "s / epoch and particle", "% of bandwidth", "set-up s"]
     note = (
         f"{machine.device}, torch {machine.torch}; a copy moves {machine.bandwidth / 1e9:.0f} GB/s, and an epoch of one particle moves "
         f"{machine.traffic / 1e9:.3g} GB at the least"
     )
-    return Table("Training speed", header, rows, note)
+    return make_table("Training speed", columns, timings, note)

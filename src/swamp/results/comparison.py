@@ -1,4 +1,4 @@
-"""The table that compares methods, and the numbers in it."""
+"""Tables that compare configurations: their metrics at each sparsity, and differences between runs that share seeds."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from swamp.drawing.numbers import format_of, over_seeds
-from swamp.drawing.tables import Table
-from swamp.results.cells import Cell, Column, cells, columns_of, metrics_of
+from swamp.core.metric import Metric
+from swamp.drawing.numbers import over_seeds
+from swamp.drawing.tables import Column, Ranked, Table, columns_of, make_table
+from swamp.results.cells import Cell, Level, at_other_sparsity, cells, levels_of, make_cell, metrics_of, ranked_text, reached
 from swamp.results.notes import notes_of
 from swamp.results.paper import paper_numbers
-from swamp.results.series import Series, grouped, main_metrics, reached
+from swamp.results.series import Series, by_recipe, grouped, main_metrics
+from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.results.stored_run import LeftOut
 from swamp.store.records import RowRecord
 
 FEW = 3  # so many methods stand side by side
-Part = tuple[list[str], list[list[str]], dict[tuple[int, int], int]]  # header, body, ranks
+MethodLine = tuple[str, Sequence[str | Ranked]]  # a method and its numbers at each sparsity
+BASELINE = "imp"  # the method that the others are compared with
 
 
 def comparisons(all_series: Sequence[Series], left_out: Sequence[LeftOut] = ()) -> list[Table]:
-    """A table a recipe; what could not be read is said below the last."""
+    """Return a table for each recipe. Notes below the last one name the runs that could not be read."""
     groups = grouped(all_series)
     tables = [comparison(group, f"On the test set of {recipe}" if len(groups) > 1 else "On the test set") for recipe, group in groups]
     if left_out:
@@ -30,122 +33,142 @@ def comparisons(all_series: Sequence[Series], left_out: Sequence[LeftOut] = ()) 
 
 
 def comparison(group: Sequence[Series], title: str) -> Table:
-    """Of one recipe: the main metrics of each method at each sparsity; mean ± standard deviation over seeds; the paper's own numbers where
-    it has some. A few methods stand side by side, with their particles; many stand one below the other."""
-    table = side_by_side if len(group) <= FEW else one_below_the_other
-    header, body, ranks = table(group, columns_of(group))
+    """Compare the methods of one recipe at each sparsity: mean ± standard deviation over seeds, and the paper's own numbers where it has
+    some. A few methods stand side by side, with their particles; many stand one below the other."""
+    levels = levels_of(group)
+    table = side_by_side(group, levels, title) if len(group) <= FEW else one_below_the_other(group, levels, title)
     unfinished = [str(run.directory) for series in group for run in series.runs if not run.finished]
-    notes = notes_of(group, inexact=any(" @ " in cell for line in body for cell in line[1:]))
+    notes = notes_of(group, inexact=any(" @ " in cell for line in table.rows for cell in line[1:]))
     notes += [f"not finished: {', '.join(unfinished)}"] if unfinished else []
-    return Table(title, header, body, "\n".join(notes), ranks)
+    return table._replace(note="\n".join(notes))
 
 
-def side_by_side(all_series: Sequence[Series], columns: Sequence[Column]) -> Part:
-    """A line for each sparsity. Methods are ranked by their networks; particles are their own affair."""
-    header: list[str] = ["sparsity %"]
-    upright: list[list[str]] = []
-    ranks: dict[tuple[int, int], int] = {}
+def side_by_side(all_series: Sequence[Series], levels: Sequence[Level], title: str) -> Table:
+    """Return a table with a line for each sparsity. Methods are ranked by their networks; particles have no ranks."""
+    columns: list[Column[int]] = [Column("sparsity %", lambda level: levels[level].label)]
     for index, series in enumerate(all_series):
-        found = [series.at(column.density) for column in columns]
-        metrics = next((main_metrics(row) for rows in found for row in rows), [])
-        for number, metric in enumerate(metrics):
-            line = cells(all_series, columns, metric)[index]
-            ranks |= {(place, len(header)): cell.rank for place, cell in enumerate(line) if cell and cell.rank}
-            header.append(_heading(series.label, series, metric, number))
-            upright.append([_text(cell) for cell in line])
-            if theirs := paper_line(series, line, metric):
-                header.append("the paper's")
-                upright.append(theirs)
-        if any(row.members for rows in found for row in rows):
-            for number, metric in enumerate(metrics):
-                header.append(_heading("its particles'", series, metric, number))
-                upright.append([_particles(metric, rows, column) for rows, column in zip(found, columns, strict=True)])
-    body = [[column.label, *(values[index] for values in upright)] for index, column in enumerate(columns)]
-    return header, body, ranks
+        metrics = next((main_metrics(row) for row in series.rows), [])
+        for metric in metrics:
+            line = cells(all_series, levels, metric)[index]
+            owner = f"{series.label} " if metric is metrics[0] else ""
+            columns.append(_column(owner, series, metric, list(map(ranked_text, line))))
+            if quoted := paper_line(series, line, metric):
+                columns.append(Column("the paper's", quoted.__getitem__))
+        if any(row.members for row in series.rows):
+            for metric in metrics:
+                owner = "its particles' " if metric is metrics[0] else ""
+                columns.append(_column(owner, series, metric, [_particles(series, metric, level) for level in levels]))
+    return make_table(title, columns, range(len(levels)))
 
 
-def _heading(owner: str, series: Series, metric: str, number: int) -> str:
-    label = format_of(metric).label
-    return label if number else f"{owner} {label}{series.seeds_shown}"
+def _column(owner: str, series: Series, metric: Metric, texts: Sequence[str | Ranked]) -> Column[int]:
+    """Return a column of texts by the index of their line. The first column of its owner names it."""
+    return Column(f"{owner}{metric.label}{series.seeds_shown}" if owner else metric.label, texts.__getitem__)
 
 
-def one_below_the_other(all_series: Sequence[Series], columns: Sequence[Column]) -> Part:
-    """A line for each method: the metric that counts at each sparsity. It may not be the same for all; those of one metric are ranked."""
-    counting = [next((row.metric for row in series.rows), "accuracy") for series in all_series]
-    lines: dict[int, list[Cell | None]] = {}
-    for metric in dict.fromkeys(counting):
-        places = [index for index, its in enumerate(counting) if its == metric]
-        lines |= dict(zip(places, cells([all_series[index] for index in places], columns, metric), strict=True))
-    labels = dict.fromkeys(format_of(metric).label for metric in counting)
-    header = [f"{', '.join(labels)} at sparsity %", *(column.label for column in columns)]
-    body: list[list[str]] = []
-    ranks: dict[tuple[int, int], int] = {}
+def _particles(series: Series, metric: Metric, level: Level) -> str:
+    rows = series.at(level.density)
+    return at_other_sparsity(over_seeds(metric, [row.members for row in rows]), reached(rows, level.density))
+
+
+def one_below_the_other(all_series: Sequence[Series], levels: Sequence[Level], title: str) -> Table:
+    """Return a table with a line for each method: the metric that counts at each sparsity. Methods of one metric are ranked."""
+    counting = [next((row.described[row.metric] for row in series.rows), None) for series in all_series]
+    lines: list[MethodLine] = []
     for index, (series, metric) in enumerate(zip(all_series, counting, strict=True)):
-        line = lines[index]
-        ranks |= {(len(body), place): cell.rank for place, cell in enumerate(line, 1) if cell and cell.rank}
-        body.append([series.label + series.seeds_shown, *map(_text, line)])
-        if theirs := paper_line(series, line, metric):
-            body.append([f"{series.label}, the paper's", *theirs])
-    return header, body, ranks
+        if metric is None:
+            lines.append((series.label + series.seeds_shown, ["–"] * len(levels)))
+            continue
+        alike = [place for place, other in enumerate(counting) if other and other.name == metric.name]
+        line = cells([all_series[place] for place in alike], levels, metric)[alike.index(index)]
+        lines.append((series.label + series.seeds_shown, list(map(ranked_text, line))))
+        if quoted := paper_line(series, line, metric):
+            lines.append((f"{series.label}, the paper's", quoted))
+    labels = dict.fromkeys(metric.label for metric in counting if metric)
+    numbers: list[Column[MethodLine]] = columns_of([level.label for level in levels], lambda line: line[1])
+    first: Column[MethodLine] = Column(f"{', '.join(labels)} at sparsity %".strip(), lambda line: line[0])
+    return make_table(title, [first, *numbers], lines)
 
 
-def paper_line(series: Series, line: Sequence[Cell | None], metric: str) -> list[str]:
-    """The paper's numbers at the cells of a line; nothing where it has none."""
-    said = paper_numbers(series, metric)
+def paper_line(series: Series, line: Sequence[Cell | None], metric: Metric) -> list[str]:
+    """Return the paper's numbers at the cells of a line; nothing where it has none."""
+    said = paper_numbers(series, metric.name)
     numbers = [said.get(cell.cycle, "–") if cell else "–" for cell in line]
     return numbers if set(numbers) != {"–"} else []
 
 
-def _text(cell: Cell | None) -> str:
-    return _at_other(cell.text, cell.other_sparsity) if cell else "–"
+def differences(all_series: Sequence[Series]) -> list[Table]:
+    """Return a table of differences for each recipe in which configurations share two seeds."""
+    return [table for _, group in by_recipe(all_series) if (table := differences_of(group))]
 
 
-def _particles(metric: str, rows: Sequence[RowRecord], column: Column) -> str:
-    return _at_other(over_seeds(metric, [row.members for row in rows]), reached(rows, column.density))
+def baseline_of(group: Sequence[Series]) -> Series:
+    """Return what the others of a recipe are compared with: the first of IMP, else the first."""
+    return next((series for series in group if series.method == BASELINE), group[0])
 
 
-def _at_other(text: str, sparsity: str) -> str:
-    return f"{text} @ {sparsity}" if sparsity else text
+def differences_of(group: Sequence[Series]) -> Table | None:
+    """Subtract the baseline from each configuration of a recipe at each sparsity, seed by seed; None where no two seeds are shared."""
+    baseline, levels = baseline_of(group), levels_of(group)
+    metric = next(row.described[row.metric] for row in baseline.rows)
+
+    def values(series: Series, level: Level) -> dict[int, float]:
+        cell = make_cell(series.by_seed(level.density), metric, level.density)
+        return dict(cell.values) if cell else {}
+
+    found = {
+        series.label: [paired(values(series, level), values(baseline, level)) for level in levels]
+        for series in group
+        if series is not baseline
+    }
+    if not any(difference and difference.num_pairs > 1 for line in found.values() for difference in line):
+        return None
+    texts = {label: [difference_text(difference, metric.digits) for difference in line] for label, line in found.items()}
+    sparsities = [level.label for level in levels]
+    title = f"Differences in {metric.label}, each minus {baseline.label}"
+    if len(group) <= FEW:
+        body = [[sparsity, *line] for sparsity, *line in zip(sparsities, *texts.values(), strict=True)]
+        return Table(title, ["sparsity %", *texts], body, EXPLAINED)
+    return Table(title, ["at sparsity %", *sparsities], [[label, *line] for label, line in texts.items()], EXPLAINED)
 
 
 def records(all_series: Sequence[Series]) -> Iterator[dict[str, Any]]:
-    """Every number that was measured, for other programs: a record for each method, sparsity and metric, of its network and of its
-    particles (their mean in each run). Values are those of results.json, one a seed; ranks are those within a recipe."""
+    """Yield every number that was measured, for other programs: a record for each method, sparsity and metric, of its network and of its
+    particles (their mean in each run). Values are those of results.json, one for each seed; ranks are those within a recipe."""
     for _, group in grouped(all_series):
-        yield from records_of(group)
+        levels = levels_of(group)
+        for metric in metrics_of(group):
+            for series, line in zip(group, cells(group, levels, metric), strict=True):
+                for level, cell in zip(levels, line, strict=True):
+                    yield from _records_of(series, level, metric, cell)
 
 
-def records_of(group: Sequence[Series]) -> Iterator[dict[str, Any]]:
-    columns = columns_of(group)
+def _records_of(series: Series, level: Level, metric: Metric, cell: Cell | None) -> Iterator[dict[str, Any]]:
     owners: dict[str, Callable[[RowRecord], list[dict[str, float]]]] = {
         "network": lambda row: [row.metrics],
         "particles": lambda row: row.members,
     }
-    for metric in metrics_of(group):
-        ranked = cells(group, columns, metric)
-        for series, line in zip(group, ranked, strict=True):
-            for column, cell in zip(columns, line, strict=True):
-                for owner, networks in owners.items():
-                    measured = [
-                        (seed, row, statistics.fmean(numbers))
-                        for seed, row in series.seeded(column.density)
-                        if (numbers := [network[metric] for network in networks(row) if metric in network])
-                    ]
-                    if not measured:
-                        continue
-                    seeds, rows, values = map(list, zip(*measured, strict=True))
-                    yield {
-                        "recipe": series.recipe,
-                        "method": series.method,
-                        "label": series.label,
-                        "sparsity": column.sparsity,
-                        "reached_sparsity": statistics.fmean(row.sparsity for row in rows),
-                        "metric": metric,
-                        "of": owner,
-                        "mean": statistics.fmean(values),
-                        "deviation": statistics.stdev(values) if len(values) > 1 else None,
-                        "rank": (cell.rank or None) if cell and owner == "network" else None,
-                        "paper": paper_numbers(series, metric).get(rows[0].cycle) if owner == "network" else None,
-                        "seeds": seeds,
-                        "values": values,
-                    }
+    for owner, networks in owners.items():
+        measured = [
+            (seed, row, statistics.fmean(numbers))
+            for seed, row in series.by_seed(level.density).items()
+            if (numbers := [network[metric.name] for network in networks(row) if metric.name in network])
+        ]
+        if not measured:
+            continue
+        seeds, rows, values = map(list, zip(*measured, strict=True))
+        yield {
+            "recipe": series.recipe,
+            "method": series.method,
+            "label": series.label,
+            "sparsity": level.sparsity,
+            "reached_sparsity": statistics.fmean(row.sparsity for row in rows),
+            "metric": metric.name,
+            "of": owner,
+            "mean": statistics.fmean(values),
+            "deviation": statistics.stdev(values) if len(values) > 1 else None,
+            "rank": (cell.rank or None) if cell and owner == "network" else None,
+            "paper": paper_numbers(series, metric.name).get(rows[0].cycle) if owner == "network" else None,
+            "seeds": seeds,
+            "values": values,
+        }

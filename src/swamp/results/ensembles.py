@@ -35,7 +35,7 @@ class Ensemble(Struct):
 
 
 def read_ensembles(places: Iterable[Path]) -> list[Ensemble]:
-    """Those beside runs or groups of them, each once."""
+    """Read the ensembles that are stored beside runs or groups of runs, each once."""
     found: dict[tuple[str, ...], Ensemble] = {}
     for path in (path for place in places for path in sorted((place / "analysis").glob("ensemble-*.json"))):
         try:

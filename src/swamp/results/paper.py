@@ -18,7 +18,9 @@ from swamp.runs.grid import BETWEEN, built_in_grid, expand, grid_texts
 MAY_DIFFER = re.compile(r"seed|precision|threads|deterministic|compile|(ticket|cycle)\.(epochs|warmup)|tasks\.\w+\.(test_sets|workers)")
 
 
-class Cell(NamedTuple):
+class PaperCell(NamedTuple):
+    """The numbers that the paper prints for one configuration."""
+
     recipe: str
     settings: dict[str, Any]
     metric: str  # empty: the one that counts
@@ -27,7 +29,7 @@ class Cell(NamedTuple):
 
 
 def paper_numbers(series: Series, metric: str) -> dict[int, str]:
-    """A metric in the paper at each cycle that it has."""
+    """Return the paper's numbers of a metric by cycle."""
     counts = next((row.metric for row in series.rows), None)
     found: dict[int, str] = {}
     for cell in cells_of(series):
@@ -37,23 +39,24 @@ def paper_numbers(series: Series, metric: str) -> dict[int, str]:
 
 
 def shortened(series: Series) -> bool:
-    """Whether trainings have another length than the paper's."""
+    """Say whether trainings have another length than the paper's."""
     return any(cell.epochs != series.settings["cycle.epochs"] for cell in cells_of(series))
 
 
-def cells_of(series: Series) -> list[Cell]:
+def cells_of(series: Series) -> list[PaperCell]:
+    """Return what the paper says about the configuration of a series."""
     mine = deciding(series.settings)
     return [cell for cell in paper_cells(series.recipe) if cell.settings == mine]
 
 
 def deciding(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings, a tuple or a list alike, without those that may differ."""
+    """Return settings without those that may differ, a tuple and a list alike."""
     return {name: str(value).replace("(", "[") for name, value in settings.items() if not MAY_DIFFER.fullmatch(name)}
 
 
 @cache
-def paper_cells(recipe: str) -> list[Cell]:
-    """All that the paper says about a recipe."""
+def paper_cells(recipe: str) -> list[PaperCell]:
+    """Return all that the paper says about a recipe."""
     found = []
     for name, text in grid_texts("targets").items():
         if f'"{recipe}"' not in text:
@@ -64,5 +67,5 @@ def paper_cells(recipe: str) -> list[Cell]:
             if said and run.config.recipe == recipe:
                 printed = dict(zip(grid.cycles(run.config.pruning), said, strict=False))
                 known = {cycle: number for cycle, number in printed.items() if number != "–"}
-                found.append(Cell(recipe, deciding(deciding_settings(run.config)), grid.metric, known, run.config.cycle.epochs))
+                found.append(PaperCell(recipe, deciding(deciding_settings(run.config)), grid.metric, known, run.config.cycle.epochs))
     return found

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from swamp.core.metric import Metric
 from swamp.core.pruning import Pruning, rounded_share
-from swamp.drawing.numbers import percent
 from swamp.results.stored_run import StoredRun
 from swamp.runs.config import deciding_settings
 from swamp.runs.settings import text_of
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
-
-AT = "@: at this sparsity instead, which is what the method reached"
-SELECTED = "chosen by validation examples, which were not trained on"
 
 
 @dataclass
@@ -70,11 +66,11 @@ class Series:
 
     def at(self, density: Fraction) -> list[RowRecord]:
         """The row of each run that has one for this requested density."""
-        return [row for _, row in self.seeded(density)]
+        return list(self.by_seed(density).values())
 
-    def seeded(self, density: Fraction) -> list[tuple[int, RowRecord]]:
-        """The rows for this requested density, each with its seed. An unfinished run may have none."""
-        return [(run.seed, row) for run in self.runs for row in run.rows if self.requested_density(row) == density]
+    def by_seed(self, density: Fraction) -> dict[int, RowRecord]:
+        """The rows for this requested density, each by its seed. An unfinished run may have none."""
+        return {run.seed: row for run in self.runs for row in run.rows if self.requested_density(row) == density}
 
 
 def make_series(runs: Iterable[StoredRun]) -> list[Series]:
@@ -134,25 +130,6 @@ def layer_names(row: RowRecord, directories: Sequence[Path]) -> list[str]:
     return found if found and set(found) == set(row.densities) else sorted(row.densities)
 
 
-def main_metrics(row: RowRecord) -> list[str]:
+def main_metrics(row: RowRecord) -> list[Metric]:
     """The metric that counts, and the likelihood beside it."""
-    return [row.metric, *(name for name in ("nll",) if name in row.metrics and name != row.metric)]
-
-
-def reached(rows: Sequence[RowRecord], density: Fraction) -> str:
-    """The mean sparsity of rows in %, if it is not the requested one; otherwise an empty text."""
-    exact = all(row.num_survivors == rounded_share(row.num_prunable, density) for row in rows)
-    return "" if exact else percent(statistics.fmean(row.sparsity for row in rows))
-
-
-def collapses(all_series: Sequence[Series]) -> list[str]:
-    """Sentences that say which methods emptied which layers, one for all sparsities at which these are the same."""
-    emptied: dict[tuple[str, float], set[str]] = {}
-    for series in all_series:
-        for row in series.rows:
-            if row.empty_layers:
-                emptied.setdefault((series.label, row.sparsity), set()).update(row.empty_layers)
-    sparsities: dict[tuple[str, str], list[str]] = {}
-    for (label, sparsity), names in sorted(emptied.items()):
-        sparsities.setdefault((label, ", ".join(sorted(names))), []).append(percent(sparsity))
-    return [f"empty layers of {label} at {', '.join(where)} %: {names}" for (label, names), where in sparsities.items()]
+    return [metric for name, metric in row.described.items() if name in (row.metric, "nll")]

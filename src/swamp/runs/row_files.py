@@ -38,6 +38,7 @@ def make_record(ctx: RunContext, row: Row) -> RowRecord:
         solution=row.solution.key,
         mask=mask.digest,
         particles=[member.key for member in row.members],
+        descriptions=list(task.metrics.values()),
         selected_on="validation" if ctx.config.method_module.selects else UNSET,
     )
     return structs.replace(record, checksum=record.checked())

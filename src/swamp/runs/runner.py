@@ -58,12 +58,16 @@ def _repair_replay_and_run(run: PreparedRun, ctx: RunContext, listener: Listener
     ctx.engine.join()  # Helpers wait for the leader even where there is nothing to do.
     if store.finished():
         altered = store.altered()
-        if not altered:
+        lacking = [] if altered else _metrics_to_add(ctx)
+        if not altered and not lacking:
             store.clear_work()
             listener.say(f"{store.root} is finished; nothing to do")
             yield from read_results(store.root)
             return
-        listener.say(f"{store.root} was finished, but {altered}; what is sound is used, the rest is computed again")
+        if altered:
+            listener.say(f"{store.root} was finished, but {altered}; what is sound is used, the rest is computed again")
+        else:
+            listener.say(f"{store.root} is finished, but lacks {', '.join(lacking)}; its networks are evaluated again, none is trained")
     if store.journal.failure():
         store.journal.log({"what": BEGUN})  # Log the restart before the slow integrity check.
     store.clear_temporaries()
@@ -79,6 +83,16 @@ def _repair_replay_and_run(run: PreparedRun, ctx: RunContext, listener: Listener
             store.journal.log({"what": FAILED, "why": _failure_line(error)})
         raise
     store.finish()
+
+
+def _metrics_to_add(ctx: RunContext) -> list[str]:
+    """Return the metrics that the task measures by now and a finished run lacks. There are none if it has dropped weights: a metric is no
+    reason to train again."""
+    rows = read_results(ctx.store.root)
+    evaluated = {key for row in rows for key in (row.solution, *(row.particles if row.members else ()))}
+    if not all(map(ctx.store.has_arrays, evaluated)):
+        return []
+    return [name for name in ctx.task.metrics if any(name not in row.metrics for row in rows)]
 
 
 def _run_method(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterator[RowRecord]:

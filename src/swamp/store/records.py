@@ -10,7 +10,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from swamp.core.keys import canonical
+from swamp.core.metric import Metric
 from swamp.store.directory import Store
+from swamp.tasks.metrics import find_metrics
 
 TASK_PLACEHOLDER = "MODULE:FUNCTION"  # the maker of a task that a script gave
 
@@ -35,7 +37,15 @@ class RowRecord(Struct, frozen=True, kw_only=True):
     mask: str  # key of the mask
     particles: list[str]  # keys of the particles' weights
     selected_on: str | UnsetType = UNSET  # the split by which the method chose it, which was then not trained on
+    descriptions: list[Metric] | UnsetType = UNSET  # of all metrics; rows that were stored by version 0.1.0 lack them
     checksum: str = ""  # of all the rest
+
+    @property
+    def described(self) -> dict[str, Metric]:
+        """The descriptions of all metrics by name, in the order of tables: the one that counts comes first."""
+        known = find_metrics(self.metrics) if self.descriptions is UNSET else self.descriptions
+        counts = [metric for metric in known if metric.name == self.metric]
+        return {metric.name: metric for metric in [*counts, *known]}
 
     def checked(self) -> str:
         """The checksum that the row should have."""

@@ -9,19 +9,20 @@ from functools import cached_property
 from typing import Annotated, Any
 
 import torch
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from swamp.core.cost import macs_per_weight
 from swamp.core.keys import key_of
+from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.custom_checks import check_range, check_task
 from swamp.tasks.datasets.dataset import HeldOut, hold_out
 from swamp.tasks.examples import Examples, as_metrics, first_parameter, joined, moved, outputs_of, pair
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics
+from swamp.tasks.metrics import STANDARD, all_metrics, classification_metrics, find_metric, measurement_key
 from swamp.tasks.task import Batch, EpochPlan, Task, num_examples, prunable_weights, seeded_state
 
 name = "custom"
@@ -136,13 +137,14 @@ class CustomTask:
     @cached_property
     def problem(self) -> str:
         """A key of what is learnt and measured, whatever the init. Results of different problems cannot be compared."""
-        return key_of("custom problem", training=self._training, measured=self.measured)
+        own = self.given_metric is None and self.classifies  # metrics that others add do not make it another problem
+        return key_of("custom problem", training=self._training, measured=measurement_key(STANDARD) if own else self.measured)
 
     @cached_property
     def measured(self) -> Any:
         if self.given_metric is not None:
             return identity(self.given_metric)
-        return CLASSIFICATION_METRICS if self.classifies else ["loss"]
+        return measurement_key(all_metrics()) if self.classifies else ["loss"]
 
     @cached_property
     def _training(self) -> str:
@@ -225,9 +227,14 @@ class CustomTask:
         """The name of the metric that counts."""
         return next(iter(self._metrics_of_a_batch))
 
-    @property
-    def maximise(self) -> bool:
-        return self.metric != "loss" if self.given_maximise is None else self.given_maximise
+    @cached_property
+    def metrics(self) -> Mapping[str, Metric]:
+        """A metric of the user's own is called by its name; more of the one that counts is better unless the user says otherwise."""
+        found = {name: find_metric(name) for name in self._metrics_of_a_batch}
+        counts = found[self.metric]
+        known = True if counts.maximise is None else counts.maximise
+        maximise = known if self.given_maximise is None else self.given_maximise
+        return {**found, counts.name: structs.replace(counts, maximise=maximise)}
 
     @cached_property
     def _metrics_of_a_batch(self) -> dict[str, float]:

@@ -15,12 +15,13 @@ from torch.nn import functional as F
 from swamp.core.cost import macs_per_weight
 from swamp.core.errors import nearest
 from swamp.core.keys import key_of
+from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.datasets import image_sets, read_dataset
 from swamp.tasks.datasets.dataset import FileSet, HeldOut, ImageSet
 from swamp.tasks.image_source import Augmentation, ResidentSource, Source
-from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics
+from swamp.tasks.metrics import all_metrics, classification_metrics, descriptions, measurement_key
 from swamp.tasks.models import find_model
 from swamp.tasks.streaming import StreamedSource
 from swamp.tasks.task import EpochPlan, evaluate_classifier, prunable_weights, seeded_state
@@ -68,8 +69,6 @@ class ImageTask:
     """See `Task`. Splits are train, test, validation (where examples are held out) and, for imagenet, the names of further test sets."""
 
     metric = "accuracy"
-    maximise = True
-    measured = CLASSIFICATION_METRICS
 
     def __init__(self, config: Config) -> None:
         if config.dataset not in image_sets():
@@ -175,6 +174,14 @@ class ImageTask:
         logits, labels = (torch.cat(parts).cpu() for parts in zip(*outputs, strict=True))
         classes = self.source.classes(split)
         return (logits if classes is None else logits[:, classes]).float(), labels
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return descriptions(all_metrics(), self.config.test_sets)
+
+    @property
+    def measured(self) -> Any:
+        return measurement_key(all_metrics())
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         return classification_metrics(logits, labels)

@@ -1,14 +1,20 @@
-"""Metrics of classification from logits: accuracy, F1, NLL, calibrated NLL, ECE."""
+"""Metrics of classification: how each is computed from logits and labels, and how it is called, written and ranked (`STANDARD`)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from swamp.core.discovery import registered
+from swamp.core.metric import Metric
 from swamp.core.noise import Noise
+from swamp.tasks.identity import identity
 
 NUM_HALVINGS = 5
 NUM_BINS = 15  # of the calibration error
@@ -20,18 +26,19 @@ def nll(logits: Tensor, labels: Tensor) -> float:
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
+    """The share of examples whose label has the highest logit."""
     return float((logits.argmax(1) == labels).double().mean())
 
 
 def f1(logits: Tensor, labels: Tensor) -> float:
-    """Of two classes, the second being the positive one: the harmonic mean of precision and recall, 2·TP / (2·TP + FP + FN)."""
+    """F1 of two classes, of which the second is the positive one: the harmonic mean of precision and recall, 2·TP / (2·TP + FP + FN)."""
     predicted, positive = logits.argmax(1) == 1, labels == 1
     total = int(predicted.sum() + positive.sum())
     return 2 * int((predicted & positive).sum()) / total if total else 0.0
 
 
 def binned_confidence(logits: Tensor, labels: Tensor, num_bins: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each example: the confidence of the prediction, whether it is right (1 or 0), and its equal-width bin of confidence."""
+    """Return for each example: the confidence of the prediction, whether it is right (1 or 0), and its equal-width bin of confidence."""
     confidence, predicted = logits.double().softmax(1).max(1)
     bins = (confidence * num_bins).ceil().clamp(1, num_bins).long() - 1  # bins are open on the left
     return confidence, (predicted == labels).double(), bins
@@ -73,14 +80,74 @@ def calibrated_nll(logits: Tensor, labels: Tensor) -> float:
     return total / NUM_HALVINGS
 
 
-CLASSIFICATION_METRICS = ("accuracy", "nll", "calibrated_nll", "ece")  # what `classification_metrics` measures
+class ClassificationMetric(NamedTuple):
+    """A metric of classifiers: its description, and the function that computes it from logits and labels on the CPU.
+
+    A distribution adds one to every classification task by an entry point of the group `swamp.metrics` that names such a value.
+    """
+
+    metric: Metric
+    compute: Callable[[Tensor, Tensor], float]
 
 
-def classification_metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
+# All that swamp knows about its metrics. Every classification task measures the first four.
+STANDARD = (
+    ClassificationMetric(Metric("accuracy", "accuracy %", scale=100, digits=2, maximise=True, error="error"), accuracy),
+    ClassificationMetric(Metric("nll", "NLL", maximise=False), nll),
+    ClassificationMetric(Metric("calibrated_nll", "calib. NLL", maximise=False), calibrated_nll),
+    ClassificationMetric(Metric("ece", "ECE %", scale=100, digits=2, maximise=False), expected_calibration_error),
+)
+F1 = ClassificationMetric(Metric("f1", "F1 %", scale=100, digits=2, maximise=True, error="1 − F1"), f1)
+KNOWN = (STANDARD[0], F1, *STANDARD[1:])  # in the order of tables
+LOSS = Metric("loss", maximise=False)
+
+
+@cache
+def added_metrics() -> tuple[ClassificationMetric, ...]:
+    """Return the metrics that other distributions add."""
+    found = registered("swamp.metrics")
+    for name, value in found.items():
+        if not isinstance(value, ClassificationMetric):
+            raise ValueError(f"the entry point {name!r} of swamp.metrics is a {type(value).__name__}, not a ClassificationMetric")
+    return tuple(found.values())
+
+
+def all_metrics(*further: ClassificationMetric) -> tuple[ClassificationMetric, ...]:
+    """Return what a classification task measures: the standard metrics, `further` ones of its own, and those that others add."""
+    return (*STANDARD, *further, *added_metrics())
+
+
+def classification_metrics(logits: Tensor, labels: Tensor, *further: ClassificationMetric) -> dict[str, float]:
+    """Measure all metrics of a classification task."""
     logits, labels = logits.float().cpu(), labels.cpu()
-    return {
-        "accuracy": accuracy(logits, labels),
-        "nll": nll(logits, labels),
-        "calibrated_nll": calibrated_nll(logits, labels),
-        "ece": expected_calibration_error(logits, labels),
-    }
+    return {metric.name: compute(logits, labels) for metric, compute in all_metrics(*further)}
+
+
+def descriptions(measured: Iterable[ClassificationMetric], test_sets: Sequence[str] = ()) -> dict[str, Metric]:
+    """Describe metrics, by name, and the same metrics on further test sets."""
+    own = [metric for metric, _ in measured]
+    return {metric.name: metric for metric in [*own, *(metric.of_test_set(name) for name in test_sets for metric in own)]}
+
+
+def measurement_key(measured: Iterable[ClassificationMetric]) -> list[Any]:
+    """Return what evaluation keys hold of metrics: their names, and the code of those that are not swamp's own."""
+    return [one.metric.name if one in KNOWN else [one.metric.name, identity(one.compute)] for one in measured]
+
+
+def find_metric(name: str) -> Metric:
+    """Describe a metric of which only the name is known. One of a further test set, imagenet-v2.accuracy, is described like its kind.
+
+    >>> find_metric("imagenet-v2.accuracy").label, find_metric("perplexity").maximise
+    ('imagenet-v2 accuracy %', None)
+    """
+    known = {LOSS.name: LOSS, **descriptions((*KNOWN, *added_metrics()))}
+    test_set, _, kind = name.rpartition(".")
+    if name in known or kind not in known:
+        return known.get(name, Metric(name))
+    return known[kind].of_test_set(test_set)
+
+
+def find_metrics(names: Iterable[str]) -> list[Metric]:
+    """Describe metrics of which only the names are known, in the order of tables."""
+    wanted, known = set(names), descriptions((*KNOWN, *added_metrics()))
+    return [find_metric(name) for name in [*(name for name in known if name in wanted), *sorted(wanted - known.keys())]]

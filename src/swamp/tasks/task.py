@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from swamp.core.errors import nearest
 from swamp.core.mask import Mask
+from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 
@@ -51,10 +52,10 @@ class Task(Protocol):
     def macs(self) -> Mapping[str, int]: ...  # the multiply-adds of one example's forward pass, by weight name
 
     @property
-    def metric(self) -> str: ...  # the name of the metric that counts, one of those that `evaluate` gives
+    def metric(self) -> str: ...  # the name of the metric that counts
 
     @property
-    def maximise(self) -> bool: ...  # whether more of it is better
+    def metrics(self) -> Mapping[str, Metric]: ...  # descriptions of all that `evaluate` measures on the test set, by name
 
     @property
     def measured(self) -> Any: ...  # what `evaluate` measures, for its key: the names of its metrics, and the code of a user's own

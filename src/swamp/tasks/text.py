@@ -15,12 +15,13 @@ from torch.nn import functional as F
 from swamp.core.cost import macs_per_weight
 from swamp.core.errors import nearest
 from swamp.core.keys import digest, key_of
+from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks import pretrained
 from swamp.tasks.datasets import read_dataset, text_sets
 from swamp.tasks.datasets.dataset import HeldOut, Pairs, TextSet
-from swamp.tasks.metrics import CLASSIFICATION_METRICS, classification_metrics, f1
+from swamp.tasks.metrics import F1, ClassificationMetric, all_metrics, classification_metrics, descriptions, measurement_key
 from swamp.tasks.task import EpochPlan, evaluate_classifier, prunable_weights, seeded_state
 from swamp.tasks.tokens import WIDTHS, Encoded, epoch_order, width_of
 
@@ -72,8 +73,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class TextTask:
     """See `Task`. Splits are train, test, validation (where examples are held out) and the names of further test sets."""
-
-    maximise = True
 
     def __init__(self, config: Config) -> None:
         if config.dataset not in text_sets():
@@ -231,8 +230,17 @@ class TextTask:
         return self.data.metric
 
     @property
-    def measured(self) -> list[str]:
-        return [*CLASSIFICATION_METRICS, *(["f1"] if self.metric == "f1" else [])]
+    def further_metrics(self) -> tuple[ClassificationMetric, ...]:
+        """What is measured besides the metrics of every classification task."""
+        return (F1,) if self.metric == F1.metric.name else ()
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return descriptions(all_metrics(*self.further_metrics), self.config.test_sets)
+
+    @property
+    def measured(self) -> Any:
+        return measurement_key(all_metrics(*self.further_metrics))
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return F.cross_entropy(logits_of(model, batch), batch["labels"])
@@ -251,8 +259,7 @@ class TextTask:
         return torch.cat(outputs).float().cpu()[order.argsort()], found.labels.cpu()
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
-        metrics = classification_metrics(logits, labels)
-        return {**metrics, "f1": f1(logits, labels)} if self.metric == "f1" else metrics
+        return classification_metrics(logits, labels, *self.further_metrics)
 
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         return evaluate_classifier(self, model, split, self.config.test_sets)

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from swamp.core.metric import Metric
 from swamp.drawing.canvas import check_picture, pyplot, save, style, text, tidy
-from swamp.drawing.numbers import error_of
-from swamp.report.figures.captions import error_label, on
+from swamp.report.figures.captions import error_label, recipes_of
 from swamp.results.ensembles import Ensemble
 from swamp.results.series import Series, by_recipe
+from swamp.tasks.metrics import find_metric
 
 FEW_CURVES = 6
-Measure = Callable[[str, Mapping[str, float]], float | None]  # of the metric that counts and all that there are
+Measure = Callable[[Metric, Mapping[str, float]], float | None]  # what is drawn, from the metric that counts and all values
 
 
 def error_against_sparsity(all_series: Sequence[Series], out: Path) -> None:
@@ -24,19 +25,23 @@ def error_against_sparsity(all_series: Sequence[Series], out: Path) -> None:
     save(error_curves(pyplot(), all_series), out)
 
 
+def drawn_error(metric: Metric, values: Mapping[str, float]) -> float:
+    return metric.drawn(values[metric.name])
+
+
 def error_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
-    return curves(plt, all_series, ensembles, error_of, "Error against sparsity")
+    return curves(plt, all_series, ensembles, drawn_error, "Error against sparsity")
 
 
 def error_and_size(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
     """The paper's first figure: to the right, an ensemble stands at the weights of all its networks."""
-    return curves(plt, all_series, ensembles, error_of, "Error against sparsity and size", size=True)
+    return curves(plt, all_series, ensembles, drawn_error, "Error against sparsity and size", size=True)
 
 
 def nll_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
     if not any("nll" in row.metrics for series in all_series for row in series.rows):
         raise ValueError("none of these runs measured an NLL")
-    return curves(plt, all_series, ensembles, lambda metric, metrics: metrics.get("nll"), "NLL against sparsity", label="test NLL")
+    return curves(plt, all_series, ensembles, lambda _, values: values.get("nll"), "NLL against sparsity", label="test NLL")
 
 
 def curves(
@@ -68,9 +73,9 @@ def curves(
             if len(groups) > 1:
                 axes.set_title(text(recipe), fontsize=10, loc="left")
     if len(groups) > 1 or size:
-        figure.suptitle(title if len(groups) > 1 else f"{title} on {on(all_series)}", fontsize=11)
+        figure.suptitle(title if len(groups) > 1 else f"{title} on {recipes_of(all_series)}", fontsize=11)
     else:
-        grid[0, 0].set_title(f"{title} on {on(all_series)}", fontsize=11)
+        grid[0, 0].set_title(f"{title} on {recipes_of(all_series)}", fontsize=11)
     handles = {text: handle for axes in grid[:, 0] for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(handles) > 3 or grid.size > 1:
         figure.legend(handles.values(), handles.keys(), frameon=False, fontsize=9, loc="outside right upper")  # where it hides nothing
@@ -105,7 +110,7 @@ def panel(
         points = [
             (100 * times * (1 - row.sparsity), value)
             for row in ensemble.rows
-            if (value := measure(ensemble.metric, row.metrics)) is not None
+            if (value := measure(find_metric(ensemble.metric), row.metrics)) is not None
         ]
         if points:
             axes.plot(*zip(*points, strict=True), **{**looks[ensemble.label], "linestyle": "--"}, markersize=5, label=text(ensemble.label))
@@ -141,13 +146,13 @@ def curve_of(series: Series, measure: Measure) -> Curve:
     curve = Curve([], [], [], [], [])
     for wanted in series.requested_densities():
         rows = series.at(wanted)
-        values = [value for row in rows if (value := measure(row.metric, row.metrics)) is not None]
+        values = [value for row in rows if (value := measure(row.described[row.metric], row.metrics)) is not None]
         if not values:
             continue
         curve.wanted.append(float(100 * wanted))
         curve.remaining.append(100 * (1 - statistics.fmean(row.sparsity for row in rows)))
         curve.mean.append(statistics.fmean(values))
         curve.deviation.append(statistics.stdev(values) if len(values) > 1 else 0.0)
-        found = [measure(row.metric, member) for row in rows for member in row.members]
+        found = [measure(row.described[row.metric], member) for row in rows for member in row.members]
         curve.members.extend((curve.remaining[-1], value) for value in found if value is not None)
     return curve

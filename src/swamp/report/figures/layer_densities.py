@@ -9,8 +9,8 @@ from typing import Any
 from swamp.drawing.canvas import shades, style, text
 from swamp.drawing.charts import density_axes
 from swamp.drawing.numbers import percent
-from swamp.report.figures.captions import name_missing, on
-from swamp.results.cells import cells, columns_of, common_column
+from swamp.report.figures.captions import name_missing, recipes_of
+from swamp.results.cells import cells, common_level, levels_of
 from swamp.results.series import Series, layer_names
 from swamp.store.records import RowRecord
 
@@ -44,16 +44,16 @@ def _by_sparsity(plt: Any, series: Series) -> tuple[list[Line], str]:
     rows = [series.at(density) for density in asked]
     labels = [percent(statistics.fmean(row.sparsity for row in found)) for found in rows]
     drawn = [{"color": shade, "marker": "o", "markersize": 4} for shade in shades(plt, len(asked))]
-    return list(zip(labels, drawn, rows, strict=True)), f"Density of each layer: {text(series.label)} on {on([series])}"
+    return list(zip(labels, drawn, rows, strict=True)), f"Density of each layer: {text(series.label)} on {recipes_of([series])}"
 
 
 def _by_method(all_series: Sequence[Series]) -> tuple[list[Line], str]:
-    columns = columns_of(all_series)
-    metric = next(row.metric for series in all_series for row in series.rows)
-    column = columns[common_column(cells(all_series, columns, metric), len(columns))]
+    levels = levels_of(all_series)
+    metric = next(row.described[row.metric] for series in all_series for row in series.rows)
+    level = levels[common_level(cells(all_series, levels, metric), len(levels))]
     lines = [
         (series.label, {**style(index), "markersize": 5}, rows)
         for index, series in enumerate(all_series)
-        if (rows := series.at(column.density))
+        if (rows := series.at(level.density))
     ]
-    return lines, f"Density of each layer at {column.label} % sparsity on {on(all_series)}"
+    return lines, f"Density of each layer at {level.label} % sparsity on {recipes_of(all_series)}"

@@ -8,8 +8,7 @@ from typing import Any
 
 from swamp.drawing.canvas import text, tidy
 from swamp.drawing.charts import bars
-from swamp.drawing.numbers import error_of
-from swamp.report.figures.captions import error_label, on
+from swamp.report.figures.captions import error_label, recipes_of
 from swamp.results.series import Series
 from swamp.store.records import RowRecord
 
@@ -29,7 +28,7 @@ def particle_bars(plt: Any, all_series: Sequence[Series]) -> Any:
         axes.grid(visible=False, axis="x")
     grid[-1, 0].set_xlabel("sparsity of the prunable weights (%)")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), frameon=False, fontsize=9, ncols=2, loc="outside lower center")
-    figure.suptitle(f"Particles and their average on {on(shown)}", fontsize=11)
+    figure.suptitle(f"Particles and their average on {recipes_of(shown)}", fontsize=11)
     return figure
 
 
@@ -40,12 +39,12 @@ def _panel(axes: Any, series: Series) -> None:
         rows = [row for row in series.at(wanted) if row.members]
         labels.append(f"{100 * statistics.fmean(row.sparsity for row in rows):.4g}")
         ranked = _ranked(rows)
-        averages = [error_of(row.metric, row.metrics) for row in rows]
+        averages = [row.described[row.metric].drawn(row.metrics[row.metric]) for row in rows]
         bars(axes, place, ranked, statistics.fmean(averages), statistics.stdev(averages) if len(averages) > 1 else None)
     axes.set_xticks(range(len(asked)), labels)
 
 
 def _ranked(rows: Sequence[RowRecord]) -> list[float]:
     """The best particle's error, the second best's, …; the mean over runs of each, as far as all runs have so many."""
-    runs = [sorted(error_of(row.metric, member) for member in row.members) for row in rows]
+    runs = [sorted(row.described[row.metric].drawn(member[row.metric]) for member in row.members) for row in rows]
     return [statistics.fmean(place) for place in zip(*runs, strict=False)]

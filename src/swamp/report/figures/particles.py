@@ -7,24 +7,24 @@ from typing import Any
 
 from swamp.drawing.canvas import GREEN, STYLES, tidy
 from swamp.drawing.charts import bars
-from swamp.drawing.numbers import PERCENTAGES, error_of, format_of
 from swamp.report.figures.result import Arrays, Result, sparsity, titled
+from swamp.tasks.metrics import find_metric
 
 
 def particles(plt: Any, result: Result, arrays: Arrays) -> Any:
     rows = result["rows"]
-    metric = rows[0]["metric"]
+    metric = find_metric(rows[0]["metric"])
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.9), layout="constrained", width_ratios=(3, 2))
     heights = []
     for index, row in enumerate(rows):
-        alone, average = [error_of(metric, one) for one in row["particles"]], error_of(metric, row["average"])
+        alone, average = [metric.drawn(one[metric.name]) for one in row["particles"]], metric.drawn(row["average"][metric.name])
         bars(left, index, alone, average)
         heights += [*alone, average]
     room = max(heights) - min(heights) or 1.0
     left.set_ylim(max(0.0, min(heights) - room), max(heights) + 0.25 * room)
     left.set_xticks(range(len(rows)), [sparsity(row) for row in rows])
     left.set_xlabel("sparsity")
-    left.set_ylabel("test error (%)" if metric in PERCENTAGES else format_of(metric).label)
+    left.set_ylabel("test error (%)" if metric.error else metric.label)
     left.legend(frameon=False, fontsize=9, ncols=2, loc="upper right")
     known_rows = [row for row in rows if row["distances"]]
     between = [_off_diagonal(row["distances"]["between"][:-1], slice(0, -1)) for row in known_rows]

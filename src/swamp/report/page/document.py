@@ -18,7 +18,7 @@ from swamp.drawing.markup import Html, element, join, json_text
 from swamp.drawing.sections import Section
 from swamp.report.page import landscape, provenance, results, training_sections
 from swamp.report.page.annexes import Analyses
-from swamp.report.page.charts import chart_data
+from swamp.report.page.charts import series_data
 from swamp.report.page.top import header, notices
 from swamp.results.series import make_series
 from swamp.results.stored_run import LeftOut, StoredRun, read_runs
@@ -36,6 +36,19 @@ SCRIPTS = (
     "landscape",
     "page",
 )  # each uses those before it
+
+# The sections of the page, in order. A section is a function that returns None where there is nothing to show; it gives the page the data
+# of its own charts.
+RESULTS = (
+    results.curves,
+    results.results,
+    training_sections.cost,
+    training_sections.particles,
+    training_sections.training,
+    training_sections.layers,
+)
+ANALYSES = (landscape.overlap, landscape.connectivity, landscape.surfaces, landscape.curvature)
+PROVENANCE = (provenance.configuration, provenance.runs)
 
 
 def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun], list[LeftOut]]:
@@ -55,22 +68,13 @@ def page(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], directories: Se
     """`directories`: what was asked for, which may hold analyses that are of several runs."""
     all_series = make_series(runs)
     analyses = Analyses(all_series, directories)
-    data = {**chart_data(all_series), **analyses.data()}
     made = [
-        results.curves(all_series),
-        results.results(all_series),
-        training_sections.cost(all_series),
-        training_sections.particles(all_series),
-        training_sections.training(data),
-        training_sections.layers(all_series),
-        landscape.overlap(analyses),
-        landscape.connectivity(analyses),
-        landscape.surfaces(analyses),
-        landscape.curvature(analyses),
-        provenance.configuration(all_series),
-        provenance.runs(all_series),
+        *(make(all_series) for make in RESULTS),
+        *(make(analyses) for make in ANALYSES),
+        *(make(all_series) for make in PROVENANCE),
     ]
     parts = [part for part in made if part]
+    data = {**series_data(all_series), **analyses.data(), **{key: value for part in parts for key, value in part.data.items()}}
     style, script = page_file("page.css"), script_text()
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     recipes = ", ".join(sorted({series.recipe for series in all_series}))

@@ -1,24 +1,33 @@
-"""Results as curves and as the paper's kind of table."""
+"""Sections of results: curves, and the paper's kind of table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from swamp.core.metric import Metric
 from swamp.drawing.markup import Html, element
-from swamp.drawing.numbers import format_of
 from swamp.drawing.sections import Section, chart, section
-from swamp.report.page.section import each_recipe
-from swamp.results.cells import Cell, Column, cells, columns_of, metrics_of
+from swamp.results.cells import Cell, cells, levels_of, metrics_of
 from swamp.results.notes import notes_of
 from swamp.results.paper import paper_numbers
-from swamp.results.ranking import more_is_better
 from swamp.results.series import Series, by_recipe
+
+
+def each_recipe(all_series: Sequence[Series], draw: Callable[[Sequence[Series], str | None], Sequence[Html]]) -> list[Html]:
+    """Return a legend and charts for each recipe, whose numbers are on different data. A single recipe is not named."""
+    groups = by_recipe(all_series)
+    parts: list[Html] = []
+    for recipe, group in groups:
+        named = recipe if len(groups) > 1 else None
+        parts += [element("h3", recipe)] if named else []
+        parts += [element("div", data_chart="legend", data_recipe=named), *draw(group, named)]
+    return parts
 
 
 def curves(all_series: Sequence[Series]) -> Section | None:
     def pair(group: Sequence[Series], recipe: str | None) -> list[Html]:
-        metrics = metrics_of(group)
-        drawn = [metrics[0], *(name for name in ("nll",) if name in metrics[1:])]
+        first, *others = [metric.name for metric in metrics_of(group)]
+        drawn = [first, *(name for name in others if name == "nll")]
         return [element("div", *(chart("curves", data_metric=name, data_recipe=recipe) for name in drawn), class_="pair")]
 
     if not by_recipe(all_series):
@@ -40,7 +49,7 @@ def results(all_series: Sequence[Series]) -> Section | None:
     parts = []
     for recipe, group in groups:
         parts += [element("h3", recipe)] if len(groups) > 1 else []
-        parts.append(element("div", *(result_table(group, name) for name in metrics_of(group)), data_chart="tables"))
+        parts.append(element("div", *(result_table(group, metric) for metric in metrics_of(group)), data_chart="tables"))
         parts += [element("p", note, class_="note") for note in result_notes(group)]
     return section(
         "Table",
@@ -50,21 +59,21 @@ def results(all_series: Sequence[Series]) -> Section | None:
     )
 
 
-def result_table(group: Sequence[Series], metric: str) -> Html:
-    columns = columns_of(group)
-    table = cells(group, columns, metric)
-    label = format_of(metric).label
+def result_table(group: Sequence[Series], metric: Metric) -> Html:
+    """Return the table of one metric, of which the page shows one at a time."""
+    levels, label = levels_of(group), metric.label
+    table = cells(group, levels, metric)
     alike = same_seeds(group)
-    head = [element("th", "method", scope="col"), *(element("th", column.label, scope="col") for column in columns)]
+    head = [element("th", "method", scope="col"), *(element("th", level.label, scope="col") for level in levels)]
     body = [
         element(
             "tr",
             element("th", series.name, None if alike else element("small", seeds(series)), scope="row"),
-            *(result_cell(cell, paper_numbers(series, metric)) for cell in line),
+            *(result_cell(cell, paper_numbers(series, metric.name)) for cell in line),
         )
         for series, line in zip(group, table, strict=True)
     ]
-    arrow = {True: " (more is better)", False: " (less is better)", None: ""}[more_is_better(metric)]
+    arrow = {True: " (more is better)", False: " (less is better)", None: ""}[metric.maximise]
     return element(
         "div",
         element(
@@ -75,7 +84,7 @@ def result_table(group: Sequence[Series], metric: str) -> Html:
             class_="results",
         ),
         class_="scroll",
-        data_metric=metric,
+        data_metric=metric.name,
         data_label=label,
         tabindex="0",
         role="region",
@@ -106,8 +115,7 @@ def result_cell(cell: Cell | None, paper: Mapping[int, str]) -> Html:
 
 
 def result_notes(group: Sequence[Series]) -> list[str]:
-    columns: Sequence[Column] = columns_of(group)
-    inexact = any(cell and cell.other_sparsity for line in cells(group, columns, metrics_of(group)[0]) for cell in line)
+    inexact = any(cell and cell.other_sparsity for line in cells(group, levels_of(group), metrics_of(group)[0]) for cell in line)
     rows = [row for series in group for row in series.rows]
     share = max((row.sparsity_of_all / row.sparsity for row in rows if row.sparsity), default=0)
     notes = [

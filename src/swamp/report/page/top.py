@@ -6,13 +6,17 @@ from collections.abc import Sequence
 
 from swamp.drawing.markup import Html, element, join
 from swamp.drawing.sections import count
-from swamp.report.page.headline import headline
+from swamp.results.cells import Cell, best_first, cells, common_level, levels_of, metrics_of
 from swamp.results.series import Series, by_recipe
 from swamp.results.stored_run import LeftOut, StoredRun
 from swamp.store.records import resume_command
 
+NAMED = ("swamp", "imp")  # methods that the headline names in any case
+MOST = 4  # methods in the headline
+
 
 def header(all_series: Sequence[Series], made: str) -> Html:
+    """Return the top of the page: its title, facts about the runs, and a headline for each recipe."""
     runs = [run for series in all_series for run in series.runs]
     recipes = sorted({series.recipe for series in all_series})
     finished = sum(run.finished for run in runs)
@@ -35,8 +39,46 @@ def header(all_series: Sequence[Series], made: str) -> Html:
     )
 
 
+def headline(all_series: Sequence[Series]) -> Html | None:
+    """Say in a sentence what the runs of one recipe found: the best at the highest sparsity that most methods reach, beside
+    SWAMP, IMP and dense."""
+    metrics = metrics_of(all_series)
+    if not metrics:
+        return None
+    metric, levels = metrics[0], levels_of(all_series)
+    table = cells(all_series, levels, metric)
+    index = common_level(table, len(levels))
+    level = levels[index]
+    at_level = {series.name: line[index] for series, line in zip(all_series, table, strict=True)}
+    found = {name: cell for name, cell in at_level.items() if cell and not cell.other_sparsity}
+    if not found:
+        return None
+    ranked = best_first({label: cell.mean for label, cell in found.items()}, metric)
+    named = [ranked[0], *(label for label in ranked[1:] if label in NAMED), *(label for label in ranked[1:] if label not in NAMED)][:MOST]
+    unit, what = (" %", metric.label.removesuffix(" %")) if metric.label.endswith(" %") else ("", metric.label)
+    first, *others = [join(element("b", label), " ", number(found[label].text + unit * (not place))) for place, label in enumerate(named)]
+    if dense := dense_cell(all_series, table, ranked) if level.sparsity else None:
+        others.append(join(f"{dense[0]} ", number(dense[1].text)))
+    rest = join("; ", Html(", ".join(others))) if others else ""
+    more = f"; {unnamed} more in the table" if (unnamed := len(ranked) - len(named)) else ""
+    return join(f"{what[:1].upper()}{what[1:]} at {level.label} % sparsity: ", first, rest, more, ".")
+
+
+def number(text: str) -> Html:
+    return element("span", text, class_="number")
+
+
+def dense_cell(all_series: Sequence[Series], table: Sequence[Sequence[Cell | None]], ranked: Sequence[str]) -> tuple[str, Cell] | None:
+    """The dense network: that of the method `dense`, or else cycle 0 of the best that has one, so that like is beside like."""
+    having = [(series, line[0]) for series, line in zip(all_series, table, strict=True) if line[0] is not None and line[0].cycle == 0]
+    order = {name: place for place, name in enumerate(ranked)}
+    for series, cell in sorted(having, key=lambda pair: (pair[0].method != "dense", order.get(pair[0].name, len(order)))):
+        return ("dense" if series.method == "dense" else f"dense ({series.name})"), cell
+    return None
+
+
 def notices(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], warnings: Sequence[str]) -> Html:
-    """What is missing, and what is damaged."""
+    """Name the runs that are unfinished, damaged or changed."""
     bad, twice = (
         [element("li", element("code", one.directory), f": {one.why}") for one in left_out if one.damaged == damaged]
         for damaged in (True, False)
@@ -57,6 +99,7 @@ def notice(title: str, items: Sequence[Html], kind: str) -> Html | None:
 
 
 def lack(run: StoredRun) -> str:
+    """Say what an unfinished run still lacks, and how to go on with it."""
     missing = run.missing_cycles()
     rows = f"{count(len(run.rows), 'row')} so far" if run.rows else "no row yet"
     what = f"; missing: {'cycles' if len(missing) > 1 else 'cycle'} {', '.join(map(str, missing))}" if missing else ""
