@@ -16,6 +16,7 @@ class Metric(Struct, frozen=True, omit_defaults=True):
     error: str = ""  # what 1 minus the value is called: charts draw it in percent, because it begins at zero; empty: they draw the value
 
     def __post_init__(self) -> None:
+        structs.force_setattr(self, "scale", float(self.scale))  # as it is read back, for checksums
         if not self.label:
             structs.force_setattr(self, "label", self.name)
 
