@@ -116,12 +116,12 @@ def keep_highest_groups(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor
     if num < least:
         raise ValueError(f"the pattern leaves no fewer than {least} weights, and {num} are asked for: prune less, or in another pattern")
     # Left-over input channels of N:M are kept, even where only the share N/M of all weights is asked for.
-    room = max(num - int((living & (flat == KEPT)).sum()), 0)
+    num_free = max(num - int((living & (flat == KEPT)).sum()), 0)
     sizes = torch.zeros(first).double().index_add_(0, flat[prunable], torch.ones(int(prunable.sum())).double())
     totals = torch.zeros(first).double().index_add_(0, flat[prunable], score[prunable])
     order = torch.sort(torch.where(sizes > 0, totals / sizes, -torch.inf), descending=True, stable=True).indices
     stays = torch.zeros(first + 1, dtype=torch.bool)
-    stays[order[sizes[order].cumsum(0) <= room]] = True
+    stays[order[sizes[order].cumsum(0) <= num_free]] = True
     stays[KEPT] = True  # KEPT is -1, which indexes the last entry.
     parts = (living & stays[flat]).split([layer.numel() for layer in alive.values()])
     return {name: part.reshape(layer.shape) for (name, layer), part in zip(alive.items(), parts, strict=True)}

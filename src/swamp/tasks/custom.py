@@ -63,16 +63,16 @@ def build(config: Config) -> Task:
 class CustomTask:
     """A model, data and a loss of your own. See `Task`.
 
-    `model`: a module, whose weights are then the init, or a function without arguments that makes one, drawing a fresh init.
+    `model`: a module, whose weights are then the init, or a function without arguments that makes a model with a newly drawn init.
     `train_data`, `test_data`: tensors (a pair of inputs and targets, or any tuple or dict), a data set, or a DataLoader.
-    `loss`: `loss(outputs, targets)`; or `loss(model, batch)`, if its first parameter is called model. By default cross-entropy for
-    integer targets and mean squared error for others.
-    `metric`: the same two forms; it returns a number or a dict of numbers, whose first is the one that counts. By default accuracy and
-    its kin where the loss is our cross-entropy, else the loss; a classifier with a loss of its own may want
+    `loss`: a function `loss(outputs, targets)`, or `loss(model, batch)` if its first parameter is called model. The default is
+    cross-entropy for integer targets and mean squared error for others.
+    `metric`: a function of the same two forms. It returns a number, or a dict of numbers whose first one counts. The defaults are accuracy
+    and other metrics of classification where the loss is our cross-entropy, and else the loss. A classifier with its own loss can use
     `swamp.tasks.metrics.classification_metrics`.
-    `maximise`: whether more of the metric is better; by default yes, unless the metric is the loss.
+    `maximise`: whether more of the metric is better. The default is yes, unless the metric is the loss.
     `prunable`, `exclude`: module kinds (conv, linear) and patterns of parameter names.
-    `validation`: how many training examples, or which share of them, are held out for methods that select by validation.
+    `validation`: the number or the share of training examples that are held out for methods that select by validation.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class Augmentation:
 
     batch_size: int
     flip: bool
-    pad: int = 0  # on the device: images are padded by so many pixels, then cropped at random
+    pad: int = 0  # on the device: images are padded by this many pixels, then cropped at random
     crop_size: int = 224  # streamed: the side of the random crop, or of the central crop of test images
 
 

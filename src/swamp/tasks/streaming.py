@@ -126,7 +126,7 @@ def decoded(decoder: Decoder, batches: Iterator[Sequence[Request]], num_workers:
 
 @dataclass
 class Stream:
-    """The tables of an epoch's plan on the CPU, where workers are told of them, and the batches that are decoded ahead."""
+    """An epoch's plan on the CPU, from which requests to workers are made, and the batches that are decoded ahead."""
 
     order: Tensor
     seed: Tensor

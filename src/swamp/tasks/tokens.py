@@ -47,8 +47,8 @@ def epoch_order(lengths: Tensor, batch_size: int, window: int, draw: torch.Gener
     order = torch.randperm(len(lengths), generator=draw)
     whole = order[: len(order) // batch_size * batch_size]
     widths = width_of(lengths)
-    pieces = [piece[widths[piece].sort(stable=True).indices] for piece in whole.split(window * batch_size)]
-    batches = torch.cat([*pieces, whole[:0]]).view(-1, batch_size)
+    runs = [run[widths[run].sort(stable=True).indices] for run in whole.split(window * batch_size)]
+    batches = torch.cat([*runs, whole[:0]]).view(-1, batch_size)
     batches = batches[torch.randperm(len(batches), generator=draw)]
     order = torch.cat([batches.reshape(-1), order[len(whole) :]])
     return order, torch.stack([widths[batch].max() for batch in order.split(batch_size)])
