@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import swamp
+from swamp.analyses import analyses
 from swamp.cli import app
 from swamp.commands.arguments import split_arguments
-from swamp.report.figures.gallery import ANALYSES, FIGURES
+from swamp.report.figures.gallery import FIGURES
 from swamp.runs.config import build_config
 from swamp.runs.grid import expand, read_grid
 from swamp.trackers.tracker import Point
@@ -113,7 +114,7 @@ def test_following_shows_commands_and_a_tracker_that_work(capsys: pytest.Capture
     tracker.close(False)
     assert capsys.readouterr().out == "epoch 3 {'loss/cycle 0, particle 1': 0.5}\nstopped\n"
     shown = set(re.findall(r"`(\w+)`", page.partition("| name | what it shows |")[2].partition("Colours")[0]))
-    assert {*FIGURES, *ANALYSES} <= shown
+    assert {*FIGURES, *analyses()} <= shown
 
 
 def test_make_targets_exist() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import pkgutil
 import select
@@ -22,10 +23,14 @@ app = App(
     "A run trains, averages, prunes and rewinds as a recipe says, and writes all it finds to a directory. Begin with: swamp run",
 )
 
-# A module of `commands` that has a function of its own name is a command.
+# A module of `commands` that has a function of its own name is a command. A lazy one has parameters that take seconds to find out, and
+# makes its `command` when that is used.
 for info in pkgutil.iter_modules(commands.__path__):
     module = importlib.import_module(f"swamp.commands.{info.name}")
-    if command := getattr(module, info.name, None):
+    command = getattr(module, info.name, None)
+    if command and getattr(module, "lazy", False):
+        app.command(f"{module.__name__}:command", name=info.name, help=inspect.getdoc(command))
+    elif command:
         app.command(command, usage=getattr(module, "usage", None))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
+from swamp.analyses.study import AnalysisListener
 from swamp.drawing.numbers import duration
 from swamp.drawing.tables import Table
 from swamp.engines.engine import Progress
@@ -193,7 +194,7 @@ class OneOfUnrelated(OneOfSeveral):
         super().epoch(replace(progress, key=self.prefix + progress.key))
 
 
-class AnalysisProgress(Listener):
+class AnalysisProgress(AnalysisListener):
     """Shows what an analysis will take, and how far it is."""
 
     def __init__(self, plain: bool = False, quiet: bool = False) -> None:
@@ -214,15 +215,15 @@ class AnalysisProgress(Listener):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.bar.stop()
 
-    def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]]) -> None:
-        """Print a table of the work that is left, by analysis and kind of work; `seconds` measures how long one of each kind takes."""
+    def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]], at_most: Collection[str]) -> None:
+        """Print a table of the work that is left."""
         self.seconds = seconds()
         early = sum(self.seconds.get(kind, 0.0) * units for kind, units in self.early.items())
         rows = []
         for name, counts in left.items():
             cost = sum(self.seconds.get(kind, 0.0) * count for kind, count in counts.items())
             amount = ", ".join(f"{count} {kind}" for kind, count in counts.items() if kind)
-            rows.append([name, amount or "nothing new", f"{'up to' if name == 'hessian' and cost else 'about'} {duration(cost)}"])
+            rows.append([name, amount or "nothing new", f"{'up to' if name in at_most and cost else 'about'} {duration(cost)}"])
             self.total += cost
         each = ", ".join(f"{1000 * value:.0f} ms for each of the {kind}" for kind, value in self.seconds.items())
         note = f"measured just now: {each}" if each else ""
@@ -233,13 +234,11 @@ class AnalysisProgress(Listener):
         self.start = time.monotonic()
 
     def done(self, what: str, kind: str, units: int) -> None:
-        """Some work of a kind is done."""
         if not self.seconds:
             self.early[kind] = self.early.get(kind, 0) + units
         self._advance(what, self.seconds.get(kind, 0.0) * units)
 
-    def spared(self, kind: str, units: int) -> None:
-        """Some planned work is not needed after all."""
+    def skipped(self, kind: str, units: int) -> None:
         self.total -= self.seconds.get(kind, 0.0) * units
 
     def epoch(self, progress: Progress) -> None:

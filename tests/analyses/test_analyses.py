@@ -14,8 +14,10 @@ import pytest
 import torch
 from torch import nn
 
-from swamp.analyses import ANALYSES, analyse, between_runs, planned
-from swamp.analyses.study import EPOCH, POINT, PRODUCT, Settings, Study
+from swamp.analyses import analyses
+from swamp.analyses.overlap import compare
+from swamp.analyses.running import run_analyses
+from swamp.analyses.study import EPOCH, POINT, PRODUCT, Study
 from swamp.api import prune
 from swamp.core.job import Job, Numerics
 from swamp.landscape.connectivity import barrier
@@ -26,9 +28,8 @@ from swamp.runs.config import Config
 from swamp.store.directory import Store
 from swamp.store.records import read_results
 from swamp.tasks.custom import CustomTask
+from tests.support.analyses import SMALL, Counting, analyse_small, plan_named, run_named
 from tests.support.runs import QUICK, contents, iterate
-
-SMALL = Settings(examples=40, max_probes=20, steps=6, starts=2, points=3, samples=2, grid=3)
 
 
 @pytest.fixture(scope="module")
@@ -48,36 +49,6 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-class Counting:
-    """Watches, and stops after some work."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.units: dict[str, int] = {}
-        self.left: Any = None
-        self.epochs = self.spares = 0
-        self.stop_after = stop_after
-
-    def begin(self, left: Any, seconds: Callable[[], dict[str, float]]) -> None:
-        self.left = left
-
-    def done(self, what: str, kind: str, units: int) -> None:
-        self.units[kind] = self.units.get(kind, 0) + units
-        if self.stop_after is not None and sum(self.units.values()) >= self.stop_after:
-            raise KeyboardInterrupt
-
-    def spared(self, kind: str, units: int) -> None:
-        self.spares += units
-
-    def epoch(self, progress: Any) -> None:
-        self.epochs += progress.trained
-
-
-def carried_out(run: Path, *names: str, watcher: Counting | None = None, **kwargs: Any) -> dict[str, Any]:
-    study = Study(run, settings=SMALL, watcher=watcher, **kwargs)
-    works, _ = planned(study, names or list(ANALYSES))
-    return analyse(study, works)
-
-
 def own(run: Path) -> dict[str, bytes]:
     """What the run itself wrote."""
     return {name: data for name, data in contents(run).items() if not name.startswith("analysis/")}
@@ -85,31 +56,31 @@ def own(run: Path) -> dict[str, bytes]:
 
 def test_everything_on_a_finished_run_leaves_the_run_as_it_is(run: Path, quick: Callable[..., Config]) -> None:
     before = own(run)
-    watcher = Counting()
-    found = carried_out(run, watcher=watcher)
-    assert set(found) == set(ANALYSES)
-    assert watcher.left["stability"][EPOCH] == 4 * 2
-    assert watcher.epochs == 4 * 2
+    listener = Counting()
+    found = analyse_small(run, listener=listener)
+    assert set(found) == set(analyses())
+    assert listener.left["stability"][EPOCH] == 4 * 2
+    assert listener.epochs == 4 * 2
     assert own(run) == before
     assert Store(run).finished()
     assert Store(run).altered() == ""
     assert not (run / "analysis" / "work").exists()
-    for name in ANALYSES:
-        assert json.loads((run / "analysis" / f"{name}.json").read_text()) == json.loads(json.dumps(found[name]))
+    for name in analyses():
+        assert json.loads((run / "analysis" / f"{name}.json").read_text()) == json.loads(json.dumps({"analysis": name, **found[name]}))
     # the run is still finished for its runner: nothing is trained, nothing written
     settings = {"pruning__cycles": 1, "methods__swamp__particles": 3}
     assert [row.cycle for row in iterate(quick(**settings), run)] == [0, 1]
     assert own(run) == before
     # and a second time everything is there already
     again = Counting()
-    assert carried_out(run, watcher=again) == found
+    assert analyse_small(run, listener=again) == found
     assert again.units == {}
     assert again.epochs == 0
     assert not any(again.left.values())
 
 
 def test_connectivity_is_measured_between_the_stored_networks(run: Path) -> None:
-    found = carried_out(run, "connectivity")["connectivity"]
+    found = analyse_small(run, "connectivity")["connectivity"]
     assert found["lambdas"] == [0, 0.5, 1]
     assert [path["label"] for path in found["paths"]] == [
         "cycle 0 to 1",
@@ -118,7 +89,7 @@ def test_connectivity_is_measured_between_the_stored_networks(run: Path) -> None
         "cycle 1, particles 0 and 1",
         "cycle 1, particles 1 and 2",
     ]
-    study = Study(run, settings=SMALL)
+    study = Study(run, options=SMALL)
     a, b = (Store(run).load_state(row.solution) for row in read_results(run))
     middle = {name: (a.parameters[name] + b.parameters[name]) / 2 for name in a.parameters}
     expected = measured(study.setting, middle, a.buffers, study.batches)
@@ -132,61 +103,59 @@ def test_connectivity_is_measured_between_the_stored_networks(run: Path) -> None
 
 
 def test_an_analysis_that_is_killed_goes_on(run: Path) -> None:
-    whole = carried_out(shutil.copytree(run, run.parent / "whole", symlinks=True), "hessian", "hull", "surface")
+    whole = analyse_small(shutil.copytree(run, run.parent / "whole", symlinks=True), "hessian", "hull", "surface")
     for stop in (1, 7, 30):
         with pytest.raises(KeyboardInterrupt):
-            carried_out(run, "hessian", "hull", "surface", watcher=Counting(stop))
+            analyse_small(run, "hessian", "hull", "surface", listener=Counting(stop))
     last = Counting()
-    assert carried_out(run, "hessian", "hull", "surface", watcher=last) == whole
+    assert analyse_small(run, "hessian", "hull", "surface", listener=last) == whole
     assert 0 < sum(last.units.values()) < 2 * (20 + 2 * 6) + 2 * 6 + 9  # less than all of it
     assert (run / "analysis" / "surface.npz").read_bytes() == (run.parent / "whole" / "analysis" / "surface.npz").read_bytes()
 
 
 def test_a_damaged_point_is_made_again(run: Path) -> None:
-    whole = carried_out(run, "hull")
+    whole = analyse_small(run, "hull")
     spoilt = sorted((run / "analysis" / "objects").glob("*.json"))[0]
     spoilt.write_text(spoilt.read_text().replace("0", "1", 3))
     again = Counting()
-    assert carried_out(run, "hull", watcher=again) == whole
+    assert analyse_small(run, "hull", listener=again) == whole
     assert again.units == {POINT: 1}
 
 
 def test_a_damaged_probe_is_made_again(run: Path) -> None:
     """Probes are read before anything is done, to see whether there are enough of them."""
-    whole = carried_out(run, "hessian", cycles=[1])
+    whole = analyse_small(run, "hessian", cycles=[1])
     stored = {path: json.loads(path.read_text())["value"]["value"] for path in (run / "analysis" / "objects").glob("*.json")}
     spoilt = next(path for path, value in stored.items() if len(value) == 10)  # the probes that are stored together
     spoilt.write_text("torn")
     again = Counting()
-    assert carried_out(run, "hessian", cycles=[1], watcher=again) == whole
+    assert analyse_small(run, "hessian", cycles=[1], listener=again) == whole
     assert again.units == {PRODUCT: 10}
 
 
 def test_probes_that_a_trace_does_not_need_are_spared(run: Path) -> None:
-    watcher = Counting()
-    study = Study(run, [1], Settings(examples=40, max_probes=50, tolerance=10, steps=6, starts=2), watcher=watcher)
-    works, _ = planned(study, ["hessian"])
-    found = analyse(study, works)["hessian"]
+    listener = Counting()
+    study = Study(run, [1], {"examples": 40, "max_probes": 50, "tolerance": 10, "steps": 6, "starts": 2}, listener=listener)
+    found = run_named(study, "hessian")["hessian"]
     assert found["rows"][0]["trace"]["num_probes"] == 30
-    assert watcher.left["hessian"] == {PRODUCT: 50 + 2 * 6}
-    assert watcher.units[PRODUCT] + watcher.spares == 50 + 2 * 6
+    assert listener.left["hessian"] == {PRODUCT: 50 + 2 * 6}
+    assert listener.units[PRODUCT] + listener.not_needed == 50 + 2 * 6
     # what was not foreseen is not spared either
     again = Counting()
-    study = Study(run, [1], study.settings, watcher=again)
-    analyse(study, planned(study, ["hessian"])[0])
-    assert (again.spares, again.units) == (0, {})
+    study = Study(run, [1], study.options, listener=again)
+    run_named(study, "hessian")
+    assert (again.not_needed, again.units) == (0, {})
 
 
 def test_the_surface_passes_through_the_particles(run: Path) -> None:
-    study = Study(run, cycles=[1], settings=Settings(examples=40, grid=3, margin=0.0))
-    works, _ = planned(study, ["surface"])
-    found = analyse(study, works)["surface"]["rows"][0]
+    study = Study(run, cycles=[1], options={"examples": 40, "grid": 3, "margin": 0.0})
+    found = run_named(study, "surface")["surface"]["rows"][0]
     arrays = np.load(run / "analysis" / "surface.npz")
     x, y = arrays["cycle-1.x"], arrays["cycle-1.y"]
     assert arrays["cycle-1.test loss"].shape == (3, 3)
     assert np.isfinite(arrays["cycle-1.test loss"]).all()
     first, second, third = found["particles"]
-    assert first == [0, 0]
+    assert list(first) == [0, 0]
     assert second[1] == pytest.approx(0, abs=1e-9)
     assert x[0] <= min(p[0] for p in found["particles"]) + 1e-9
     assert y[-1] >= third[1] - 1e-9
@@ -199,7 +168,7 @@ def test_the_surface_passes_through_the_particles(run: Path) -> None:
 
 
 def test_masks_and_particles_say_what_the_run_says(run: Path) -> None:
-    found = carried_out(run, "masks", "particles")
+    found = analyse_small(run, "masks", "particles")
     rows = read_results(run)
     assert [row["densities"] for row in found["masks"]["rows"]] == [row.densities for row in rows]
     assert next(iter(found["masks"]["rows"][0]["densities"])) == "stem.weight"  # in the network's order
@@ -218,9 +187,8 @@ def test_a_hessian_of_test_examples_is_another_than_that_of_training_examples(ru
     split: Split
     found = {}
     for split in ("train", "test"):
-        study = Study(run, [1], Settings(examples=10_000, split=split, max_probes=10, steps=4, starts=1))
-        works, _ = planned(study, ["hessian"])
-        found[split] = analyse(study, works)["hessian"]
+        study = Study(run, [1], {"examples": 10_000, "split": split, "max_probes": 10, "steps": 4, "starts": 1})
+        found[split] = run_named(study, "hessian")["hessian"]
     task, row = study.task, read_results(run)[1]
     rows = torch.arange(task.size("test"))
     state, mask = Store(run).load_state(row.solution), Store(run).load_mask(row.mask)
@@ -234,10 +202,10 @@ def test_a_hessian_of_test_examples_is_another_than_that_of_training_examples(ru
 
 
 def test_the_hessian_counts_its_products(run: Path) -> None:
-    watcher = Counting()
-    found = carried_out(run, "hessian", cycles=[1], watcher=watcher)["hessian"]
+    listener = Counting()
+    found = analyse_small(run, "hessian", cycles=[1], listener=listener)["hessian"]
     assert found["examples"] == 40
-    assert watcher.left["hessian"] == {PRODUCT: 20 + 2 * 6}
+    assert listener.left["hessian"] == {PRODUCT: 20 + 2 * 6}
     (row,) = found["rows"]
     assert row["trace"]["num_probes"] <= 20
     assert row["trace"]["mean"] > 0
@@ -248,22 +216,22 @@ def test_the_hessian_counts_its_products(run: Path) -> None:
 
 def test_a_run_that_kept_only_the_last_weights(quick: Callable[..., Config], tmp_path: Path) -> None:
     list(iterate(quick(pruning__cycles=1, keep="last"), tmp_path / "run"))
-    study = Study(tmp_path / "run", settings=SMALL)
-    works, notes = planned(study, ["masks", "calibration", "connectivity", "hull"])
-    assert [work.name for work in works] == ["masks", "calibration"]
+    study = Study(tmp_path / "run", options=SMALL)
+    works, notes = plan_named(study, ["masks", "calibration", "connectivity", "hull"])
+    assert list(works) == ["masks", "calibration"]
     assert any("weights of the solution at cycle 0" in note and "keep = 'last'" in note and "'averages'" in note for note in notes)
-    found = analyse(study, works)
-    assert [row["cycle"] for row in found["calibration"]["rows"]] == [1]
-    assert [row["cycle"] for row in found["masks"]["rows"]] == [0, 1]
+    found: dict[str, Any] = run_analyses(study, works)
+    assert [row.cycle for row in found["calibration"].rows] == [1]
+    assert [row.cycle for row in found["masks"].rows] == [0, 1]
     with pytest.raises(ValueError, match=r"weights of the particles at cycles 0, 1 are not in .*'all' would have kept them"):
-        planned(study, ["hull"])
+        plan_named(study, ["hull"])
 
 
 def test_an_unfinished_run_is_analysed_as_far_as_it_is(quick: Callable[..., Config], tmp_path: Path) -> None:
     config = quick()
     partial = iterate(config, tmp_path / "run")
     next(partial)
-    found = carried_out(tmp_path / "run", "hull", "masks")  # while the run has its lock
+    found = analyse_small(tmp_path / "run", "hull", "masks")  # while the run has its lock
     assert [row["cycle"] for row in found["hull"]["rows"]] == [0]
     rest = list(partial)
     assert len(rest) == 2
@@ -279,18 +247,18 @@ def test_mistakes(run: Path, tmp_path: Path, quick: Callable[..., Config]) -> No
     original = iterate(quick(pruning__cycles=1, pruning__rewind="init", method="imp"), tmp_path / "imp")
     list(original)
     with pytest.raises(ValueError, match="no ticket"):
-        planned(Study(tmp_path / "imp"), ["stability"])
+        plan_named(Study(tmp_path / "imp"), ["stability"])
     with pytest.raises(ValueError, match="more than one particle"):
-        planned(Study(tmp_path / "imp"), ["particles"])
+        plan_named(Study(tmp_path / "imp"), ["particles"])
 
 
 def test_masks_of_two_runs(run: Path, quick: Callable[..., Config], tmp_path: Path) -> None:
     list(iterate(quick(pruning__cycles=1, method="imp", seed=5), tmp_path / "imp"))
-    pairs = between_runs([run, tmp_path / "imp"])["pairs"]
-    assert [pair["cycle"] for pair in pairs] == [0, 1]
-    assert pairs[0]["iou"] == 1
-    assert 0.25 < pairs[1]["iou"] < 0.6
-    assert pairs[1]["chance"] < 0.6
+    pairs = compare([run, tmp_path / "imp"]).pairs
+    assert [pair.cycle for pair in pairs] == [0, 1]
+    assert pairs[0].iou == 1
+    assert 0.25 < pairs[1].iou < 0.6
+    assert pairs[1].chance < 0.6
 
 
 def test_a_task_of_ones_own_that_is_no_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,27 +269,28 @@ def test_a_task_of_ones_own_that_is_no_classifier(tmp_path: Path, monkeypatch: p
     settings: dict[str, Any] = {"cycle": {"epochs": 2}, "pruning": {"cycles": 1, "prune_fraction": 0.5}, "methods.swamp.particles": 2}
     prune(model, data, data, out=tmp_path / "run", quiet=True, method="swamp", **settings)
     task = CustomTask(model, data, data)
-    found = carried_out(tmp_path / "run", "connectivity", "hessian", task=task)
+    found = analyse_small(tmp_path / "run", "connectivity", "hessian", task=task)
     assert set(found["connectivity"]["paths"][0]["values"]) == {"test loss", "train loss"}
     assert found["hessian"]["rows"][0]["trace"]["mean"] > 0
     with pytest.raises(ValueError, match="no class probabilities"):
-        carried_out(tmp_path / "run", "calibration", task=task)
+        analyse_small(tmp_path / "run", "calibration", task=task)
     # a task of another class need not say beforehand what it is
     monkeypatch.setitem(vars(task), "classifies", True)
     monkeypatch.setattr(task, "predict", lambda *_: None)
     with pytest.raises(ValueError, match="no class probabilities"):
-        carried_out(tmp_path / "run", "calibration", task=task)
+        analyse_small(tmp_path / "run", "calibration", task=task)
     with pytest.raises(ValueError, match="another model"):
         Study(tmp_path / "run", task=CustomTask(nn.Linear(4, 1), data, data))
 
 
 def test_stability_trains_as_the_run_trains(run: Path) -> None:
-    study = Study(run, settings=SMALL)
-    (work,), _ = planned(study, ["stability"])
+    study = Study(run, options=SMALL)
+    works, _ = plan_named(study, ["stability"])
+    (work,) = works.values()
     jobs: list[Job] = list(work.jobs)
     assert len({job.key for job in jobs}) == 4
     assert len({job.start for job in jobs}) == 2
     assert len({str(job.noise) for job in jobs}) == 2
     assert all(job.swa is None and job.mask.density == 1 and job.schedule == study.config.cycle for job in jobs)
-    found = analyse(study, [work])["stability"]
-    assert [path["label"] for path in found["paths"]] == ["two trainings from the init", "two trainings from the ticket"]
+    found: Any = run_analyses(study, works)["stability"]
+    assert [path.label for path in found.paths] == ["two trainings from the init", "two trainings from the ticket"]

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from swamp.analyses import planned
 from swamp.analyses.study import Study
 from swamp.commands.analyse import parse_cycles
 from swamp.runs.config import Config, build_config
 from swamp.tasks.custom import CustomTask
+from tests.support.analyses import plan_named
 from tests.support.cli import call
 from tests.support.runs import contents, iterate
 
@@ -63,7 +63,7 @@ def test_a_group_is_analysed_drawn_and_summed_up(group: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "say what to analyse: --all, or some of --hessian"),
+        ((), "say what to analyse: --all, or some of --calibration, --connectivity"),
         (("--hull", "--cycles", "x"), "--cycles x: expected whole numbers"),
         (("--hull", "--cycles", "9"), "has no cycle 9; it has 0"),
         (("--surface",), "a plane takes three"),
@@ -110,8 +110,8 @@ def test_a_task_without_classes_leaves_calibration_out(tmp_path: Path) -> None:
     task = CustomTask(nn.Linear(4, 2), (x, x[:, :2]), (x, x[:, :2]))
     short = {"method": "imp", "cycle.epochs": 1, "pruning.cycles": 1, "engine": "sequential"}
     list(iterate(build_config("custom", short), tmp_path / "run", task=task))
-    works, notes = planned(Study(tmp_path / "run", task=task), ["masks", "calibration"])
-    assert [work.name for work in works] == ["masks"]
+    works, notes = plan_named(Study(tmp_path / "run", task=task), ["masks", "calibration"])
+    assert list(works) == ["masks"]
     assert notes[0] == "calibration is of classifiers, and this task gives no class probabilities"
 
 

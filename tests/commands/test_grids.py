@@ -8,17 +8,18 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from swamp import progress_display
 from swamp.analyses import ensemble as ensembles
-from swamp.analyses.study import Settings
 from swamp.cli import main
 from swamp.commands import analyse as analyses
 from swamp.engines import engine_modules, find_engine, sequential
 from swamp.engines.engine import Progress
 from swamp.store.analysis_store import AnalysisStore
+from tests.support.analyses import made_up_results
 from tests.support.cli import call
 
 SHORT = ["--pruning.cycles=1", "--ticket.epochs=1", "--cycle.epochs=2", "--tasks.image.batch_size=250", "--engine=sequential"]
@@ -298,7 +299,7 @@ def test_a_grid_that_names_no_known_analysis_is_refused(capsys: pytest.CaptureFi
     for also in ([], ["--dry-run"], ["--show"]):
         status, out, said = call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", *also)
         assert (status, out) == (2, "")
-        assert said.startswith("swamp: analysis = 'hesian': there is no such analysis; did you mean 'hessian'? Known: ")
+        assert said.startswith("swamp: there is no analysis 'hesian'; did you mean 'hessian'? Known: ")
     assert not (tmp_path / "out").exists()
 
 
@@ -383,13 +384,12 @@ def test_a_grid_may_ask_for_ensembles_of_its_seeds(
     assert out.count("IMP-2") == 1
     assert "NAME-n: the mean prediction of n networks" in out
     # what was made is not made again, as long as it is of these networks
-    monkeypatch.setattr(ensembles, "ensemble", lambda paths, device: pytest.fail("made again"))
+    monkeypatch.setattr(ensembles, "average_predictions", lambda paths, device: pytest.fail("made again"))
     assert call(capsys, *arguments)[1] == out
     assert call(capsys, *arguments, "--show")[1] == out
     rows[1]["solutions"][1] = "another"
-    AnalysisStore(runs[0]).write_result(
-        "ensemble-2", {"recipe": "digits", "method": "imp", "metric": "accuracy", "runs": ["a", "b"], "rows": rows}
-    )
+    record = {"recipe": "digits", "method": "imp", "metric": "accuracy", "runs": ["a", "b"], "rows": rows}
+    AnalysisStore(runs[0]).write_text("ensemble-2.json", json.dumps(record))
     assert "IMP-2" not in call(capsys, *arguments, "--show")[1]
 
 
@@ -399,9 +399,9 @@ def test_traces_stand_beside_the_papers(swept: Path, capsys: pytest.CaptureFixtu
     shutil.copytree(swept / "out", tmp_path / "out", symlinks=True)
     for name, traces in (("IMP", (1700.0, 1800.0)), ("SWAMP", (400.0, 500.0))):
         for seed, trace in enumerate(traces):
-            estimate = {"mean": trace, "standard_error": 1.0, "num_probes": 10}
-            rows = [{"cycle": 1, "sparsity": 0.5, "trace": estimate, "top_eigenvalues": [9.0], "least_eigenvalue": -1.0}]
-            AnalysisStore(tmp_path / "out" / f"{name}-seed-{seed}").write_result("hessian", {"rows": rows})
+            found: dict[str, Any] = made_up_results()["hessian"]
+            found["rows"][0]["trace"]["mean"] = trace
+            AnalysisStore(tmp_path / "out" / f"{name}-seed-{seed}").write_text("hessian.json", json.dumps(found))
     status, out, _ = call(capsys, "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--show")
     assert status == 0
     _, main_table, differences, _ = out.strip().split("\n\n")
@@ -417,11 +417,11 @@ def test_traces_stand_beside_the_papers(swept: Path, capsys: pytest.CaptureFixtu
 def test_a_grid_says_whose_examples_its_hessians_are_of(
     swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Settings] = []
-    monkeypatch.setattr(analyses, "analyse_runs", lambda chosen, names, place, settings, progress: asked.append(settings) or {})
+    asked: list[dict[str, str]] = []
+    monkeypatch.setattr(analyses, "analyse_runs", lambda chosen, kinds, place, options, progress: asked.append(options) or {})
     (tmp_path / "grid.toml").write_text('analysis = "hessian"\nsplit = "test"\n' + GRID)
     assert call(capsys, "sweep", tmp_path / "grid.toml", "--out", swept / "out", "--part", "0/6")[0] == 0
-    assert [settings.split for settings in asked] == ["test"]
+    assert asked == [{"split": "test"}]
 
 
 def test_less_likelihood_lost_is_better(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

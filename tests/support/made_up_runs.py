@@ -131,10 +131,13 @@ def add_analyses(directory: Path) -> None:
     analysis_store.mkdir()
 
     def write(name: str, value: Any) -> None:
-        (analysis_store / f"{name}.json").write_text(json.dumps({"analysis": name, "run": {"seed": 0}, **value}))
+        (analysis_store / f"{name}.json").write_text(
+            json.dumps({"analysis": name, "run": {"recipe": "digits", "method": "swamp", "seed": 0}, **value})
+        )
 
     lambdas = [index / 20 for index in range(21)]
     hill = [0.05 + 0.04 * x * (1 - x) for x in lambdas]
+    rise = {"barrier": 0.01, "excess": 0.01}
     paths = [
         {
             "label": f"cycle {c} to {c + 1}",
@@ -142,21 +145,26 @@ def add_analyses(directory: Path) -> None:
             "cycle": c,
             "sparsity": 0.5,
             "values": {"test loss": [v + c / 50 for v in hill]},
+            "barriers": {"test loss": rise},
         }
         for c in range(3)
     ]
-    paths.append({"label": "cycle 1, particles 0 and 1", "kind": "particles", "values": {"test loss": [None, *hill[1:]]}})
+    between = {"label": "cycle 1, particles 0 and 1", "kind": "particles", "cycle": 1, "sparsity": 0.5}
+    paths.append({**between, "values": {"test loss": [None, *hill[1:]]}, "barriers": {"test loss": rise}})
     write("connectivity", {"lambdas": lambdas, "examples": 1000, "paths": paths})
     rows = [{"cycle": c, "sparsity": 1 - 0.5**c} for c in range(4)]
     overlap = [[{"iou": 0.5 ** abs(a - b), "chance": 0.1, "beyond": 0.4 ** abs(a - b)} for b in range(4)] for a in range(4)]
-    write("masks", {"rows": rows, "overlap": overlap})
+    write("masks", {"rows": [{**row, "densities": dict.fromkeys(LAYERS, 1 - row["sparsity"])} for row in rows], "overlap": overlap})
     trace = {"mean": 464.0, "standard_error": 7.5, "num_probes": 40, "converged": True}
-    write("hessian", {"examples": 1000, "rows": [{**rows[1], "trace": trace, "top_eigenvalues": [32.5, 9.0]}]})
+    spectrum = {"top_eigenvalues": [32.5, 9.0], "top_residuals": [0, 0], "least_eigenvalue": -1.0, "spectra": []}
+    asked = {"examples": 1000, "tolerance": 0.02, "max_probes": 1000}
+    write("hessian", {**asked, "rows": [{**rows[1], "trace": trace, **spectrum}]})
     axis = np.linspace(-4, 14, 21)
     grid = 0.05 + ((axis[:, None] - 4) ** 2 + (axis[None, :] - 5) ** 2) / 400
     np.savez(analysis_store / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": grid})
     places = {"particles": [[0, 0], [10, 0], [5, 8]], "mean": [5, 8 / 3], "average": [5, 3.5]}
-    write("surface", {"grid": 21, "rows": [{**rows[3], **places, "measures": ["test loss"]}]})
+    plane = {**rows[3], **places, "num_averaged": 4, "measures": ["test loss"]}
+    write("surface", {"grid": 21, "margin": 0.4, "examples": 1000, "rows": [plane]})
 
 
 def add_overlap(directory: Path, first: Path, second: Path) -> None:

@@ -1,4 +1,4 @@
-"""How far confidence is to be trusted."""
+"""How far a network's confidence is to be trusted: reliability curves on the test set."""
 
 from __future__ import annotations
 
@@ -7,33 +7,93 @@ from typing import Any
 
 import msgspec
 
-from swamp.analyses.rows import Arrays, about, kept
+from swamp.analyses import analysis
+from swamp.analyses.analysis import Arrays, Line, RowResult, Settings, StoredResult, about
+from swamp.analyses.rows import kept
 from swamp.analyses.study import Study, Work
+from swamp.analyses.tables import CYCLE, cycle_of
+from swamp.drawing.canvas import GREY, STYLES, shades, tidy
 from swamp.landscape.calibration import reliability
 from swamp.store.records import RowRecord
 from swamp.training.numerics import applied, autocast
 
+name = "calibration"
+summary = "Reliability curves."
+needs = "averages"
+heads = CYCLE
+
 NO_CLASSES = "calibration is of classifiers, and this task gives no class probabilities"
+FEW = 10  # examples that a bin of a reliability curve needs
 
 
-def calibration(study: Study) -> Work:
-    """Reliability curves on the test set."""
-    if not getattr(study.task, "classifies", True):  # said before any work is done; other analyses go on
+class Row(RowResult, frozen=True, kw_only=True):
+    """The metrics of the cycle's solution, and its curve as in `landscape.calibration.Reliability`."""
+
+    metrics: dict[str, float]
+    counts: list[int]
+    confidence: list[float]
+    accuracy: list[float]
+    ece: float
+    temperature: float
+
+
+class Result(analysis.Result, frozen=True, kw_only=True):
+    rows: list[Row]
+
+
+def plan(study: Study, settings: Settings) -> Work:
+    if not getattr(study.task, "classifies", True):  # known before any work is done, so that other analyses go on
         raise ValueError(NO_CLASSES)
-    rows, notes = kept(study, "solution", lambda row: [row.solution], "averages")
+    rows, notes = kept(study, "solution", lambda row: [row.solution], needs)
 
-    def curve(row: RowRecord) -> dict[str, Any]:
+    def curve(row: RowRecord) -> Any:
         model = study.task.model().to(study.device)
         study.state(row.solution).into(model)
         with applied(study.config.numerics), autocast(study.config.numerics, study.device):
             found = study.task.predict(model, "test")
-        if found is None:  # a task need not say beforehand that it is none
+        if found is None:  # a task need not say beforehand that it is no classifier
             raise ValueError(NO_CLASSES)
-        return dict(msgspec.to_builtins(reliability(*found)))
+        return msgspec.to_builtins(reliability(*found))
 
-    pieces = {row.cycle: study.piece("reliability", {"solution": row.solution}, partial(curve, row)) for row in rows}
+    steps = {row.cycle: study.step("reliability", {"solution": row.solution}, partial(curve, row)) for row in rows}
 
-    def finish() -> tuple[dict[str, Any], Arrays]:
-        return {"rows": [{**about(row), "metrics": row.metrics, **study.get(pieces[row.cycle])} for row in rows]}, {}
+    def finish() -> tuple[Result, Arrays]:
+        found = [msgspec.convert({**about(row), "metrics": row.metrics, **study.get(steps[row.cycle])}, Row) for row in rows]
+        return Result(run=study.identity, rows=found), {}
 
-    return Work("calibration", finish, list(pieces.values()), notes=notes)
+    return Work(finish, list(steps.values()), notes=notes)
+
+
+def lines(result: Result) -> list[Line]:
+    def numbers(row: Row) -> dict[str, float | None]:
+        nll, calibrated = row.metrics.get("nll"), row.metrics.get("calibrated_nll")
+        shown = {"ECE %": 100 * row.ece, "NLL": nll, "calib. NLL": calibrated, "T": row.temperature}
+        return {name: value for name, value in shown.items() if value is not None}
+
+    return [Line(cycle_of(row), numbers(row)) for row in result.rows]
+
+
+def figure(plt: Any, found: StoredResult[Result]) -> Any:
+    """Bins of few examples are left out of the curve: what share of five is right says nothing."""
+    rows = found.result.rows
+    figure, (upper, lower) = plt.subplots(2, 1, figsize=(5.6, 6.8), layout="constrained", height_ratios=(3, 1), sharex=True)
+    upper.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
+    for row, colour, (_, marker) in zip(rows, shades(plt, len(rows)), STYLES * len(rows), strict=False):
+        label = f"{row.percentage}: ECE {100 * row.ece:.2f} %, T = {row.temperature:.2f}"
+        look = {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.2}
+        for axes, values, least in ((upper, row.accuracy, FEW), (lower, row.counts, 1)):
+            known = [i for i, count in enumerate(row.counts) if count >= least]
+            axes.plot([row.confidence[i] for i in known], [values[i] for i in known], label=label, **look)
+    upper.set_ylabel(f"accuracy in bins of {FEW} examples or more")
+    upper.set_ylim(-0.02, 1.02)
+    lower.axhline(FEW, color=GREY, linestyle=":", linewidth=1)
+    lower.set_yscale("log")
+    lower.set_ylabel("test examples")
+    lower.set_xlabel("mean confidence in the bin")
+    for axes in (upper, lower):
+        tidy(axes)
+    handles, labels = upper.get_legend_handles_labels()
+    title = "sparsity; T: fitted temperature"
+    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=2, title=title, title_fontsize=8, loc="outside lower center")
+    figure.suptitle(found.result.title("Calibration"), fontsize=11)
+    return figure

@@ -3,45 +3,60 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 import torch
+from msgspec import Struct
 from torch import Tensor
 
-from swamp.results.ensembles import EnsembleRow
 from swamp.runs.config import Config, deciding_settings, resolve, with_settings
 from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
+from swamp.store.files import Damaged
 from swamp.store.records import RowRecord, read_results
 from swamp.tasks.task import Task
 from swamp.training.numerics import applied, autocast
 
 
-def ensemble(directories: Sequence[Path], task: Task | None = None, device: str = "auto") -> Iterator[EnsembleRow]:
-    """p̄ = Σ softmax(f_i) / n at each cycle that all runs have. The runs must have different seeds, and so init, ticket and masks."""
+class EnsembleRow(Struct, frozen=True, kw_only=True):
+    """The networks of several runs at one cycle, with their predictions averaged."""
+
+    cycle: int
+    sparsity: float  # mean over the networks
+    metrics: dict[str, float]  # of the ensemble, on the test set
+    members: list[dict[str, float]]  # of each network
+    macs: float  # of all networks together
+    solutions: list[str] = []  # the keys of the networks' weights
+
+
+class Ensemble(Struct, frozen=True, kw_only=True):
+    """What DIR/analysis/ensemble-N.json holds, where DIR is the first of N runs, or a group of them."""
+
+    recipe: str
+    method: str
+    metric: str
+    runs: list[str]
+    rows: list[EnsembleRow]
+
+    @property
+    def label(self) -> str:
+        return f"{self.method}-{len(self.runs)}, an ensemble"
+
+
+def average_predictions(directories: Sequence[Path], task: Task | None = None, device: str = "auto") -> Iterator[EnsembleRow]:
+    """Yield p̄ = Σ softmax(f_i) / n at each cycle that all runs have. The runs must have different seeds, and so init, ticket and masks."""
     if len(directories) < 2:
         raise ValueError(f"an ensemble has at least 2 runs; {len(directories)} given")
     configs = [resolve(with_settings(read_config(path), {"device": device, "engine": "auto"})) for path in directories]
-    tasks = {path: (Store(path).header() or {})["task"] for path in directories}
-    for path in directories[1:]:
-        if tasks[path] != tasks[directories[0]]:
-            raise ValueError(f"{path} has another model or other data than {directories[0]}")
-        theirs, first = (settings_but_seed(config) for config in (configs[directories.index(path)], configs[0]))
-        differing = sorted(name for name in {*theirs, *first} if theirs.get(name) != first.get(name))
-        if differing:
-            raise ValueError(f"{path} was made with other settings than {directories[0]}: {', '.join(differing)}")
-    seeds = [config.seed for config in configs]
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds {', '.join(map(str, seeds))}: an ensemble needs networks found independently, each with a seed of its own")
+    _check_alike(directories, configs)
     common = in_common(directories)
     if not common:
         raise ValueError("the runs have no cycle in common yet")
     task, config = task or open_task(configs[0]), configs[0]
-    if task.fingerprint != tasks[directories[0]]:
+    if task.fingerprint != _fingerprint(directories[0]):
         raise ValueError(f"{directories[0]} was made with another task than the one given")
     with applied(config.numerics):
         for chosen in common:
@@ -62,32 +77,37 @@ def ensemble(directories: Sequence[Path], task: Task | None = None, device: str 
             )
 
 
+def _check_alike(directories: Sequence[Path], configs: Sequence[Config]) -> None:
+    """Raise an error unless the runs differ in their seed, and in nothing else that decides their numbers."""
+    first = _settings_but_seed(configs[0])
+    for path, config in zip(directories[1:], configs[1:], strict=True):
+        if _fingerprint(path) != _fingerprint(directories[0]):
+            raise ValueError(f"{path} has another model or other data than {directories[0]}")
+        theirs = _settings_but_seed(config)
+        differing = sorted(name for name in {*theirs, *first} if theirs.get(name) != first.get(name))
+        if differing:
+            raise ValueError(f"{path} was made with other settings than {directories[0]}: {', '.join(differing)}")
+    seeds = [config.seed for config in configs]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds {', '.join(map(str, seeds))}: an ensemble needs networks found independently, each with a seed of its own")
+
+
+def _fingerprint(directory: Path) -> str:
+    return str((Store(directory).header() or {})["task"])
+
+
+def _settings_but_seed(config: Config) -> dict[str, object]:
+    return {name: value for name, value in deciding_settings(config).items() if name != "seed"}
+
+
 def in_common(directories: Sequence[Path]) -> list[list[RowRecord]]:
-    """The rows of each cycle that all of these runs have."""
+    """Return the rows of each cycle that all of these runs have."""
     rows = [{row.cycle: row for row in read_results(path)} for path in directories]
     return [[found[cycle] for found in rows] for cycle in sorted(set.intersection(*(set(found) for found in rows)))]
 
 
-def is_kept(place: Path, directories: Sequence[Path]) -> bool:
-    """Whether the ensemble of these, as they are now, lies there."""
-    stored = AnalysisStore(place).read_result(f"ensemble-{len(directories)}") or {"rows": []}
-    return [row.get("solutions") for row in stored["rows"]] == [[row.solution for row in chosen] for chosen in in_common(directories)]
-
-
-def keep_ensemble(place: Path, directories: Sequence[Path], rows: Sequence[EnsembleRow]) -> None:
-    """Beside a run or a group of them, for figures."""
-    config, first = read_config(directories[0]), read_results(directories[0])[0]
-    about = {"recipe": config.recipe, "method": config.method, "metric": first.metric, "runs": [str(path) for path in directories]}
-    analysis_store = AnalysisStore(place)
-    analysis_store.write_result(f"ensemble-{len(directories)}", {"analysis": "ensemble", **about, "rows": msgspec.to_builtins(rows)})
-    analysis_store.clear_work()
-
-
-def settings_but_seed(config: Config) -> dict[str, object]:
-    return {name: value for name, value in deciding_settings(config).items() if name != "seed"}
-
-
 def predicted(task: Task, path: Path, row: RowRecord, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the logits of a run's network on the test set, and the labels."""
     store = Store(path)
     if not store.has_arrays(row.solution):
         raise ValueError(
@@ -99,3 +119,38 @@ def predicted(task: Task, path: Path, row: RowRecord, device: torch.device) -> t
     if found is None:
         raise ValueError("this task gives no class probabilities to average")
     return found
+
+
+def write_ensemble(place: Path, directories: Sequence[Path], rows: Sequence[EnsembleRow]) -> None:
+    """Keep an ensemble beside a run or a group of runs, for figures."""
+    config, first = read_config(directories[0]), read_results(directories[0])[0]
+    runs = [str(path) for path in directories]
+    found = Ensemble(recipe=config.recipe, method=config.method, metric=first.metric, runs=runs, rows=list(rows))
+    store = AnalysisStore(place)
+    store.write_result(f"ensemble-{len(directories)}", found)
+    store.clear_work()
+
+
+def read_ensembles(places: Iterable[Path]) -> list[Ensemble]:
+    """Return the ensembles beside runs or groups of them, each once."""
+    found: dict[tuple[str, ...], Ensemble] = {}
+    for place in places:
+        for path in sorted((place / "analysis").glob("ensemble-*.json")):
+            one = _read(place, path.stem)
+            if one:
+                found[tuple(one.runs)] = one
+    return list(found.values())
+
+
+def is_stored(place: Path, directories: Sequence[Path]) -> bool:
+    """Whether the ensemble of these runs, as they are now, is kept there."""
+    stored = _read(place, f"ensemble-{len(directories)}")
+    solutions = [row.solutions for row in stored.rows] if stored else []
+    return solutions == [[row.solution for row in chosen] for chosen in in_common(directories)]
+
+
+def _read(place: Path, name: str) -> Ensemble | None:
+    try:
+        return AnalysisStore(place).read_result(name, Ensemble)
+    except Damaged as error:
+        raise ValueError(f"{error}; swamp ensemble makes it again") from None

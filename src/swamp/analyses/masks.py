@@ -1,44 +1,119 @@
-"""Which weights survive: by layer, and how alike masks are."""
+"""Which weights survive: the density of each layer, and how alike the masks of a run's cycles are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
+import shlex
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from swamp.analyses.rows import Arrays, about
+from swamp.analyses import analysis, overlap
+from swamp.analyses.analysis import Arrays, Line, PageResults, RowResult, Settings, StoredResult, about
 from swamp.analyses.study import Study, Work
-from swamp.landscape.similarity import comparable, overlap
-from swamp.store.analysis_store import AnalysisStore
-from swamp.store.records import read_results
+from swamp.analyses.tables import CYCLE, cycle_of
+from swamp.drawing.canvas import shades
+from swamp.drawing.charts import density_axes
+from swamp.drawing.markup import element
+from swamp.drawing.sections import Section, chart, command_line, section
+from swamp.landscape import similarity
+from swamp.landscape.similarity import Overlap
+
+name = "masks"
+summary = "Density of each layer over the cycles; overlap of masks between cycles, and between runs where several are given."
+needs = "last"
+heads = CYCLE
+between_runs = overlap
 
 
-def masks(study: Study) -> Work:
-    """Density of each layer, and how alike the masks of the cycles are."""
+class Row(RowResult, frozen=True, kw_only=True):
+    densities: dict[str, float]  # by layer, in the order of the network
 
-    def finish() -> tuple[dict[str, Any], Arrays]:
-        found = [study.mask(row) for row in study.rows]
-        table = [[msgspec.to_builtins(overlap(a, b)) for b in found] for a in found]
+
+class Result(analysis.Result, frozen=True, kw_only=True):
+    rows: list[Row]
+    overlap: list[list[Overlap]]  # of each row with each
+
+    def __post_init__(self) -> None:
+        if [len(line) for line in self.overlap] != [len(self.rows)] * len(self.rows):
+            raise ValueError("a table of another size than its rows")
+
+
+def plan(study: Study, settings: Settings) -> Work:
+    def finish() -> tuple[Result, Arrays]:
+        masks = [study.mask(row) for row in study.rows]
+        table = [[similarity.overlap(a, b) for b in masks] for a in masks]
         # results.json sorts names; here they stand in the order of the network
-        rows = [{**about(row), "densities": {name: row.densities[name] for name in study.task.prunable}} for row in study.rows]
-        return {"rows": rows, "overlap": table}, {}
+        rows = [Row(**about(row), densities={layer: row.densities[layer] for layer in study.task.prunable}) for row in study.rows]
+        return Result(run=study.identity, rows=rows, overlap=table), {}
 
-    return Work("masks", finish)
+    return Work(finish)
 
 
-def between_runs(directories: Sequence[Path], cycles: Sequence[int] | None = None) -> dict[str, Any]:
-    """How alike the masks of several runs are, at each cycle that two runs of one network have in common."""
+def lines(result: Result) -> list[Line]:
+    """Show the densest and the sparsest layer, and the overlap with the mask of the row before."""
     found = []
-    rows = {path: {row.cycle: row for row in read_results(path)} for path in directories}
-    for first, second in combinations(directories, 2):
-        for cycle in sorted(rows[first].keys() & rows[second].keys()):
-            if cycles is not None and cycle not in cycles:
-                continue
-            a, b = (AnalysisStore(path).load_mask(rows[path][cycle].mask) for path in (first, second))
-            if a is not None and b is not None and comparable(a, b):
-                pair = {"runs": [str(first), str(second)], **about(rows[first][cycle])}
-                found.append({**pair, **msgspec.to_builtins(overlap(a, b))})
-    return {"analysis": "overlap", "pairs": found}
+    for index, row in enumerate(result.rows):
+        densities = row.densities.values()
+        numbers: dict[str, float | None] = {"densest layer %": 100 * max(densities), "sparsest layer %": 100 * min(densities)}
+        if index:
+            before = result.overlap[index][index - 1]
+            numbers |= {"IoU with the mask before": before.iou, "by chance": before.chance}
+        found.append(Line(cycle_of(row), numbers))
+    return found
+
+
+def figure(plt: Any, found: StoredResult[Result]) -> Any:
+    result, rows = found.result, found.result.rows
+    layers = list(rows[0].densities)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.3), layout="constrained", width_ratios=(3, 2))
+    for row, colour in zip(rows, shades(plt, len(rows)), strict=True):
+        values = [100 * row.densities[layer] for layer in layers]
+        left.plot(range(len(layers)), values, color=colour, marker=".", label=row.percentage)
+    density_axes(left, layers)
+    left.legend(frameon=False, fontsize=8, title="sparsity", title_fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    image = right.imshow([[cell.iou for cell in line] for line in result.overlap], vmin=0, vmax=1, cmap="viridis")
+    if len(rows) <= 10:
+        for i, line in enumerate(result.overlap):
+            for j, cell in enumerate(line):
+                ink = "black" if cell.iou > 0.6 else "white"
+                right.text(j, i, f"{cell.iou:.2f}\n({cell.chance:.2f})", ha="center", va="center", fontsize=7, color=ink)
+    cycles = [str(row.cycle) for row in rows]
+    right.set_xticks(range(len(rows)), cycles)
+    right.set_yticks(range(len(rows)), cycles)
+    right.set_xlabel("cycle")
+    right.set_ylabel("cycle")
+    right.set_title("overlap of masks: IoU (by chance)", fontsize=9)
+    figure.colorbar(image, ax=right, shrink=0.8)
+    figure.suptitle(result.title("Masks"), fontsize=11)
+    return figure
+
+
+def show_section(found: PageResults) -> Section | None:
+    """Show the masks of each run, and the pairs of runs that are both in the report."""
+    masks = []
+    for run in found.runs:
+        result = run.found.result
+        rows = [{"cycle": row.cycle, "sparsity": row.sparsity} for row in result.rows]
+        tables = {kind: [[getattr(cell, kind) for cell in line] for line in result.overlap] for kind in ("iou", "beyond")}
+        masks.append({**run.keys, "rows": rows, **tables})
+    pairs, commands = [], []
+    for result in found.between_runs:
+        named = [(pair, [found.labels.get(Path(run).resolve()) for run in pair.runs]) for pair in result.pairs]
+        shown = [{**msgspec.to_builtins(pair), "runs": runs} for pair, runs in named if all(runs)]
+        pairs += shown
+        if shown:
+            compared = dict.fromkeys(run for pair in result.pairs for run in pair.runs)
+            commands.append(element("pre", command_line(f"swamp analyse {shlex.join(compared)} --masks")))
+    if not masks and not pairs:
+        return None
+    return section(
+        "Masks",
+        "How alike the masks are",
+        "Intersection over union of the weights alive in each; beyond chance: 0 for masks that agree as much as independent ones of the "
+        "same densities would, 1 for equal masks.",
+        chart("masks") if masks else None,
+        chart("pairs") if pairs else None,
+        *commands,
+        data={"masks": masks, "pairs": pairs},
+    )

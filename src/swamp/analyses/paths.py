@@ -1,112 +1,110 @@
-"""Between solutions: linear connectivity, the convex hull of particles, stability."""
+"""Loss and error between networks: the records, tables and charts that connectivity, stability and hull share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-import msgspec
+from msgspec import Meta, Struct
 
-from swamp.analyses.rows import Arrays, about, kept, sentence, several
-from swamp.analyses.study import CachedStep, Study, Work, encoded, finite
-from swamp.landscape.connectivity import barrier, between, dirichlet, hull_excess
-from swamp.store.records import RowRecord
-from swamp.tasks.task import dense_mask
+from swamp.analyses import analysis
+from swamp.analyses.analysis import PageResults
+from swamp.analyses.study import CachedStep, Study, encoded
+from swamp.drawing.markup import Html
+from swamp.drawing.numbers import measure_of
+from swamp.drawing.sections import chart
+from swamp.landscape.connectivity import Barrier, barrier, between
 
-
-def connectivity(study: Study) -> Work:
-    """Straight paths between the solutions of successive cycles, and between a cycle's particles."""
-    rows = [row for row in study.rows if study.has(row.solution)]
-    lacking = [row for row in study.rows if not study.has(row.solution)]
-    notes = [sentence(study, "the solution", lacking, "averages")] if lacking else []
-    pairs = [(f"cycle {a.cycle} to {b.cycle}", "cycles", b, a.solution, b.solution) for a, b in pairwise(rows)]
-    with_particles = [row for row in study.rows if len(row.particles) > 1]
-    for row in with_particles:
-        if all(map(study.has, row.particles)):
-            for i, (a, b) in enumerate(pairwise(row.particles)):
-                pairs.append((f"cycle {row.cycle}, particles {i} and {i + 1}", "particles", row, a, b))
-    if dropped := [row for row in with_particles if not all(map(study.has, row.particles))]:
-        notes.append(sentence(study, "the particles", dropped, "all"))
-    if not pairs:
-        raise ValueError(" ".join(["connectivity needs two solutions, and there are not two here.", *notes]))
-    paths = [(label, kind, row, _path(study, a, b)) for label, kind, row, a, b in pairs]
-
-    def finish() -> tuple[dict[str, Any], Arrays]:
-        found = [{"label": label, "kind": kind, **about(row), **_followed(study, path)} for label, kind, row, path in paths]
-        return {"lambdas": between(study.settings.points), "examples": study.setting.num_examples, "paths": found}, {}
-
-    return Work("connectivity", finish, [piece for *_, path in paths for piece in path], notes=notes)
+Values = dict[str, list[float | None]]  # of each measure; None where one was not finite
 
 
-def _path(study: Study, first: str, second: str) -> list[CachedStep]:
-    return [study.point((1 - x, first), (x, second)) for x in between(study.settings.points)]
+class Settings(analysis.Settings, frozen=True, kw_only=True):
+    points: Annotated[int, Meta(ge=3)] = 21  # of a path
 
 
-def _followed(study: Study, path: Sequence[CachedStep]) -> dict[str, Any]:
-    """Values along a path, and both barriers of each."""
-    values = [study.values(piece) for piece in path]
-    xs = between(study.settings.points)
-    series = {name: [value[name] for value in values] for name in values[0]}
-    barriers = {name: msgspec.to_builtins(barrier(xs, numbers)) for name, numbers in series.items()}
+class Rise(Struct, frozen=True, kw_only=True):
+    """How far a measure rises between networks (`landscape.connectivity.Barrier`); None where a value there was not finite."""
+
+    barrier: float | None
+    excess: float | None
+
+    @staticmethod
+    def of(found: Barrier) -> Rise:
+        return Rise(barrier=encoded(found.barrier), excess=encoded(found.excess))
+
+
+class LinePath(Struct, frozen=True, kw_only=True):
+    """What was measured on the straight line between two networks."""
+
+    label: str
+    kind: str
+    values: Values  # at each λ
+    barriers: dict[str, Rise]
+
+
+class PathsResult(analysis.Result, frozen=True, kw_only=True):
+    lambdas: list[float]
+    examples: int
+    paths: Sequence[LinePath]
+
+    def __post_init__(self) -> None:
+        if any(len(values) != len(self.lambdas) for path in self.paths for values in path.values.values()):
+            raise ValueError("a path of another length than its lambdas")
+
+    @property
+    def measures(self) -> list[str]:
+        return list(self.paths[0].values)
+
+    def of_kind(self, kind: str) -> list[Any]:
+        return [path for path in self.paths if path.kind == kind]
+
+
+def line_between(study: Study, settings: Settings, first: str, second: str) -> list[CachedStep]:
+    """Return the points of the line between two networks, which are given by their keys."""
+    return [study.point((1 - x, first), (x, second)) for x in between(settings.points)]
+
+
+def measured(study: Study, settings: Settings, line: Sequence[CachedStep]) -> dict[str, Any]:
+    """Return the values on a line and the barriers of each measure, as fields of a `LinePath`."""
+    values = [study.values(step) for step in line]
+    found = {name: [value[name] for value in values] for name in values[0]}
+    lambdas = between(settings.points)
     return {
-        "values": {name: list(map(encoded, numbers)) for name, numbers in series.items()},
-        "barriers": {name: finite(both) for name, both in barriers.items()},
+        "values": {name: list(map(encoded, numbers)) for name, numbers in found.items()},
+        "barriers": {name: Rise.of(barrier(lambdas, numbers)) for name, numbers in found.items()},
     }
 
 
-def hull(study: Study) -> Work:
-    """Random mixtures of a cycle's particles."""
-    rows, notes = kept(study, "particles", several, "all")
-    mixtures = {row.cycle: dirichlet(study.setting.noise.fold("hull"), len(row.particles), study.settings.samples) for row in rows}
-
-    def points(row: RowRecord, shares: Iterable[Sequence[float]]) -> list[CachedStep]:
-        return [study.point(*zip(share, row.particles, strict=True)) for share in shares]
-
-    corners = {row.cycle: [study.point((1.0, key)) for key in row.particles] for row in rows}
-    inside = {row.cycle: points(row, mixtures[row.cycle]) for row in rows}
-    middle = {row.cycle: points(row, [[1 / len(row.particles)] * len(row.particles)])[0] for row in rows}
-
-    def finish() -> tuple[dict[str, Any], Arrays]:
-        found = []
-        for row in rows:
-            at_corners, at_points = ([study.values(piece) for piece in group[row.cycle]] for group in (corners, inside))
-            names = list(at_corners[0])
-            barriers = {n: hull_excess(mixtures[row.cycle], [v[n] for v in at_points], [v[n] for v in at_corners]) for n in names}
-            found.append(
-                {
-                    **about(row),
-                    "mixtures": mixtures[row.cycle],
-                    "values": {name: [encoded(value[name]) for value in at_points] for name in names},
-                    "corners": {name: [encoded(value[name]) for value in at_corners] for name in names},
-                    "mean": finite(study.values(middle[row.cycle])),
-                    "barriers": {name: finite(msgspec.to_builtins(both)) for name, both in barriers.items()},
-                }
-            )
-        return {"samples": study.settings.samples, "examples": study.setting.num_examples, "rows": found}, {}
-
-    pieces = [piece for row in rows for piece in (*corners[row.cycle], *inside[row.cycle], middle[row.cycle])]
-    return Work("hull", finish, pieces, notes=notes)
+def barrier_columns(found: Mapping[str, Rise]) -> dict[str, float | None]:
+    """Return both barriers of each measure as columns of a table; those of errors in percentage points."""
+    columns: dict[str, float | None] = {}
+    for measure, rise in found.items():
+        label, scale = measure_of(measure)
+        for kind, value in (("barrier", rise.barrier), ("excess", rise.excess)):
+            columns[f"{label}: {kind}"] = None if value is None else scale * value
+    return columns
 
 
-def stability(study: Study) -> Work:
-    """Two dense trainings from the random init against two from the ticket, each pair with two noises."""
-    maker = study.maker
-    if not maker.has_ticket:
-        raise ValueError("stability compares trainings from the ticket with trainings from the init, and this run has no ticket")
-    init = study.analysis_store.solution(maker.init_key)
-    ticket = init and study.analysis_store.solution(maker.ticket_job(init).key)
-    if not init or not ticket or not all(study.has(start.key) for start in (init, ticket)):
-        raise ValueError(f"stability needs the run's init and ticket, and they are not in {study.directory}")
-    starts = {"the init": init, "the ticket": ticket}
-    noises = list(maker.noise.split("stability", 2))
-    jobs = {name: [maker.job(start, dense_mask(study.task), noise) for noise in noises] for name, start in starts.items()}
-    paths = {name: _path(study, first.key, second.key) for name, (first, second) in jobs.items()}
+def numbers(values: Sequence[float | None], scale: float = 1.0) -> list[float]:
+    """Return values as a figure draws them, with a gap where one is missing."""
+    return [math.nan if value is None else scale * value for value in values]
 
-    def finish() -> tuple[dict[str, Any], Arrays]:
-        study.train([job for pair in jobs.values() for job in pair])
-        found = [{"label": f"two trainings from {name}", "kind": name, **_followed(study, path)} for name, path in paths.items()]
-        return {"lambdas": between(study.settings.points), "examples": study.setting.num_examples, "paths": found}, {}
 
-    pieces = [piece for path in paths.values() for piece in path]
-    return Work("stability", finish, pieces, [job for pair in jobs.values() for job in pair])
+def path_chart(found: PageResults, key: str, kind: str = "") -> tuple[Html, dict[str, Any]]:
+    """Return a chart of the lines of all runs and its data, which the page keeps under `key`; errors are in %. Lines of different kinds
+    are drawn apart, unless one `kind` is given for all."""
+    data = []
+    for run in found.runs:
+        result = run.found.result
+        paths = [{"label": path.label, "kind": kind or path.kind, "values": _in_percent(path.values)} for path in result.paths]
+        data.append({**run.keys, "paths": [{"lambdas": result.lambdas, **path} for path in paths]})
+    return chart("connectivity", data_key=key), {key: data}
+
+
+def _in_percent(values: Values) -> Values:
+    scaled = {}
+    for name, numbers in values.items():
+        label, scale = measure_of(name)
+        scaled[label] = [None if value is None else scale * value for value in numbers]
+    return scaled

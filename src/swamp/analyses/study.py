@@ -1,28 +1,28 @@
-"""A study: a run directory opened for analysis, and the pieces of work that analyses are made of.
+"""A study: a run directory opened for analysis, and the cached steps that analyses are made of.
 
-A piece is a value with a name, what it is made from, and how. It is stored under its key, as everything in a run is, so that an analysis
-that was killed goes on, and analyses share what they have in common: the end of one path is the beginning of the next.
+A step makes one value from named inputs. The value is stored under its key, as everything in a run is, so that an analysis that was
+killed goes on, and analyses share what they have in common: the end of one path is the beginning of the next.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Any, TypeVar
 
 import torch
-from msgspec import Meta, Struct
+from msgspec import Struct
 
+from swamp.analyses.analysis import AnalysedRun, Arrays, Result, Settings
 from swamp.core.job import Job
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.engines import FALLBACK
-from swamp.engines.engine import Progress
 from swamp.landscape.hessian import Hessian
 from swamp.landscape.point import EvaluationSetup, PointEvaluator, Split, combined, subset
 from swamp.runs.bench import pace
@@ -30,32 +30,20 @@ from swamp.runs.config import Config, resolve, with_settings
 from swamp.runs.context import RunContext
 from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import build_engine, make_engine_context, open_task
+from swamp.runs.progress import Listener
+from swamp.runs.settings import convert
 from swamp.runs.stored import read_config
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord, read_results, resume_command
 from swamp.tasks.task import Batch, Task
 
+AnySettings = TypeVar("AnySettings", bound=Settings)
 POINT, PRODUCT, EPOCH = "points", "Hessian products", "epochs"  # what work is counted in
 
 
-class Settings(Struct, frozen=True, kw_only=True):
-    """How finely one looks."""
-
-    examples: Annotated[int, Meta(ge=1)] = 1000  # not augmented, for training losses and Hessians
-    split: Split = "train"  # whose examples a Hessian is of
-    tolerance: Annotated[float, Meta(gt=0)] = 0.02  # relative standard error at which a trace is good enough
-    max_probes: Annotated[int, Meta(ge=2)] = 1000
-    steps: Annotated[int, Meta(ge=2)] = 40  # of Lanczos, from each start
-    starts: Annotated[int, Meta(ge=1)] = 3
-    points: Annotated[int, Meta(ge=3)] = 21  # of a path
-    samples: Annotated[int, Meta(ge=1)] = 50  # of a hull
-    grid: Annotated[int, Meta(ge=3)] = 21  # points of a surface, in each direction
-    margin: Annotated[float, Meta(ge=0)] = 0.4  # of a surface, beyond the three particles
-
-
 class CachedStep(Struct, frozen=True, kw_only=True):
-    """A value to be made once."""
+    """A value that is made once and then stored."""
 
     what: str
     inputs: dict[str, Any]
@@ -70,50 +58,43 @@ class CachedStep(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Work:
-    """An analysis, planned: what it may need, and how its result and arrays follow. `finish` asks the study for pieces as it needs them."""
+    """A planned analysis: the steps and trainings that it may need, and the function that makes the result and its arrays of them."""
 
-    name: str
-    finish: Callable[[], tuple[dict[str, Any], dict[str, Any]]]
-    pieces: Sequence[CachedStep] = ()
+    finish: Callable[[], tuple[Result, Arrays]]
+    steps: Sequence[CachedStep] = ()
     jobs: Sequence[Job] = ()
-    notes: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = ()  # sentences about what is left out
+    at_most: bool = False  # whether `finish` may do with fewer steps
 
 
-class Watcher(Protocol):
-    """Who wants to know how an analysis goes."""
+class AnalysisListener(Listener):
+    """Is told how analyses go. This class ignores everything; a subclass overrides what it wants to know."""
 
-    def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]]) -> None: ...  # by analysis and kind
+    def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]], at_most: Collection[str]) -> None:
+        """So much is left to do, by analysis and kind of work; analyses in `at_most` may need less. `seconds` measures what one of each
+        kind takes."""
 
-    def done(self, what: str, kind: str, units: int) -> None: ...
+    def done(self, what: str, kind: str, units: int) -> None:
+        """Some work of a kind is done."""
 
-    def spared(self, kind: str, units: int) -> None: ...  # what was foreseen and is not needed
-
-    def epoch(self, progress: Progress) -> None: ...
-
-
-class Unwatched:
-    def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]]) -> None: ...
-
-    def done(self, what: str, kind: str, units: int) -> None: ...
-
-    def spared(self, kind: str, units: int) -> None: ...  # what was foreseen and is not needed
-
-    def epoch(self, progress: Progress) -> None: ...
+    def skipped(self, kind: str, units: int) -> None:
+        """Some planned work is not needed after all."""
 
 
 class Study:
-    """A run and what is asked of it. `cycles` are those to look at; None means all that the run has."""
+    """A run and what is asked of it. `cycles` are those to look at, where None means all that the run has. `options` are settings of any
+    kinds of analysis by name; each kind takes its own."""
 
     def __init__(
         self,
         directory: Path,
         cycles: Sequence[int] | None = None,
-        settings: Settings | None = None,
+        options: Mapping[str, Any] | None = None,
         device: str | None = None,
         task: Task | None = None,
-        watcher: Watcher | None = None,
+        listener: AnalysisListener | None = None,
     ) -> None:
-        self.directory, self.settings, self.watcher = directory, settings or Settings(), watcher or Unwatched()
+        self.directory, self.options, self.listener = directory, options or {}, listener or AnalysisListener()
         config = read_config(directory)
         self.config: Config = resolve(with_settings(config, {"device": device}) if device else config)
         self.chosen = cycles is not None  # by the user
@@ -123,12 +104,17 @@ class Study:
         if (Store(directory).header() or {})["task"] != self.task.fingerprint:
             raise ValueError(f"{directory} was made with another model, other data or another loss than those it is now given")
         self.device = torch.device(self.config.device)
-        count = min(self.settings.examples, self.task.num_examples)
-        self.setting = EvaluationSetup(self.task, Noise(self.config.seed).fold("analysis"), self.config.numerics, self.device, count)
+        self.num_examples = min(settings_of(Settings, self.options).examples, self.task.num_examples)
+        noise = Noise(self.config.seed).fold("analysis")
+        self.setting = EvaluationSetup(self.task, noise, self.config.numerics, self.device, self.num_examples)
         self.state = lru_cache(maxsize=8)(self.analysis_store.load_state)
-        self.hessian = lru_cache(maxsize=1)(self.operator)
+        self.hessian = lru_cache(maxsize=1)(self._hessian)
 
     # -- what there is ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> AnalysedRun:
+        return AnalysedRun(recipe=self.config.recipe, method=self.config.method, seed=self.config.seed)
 
     def mask(self, row: RowRecord) -> Mask:
         found = self.analysis_store.load_mask(row.mask)
@@ -143,21 +129,19 @@ class Study:
     def batches(self) -> list[Batch]:
         return subset(self.setting)
 
-    @property
-    def num_hessian_examples(self) -> int:
-        return min(self.settings.examples, self.task.size(self.settings.split))
-
-    @cached_property
-    def hessian_batches(self) -> list[Batch]:
-        """What Hessians are of."""
-        split = self.settings.split
-        return self.batches if split == "train" else subset(replace(self.setting, num_examples=self.num_hessian_examples), split)
+    @cache  # noqa: B019 - a study lives as long as its command
+    def hessian_batches(self, split: Split) -> list[Batch]:
+        """Return the examples that Hessians are of."""
+        if split == "train":
+            return self.batches
+        asked = settings_of(Settings, self.options).examples
+        return subset(replace(self.setting, num_examples=min(asked, self.task.size(split))), split)
 
     @cached_property
     def gauge(self) -> PointEvaluator:
         return PointEvaluator(self.setting, self.batches)
 
-    # -- pieces -------------------------------------------------------------------------------------------------------------------
+    # -- steps --------------------------------------------------------------------------------------------------------------------
 
     @property
     def _common(self) -> dict[str, Any]:
@@ -170,8 +154,8 @@ class Study:
         }
 
     def point(self, *parts: tuple[float, str]) -> CachedStep:
-        """What Σ a w is worth, of weights given by their keys. Parts that count nothing are left out, so that a path's ends are points
-        like any other."""
+        """Return the step that measures Σ a w, of weights given by their keys. Parts that count nothing are left out, so that the ends of
+        a path are points like any other."""
         counting = [(a, key) for a, key in parts if a]
 
         def make() -> dict[str, float | None]:
@@ -180,31 +164,33 @@ class Study:
 
         return CachedStep(what="point", inputs={**self._common, "parts": [list(part) for part in counting]}, make=make)
 
-    def piece(self, what: str, inputs: Mapping[str, Any], make: Callable[[], Any], kind: str = POINT, units: int = 1) -> CachedStep:
+    def step(self, what: str, inputs: Mapping[str, Any], make: Callable[[], Any], kind: str = POINT, units: int = 1) -> CachedStep:
         return CachedStep(what=what, inputs={**self._common, **inputs}, make=make, kind=kind, units=units)
 
-    def get(self, piece: CachedStep) -> Any:
-        value = self.analysis_store.read_value(piece.key)
+    def get(self, step: CachedStep) -> Any:
+        """Return the value of a step, which is made and stored where it is not stored yet."""
+        value = self.analysis_store.read_value(step.key)
         if value is None:
-            value = piece.make()
-            self.analysis_store.write_value(piece.key, value)
-            self.watcher.done(piece.what, piece.kind, piece.units)
+            value = step.make()
+            self.analysis_store.write_value(step.key, value)
+            self.listener.done(step.what, step.kind, step.units)
         return value
 
-    def spare(self, pieces: Sequence[CachedStep]) -> None:
-        """Say that those of them that are not stored are not needed after all."""
-        for piece in pieces:
-            if self.analysis_store.read_value(piece.key) is None:
-                self.watcher.spared(piece.kind, piece.units)
+    def skip(self, steps: Sequence[CachedStep]) -> None:
+        """Tell the listener that those of the steps that are not stored are not needed after all."""
+        for step in steps:
+            if self.analysis_store.read_value(step.key) is None:
+                self.listener.skipped(step.kind, step.units)
 
-    def values(self, piece: CachedStep) -> dict[str, float]:
-        """Of a point; what was no number is infinite."""
-        return {name: math.inf if value is None else value for name, value in self.get(piece).items()}
+    def values(self, step: CachedStep) -> dict[str, float]:
+        """Return the values at a point; what was no number is infinite."""
+        return {name: math.inf if value is None else value for name, value in self.get(step).items()}
 
-    def operator(self, solution: str, mask: str, batches: Sequence[Batch] | None = None) -> Hessian:
+    def _hessian(self, solution: str, mask: str, split: Split, num_batches: int | None = None) -> Hessian:
         found = self.analysis_store.load_mask(mask)
         assert found is not None
-        return Hessian(self.task, self.state(solution), found, batches or self.hessian_batches, self.device, self.config.numerics)
+        batches = self.hessian_batches(split)[:num_batches]
+        return Hessian(self.task, self.state(solution), found, batches, self.device, self.config.numerics)
 
     # -- trainings ----------------------------------------------------------------------------------------------------------------
 
@@ -213,7 +199,7 @@ class Study:
         return JobMaker(self.config, make_engine_context(self.config, self.task, self.analysis_store))
 
     def train(self, jobs: Sequence[Job]) -> None:
-        """By the engine that the run names, if it trains in this process; what is trained is kept in the analysis_store."""
+        """Train by the engine that the run names, if it trains in this process; what is trained is kept in the analysis store."""
         if all(self.analysis_store.solution(job.key) for job in jobs):
             return
         config = self.config
@@ -223,56 +209,53 @@ class Study:
             config = resolve(with_settings(config, {"engine": FALLBACK}))
         engine = build_engine(config, self.maker.engine_context)
         try:
-            RunContext(config, self.maker.engine_context, self.analysis_store, engine, self.watcher.epoch).train(jobs)
+            RunContext(config, self.maker.engine_context, self.analysis_store, engine, self.listener.epoch).train(jobs)
         finally:
             engine.close()
 
     # -- what it will take --------------------------------------------------------------------------------------------------------
 
-    def left(self, works: Sequence[Work]) -> dict[str, dict[str, int]]:
-        """Of each analysis, how much of what kind is not stored yet; what several need counts for the first of them."""
+    def left(self, works: Mapping[str, Work]) -> dict[str, dict[str, int]]:
+        """Count for each analysis how much of what kind is not stored yet; what several need counts for the first of them."""
         seen: set[str] = set()
         found: dict[str, dict[str, int]] = {}
-        for work in works:
+        for name, work in works.items():
             counts: dict[str, int] = {}
             for key, kind, units in self._units(work):
                 if key not in seen:
                     seen.add(key)
                     counts[kind] = counts.get(kind, 0) + units
-            found[work.name] = counts
+            found[name] = counts
         return found
 
     def _units(self, work: Work) -> Iterator[tuple[str, str, int]]:
         for job in work.jobs:
             if self.analysis_store.solution(job.key) is None:
                 yield job.key, EPOCH, job.num_epochs
-        for piece in work.pieces:
-            if self.analysis_store.read_value(piece.key) is None:
-                yield piece.key, piece.kind, piece.units
+        for step in work.steps:
+            if self.analysis_store.read_value(step.key) is None:
+                yield step.key, step.kind, step.units
 
-    def seconds(self, works: Sequence[Work]) -> dict[str, float]:
-        """What one of each kind takes, measured here and now on work that has to be done anyway, where that is possible."""
+    def seconds(self, works: Mapping[str, Work]) -> dict[str, float]:
+        """Measure what one of each kind takes, here and now, on work that has to be done anyway where that is possible."""
         kinds = {kind for counts in self.left(works).values() for kind in counts}
         found: dict[str, float] = {}
         if POINT in kinds:
-            ready = [
-                p
-                for work in works
-                if not work.jobs
-                for p in work.pieces
-                if p.kind == POINT and self.analysis_store.read_value(p.key) is None
-            ]
-            for piece in sorted({p.key: p for p in ready}.values(), key=lambda piece: piece.units)[:2]:  # the first warms up
+            # Points of networks that are still to be trained cannot be measured yet.
+            points = [step for work in works.values() if not work.jobs for step in work.steps if step.kind == POINT]
+            ready = {step.key: step for step in points if self.analysis_store.read_value(step.key) is None}
+            for step in sorted(ready.values(), key=lambda step: step.units)[:2]:  # the first warms up
                 begin = time.monotonic()
-                self.get(piece)
-                found[POINT] = (time.monotonic() - begin) / piece.units
+                self.get(step)
+                found[POINT] = (time.monotonic() - begin) / step.units
         row = next((row for row in self.rows if self.has(row.solution)), None)
         if PRODUCT in kinds and row:
-            hessian = self.operator(row.solution, row.mask, self.hessian_batches[:1])
+            split: Split = self.options.get("split", "train")
+            hessian = self._hessian(row.solution, row.mask, split, num_batches=1)
             hessian(torch.zeros(1, hessian.size))
             begin = time.monotonic()
             hessian(torch.zeros(3, hessian.size))
-            found[PRODUCT] = (time.monotonic() - begin) / 3 * len(self.hessian_batches)
+            found[PRODUCT] = (time.monotonic() - begin) / 3 * len(self.hessian_batches(split))
         if EPOCH in kinds:
             with pace(self.config, self.task) as (num_parallel, step_seconds):
                 count = min(num_parallel, 4)
@@ -280,8 +263,14 @@ class Study:
         return found
 
 
+def settings_of(kind: type[AnySettings], options: Mapping[str, Any]) -> AnySettings:
+    """Return the settings of a kind of analysis; options of other kinds are ignored."""
+    made: AnySettings = convert({name: options[name] for name in kind.__struct_fields__ if name in options}, kind, "")
+    return made
+
+
 def rows_of(directory: Path, cycles: Sequence[int] | None) -> list[RowRecord]:
-    """The rows of a run at these cycles, in their order; all that it has where none are named."""
+    """Return the rows of a run at these cycles, in their order; all that it has where none are named."""
     known = {row.cycle: row for row in read_results(directory)}
     if not known:
         raise ValueError(f"{directory} has no finished cycle yet: there is nothing to analyse")
@@ -291,9 +280,9 @@ def rows_of(directory: Path, cycles: Sequence[int] | None) -> list[RowRecord]:
 
 
 def finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    """JSON knows no infinity."""
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+    return {name: encoded(value) for name, value in values.items()}
 
 
 def encoded(value: float) -> float | None:
+    """Return a number as JSON can hold it, which knows no infinity."""
     return value if math.isfinite(value) else None

@@ -31,8 +31,7 @@ def ensemble(
     """
     import msgspec
 
-    from swamp.analyses.ensemble import ensemble as average
-    from swamp.analyses.ensemble import keep_ensemble
+    from swamp.analyses.ensemble import average_predictions, write_ensemble
     from swamp.report.tables import ensemble_table
     from swamp.store.directory import runs_in
     from swamp.store.files import explain_os_error
@@ -40,9 +39,9 @@ def ensemble(
     from swamp.terminal import print_table
 
     paths = [path for directory in directories for path in runs_in(directory)]
-    rows = list(average(paths, custom.build(custom.Config(factory=task)) if task else None, device))
+    rows = list(average_predictions(paths, custom.build(custom.Config(factory=task)) if task else None, device))
     try:
-        keep_ensemble(directories[0], paths, rows)
+        write_ensemble(directories[0], paths, rows)
     except OSError as error:  # such as a place that may only be read
         print(f"swamp: not kept for figures: {explain_os_error(error)}", file=sys.stderr)
     if json:

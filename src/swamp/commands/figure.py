@@ -19,8 +19,8 @@ def figure(
 
     error and nll stand against sparsity, with bands over seeds; size has the error against the number of weights beside it, and what
     `swamp ensemble` has found; particles are bars beside their average; density is that of each layer; cost is set against accuracy.
-    hessian, connectivity, hull, stability, surface, masks and calibration show what `swamp analyse` has found of one run; the first four
-    also of several, with their spread over seeds.
+    The name of an analysis (hessian, surface, …; see swamp analyse --help) shows what `swamp analyse` has found of one run; some also show
+    several runs, with their spread over seeds.
 
     Parameters
     ----------

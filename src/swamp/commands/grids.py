@@ -54,11 +54,13 @@ def run_grid(
     grid: Grid, name: str, recipe: str | None, settings: Mapping[str, Any], options: GridOptions, progress: ProgressOptions
 ) -> None:
     """Run what is missing of a grid and print its tables; or only the one or the other."""
+    from swamp.analyses import find_analysis
     from swamp.runs.grid import expand
     from swamp.runs.opening import RunRequest
 
+    if grid.analysis:
+        find_analysis(grid.analysis)
     progress.check()
-    check_analysis(grid)
     given = {key: value for key, value in (("data", options.data), ("scale", options.scale)) if value is not None}
     seeds = parse_seeds(options.seeds) if options.seeds is not None else None
     out, cache, runs = options.out, options.cache, Path("runs")
@@ -87,25 +89,16 @@ def run_grid(
             print_tables(sweep, progress.plain, analyses=options.show)
 
 
-def check_analysis(grid: Grid) -> None:
-    """Raise an error if the grid names an analysis that does not exist."""
-    from swamp.analyses import ANALYSES
-    from swamp.core.errors import nearest
-
-    if grid.analysis and grid.analysis not in ANALYSES:
-        raise ValueError(f"analysis = {grid.analysis!r}: there is no such analysis; {nearest(grid.analysis, ANALYSES)}")
-
-
 def check_keep(sweep: Sweep) -> None:
-    """Whether runs will keep the weights for what the grid shows of them; refused before they are trained."""
-    from swamp.analyses import NEEDS
+    """Raise an error, before anything is trained, if runs will not keep the weights for what the grid shows of them."""
+    from swamp.analyses import find_analysis
     from swamp.runs.checks import KEEPS
     from swamp.store.directory import Store
 
     grid = sweep.grid
     wanted: dict[str, Keep] = {"ensembles": "averages"} if grid.ensembles else {}
-    if grid.analysis in NEEDS:
-        wanted[f"the analysis {grid.analysis!r}"] = NEEDS[grid.analysis]
+    if grid.analysis:
+        wanted[f"the analysis {grid.analysis!r}"] = find_analysis(grid.analysis).needs
     for run in (run for run in sweep.runs if not Store(run.directory).finished()):
         pruning, keep = run.config.pruning, run.config.keep
         for what, needed in wanted.items():
@@ -119,37 +112,38 @@ def check_keep(sweep: Sweep) -> None:
 
 
 def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
-    """The analysis that the grid asks for, of runs that are finished; what is stored of it is not done again. A run that lacks what it
-    needs is no error: it says so, and the table says how many have it."""
-    from swamp.analyses.study import Settings as StudySettings
+    """Run the analysis that the grid asks for, of runs that are finished; what is stored of it is not done again. A run that lacks what
+    it needs is no error: a message says so, and the table says how many have it."""
+    from swamp.analyses import find_analysis
     from swamp.commands.analyse import analyse_runs
     from swamp.store.records import read_results
 
     def shown(run: GridRun) -> list[int]:
-        """The cycles of the table; a method that prunes once has not all of them."""
+        """Return the cycles of the table; a method that prunes once does not have all of them."""
         return [row.cycle for row in read_results(run.directory) if row.cycle in sweep.grid.cycles(run.config.pruning)]
 
     chosen = {run.directory: cycles for run in sweep.runs if (cycles := shown(run))}
     if chosen:
-        settings = StudySettings(split=sweep.grid.split)
-        lacking = analyse_runs(chosen, [sweep.grid.analysis], next(iter(chosen)), settings, progress=progress)
+        options = {"split": sweep.grid.split}
+        lacking = analyse_runs(chosen, [find_analysis(sweep.grid.analysis)], next(iter(chosen)), options, progress=progress)
         for path, why in lacking.items() if len(chosen) == 1 else ():
             print(f"{path}: {why}", file=sys.stderr)
 
 
 def make_ensembles(sweep: Sweep) -> None:
-    """Those that the grid asks for, of runs that are finished; each is kept beside the first of its runs."""
-    from swamp.analyses.ensemble import ensemble, is_kept, keep_ensemble
+    """Make the ensembles that the grid asks for, of runs that are finished; each is kept beside the first of its runs."""
+    from swamp.analyses.ensemble import average_predictions, is_stored, write_ensemble
     from swamp.store.directory import Store
 
     for paths in (paths for labels in sweep.cells for paths in sweep.ensembles(labels)):
-        if all(Store(path).finished() for path in paths) and not is_kept(paths[0], paths):
-            keep_ensemble(paths[0], paths, list(ensemble(paths, device=sweep.runs[0].config.device)))
+        if all(Store(path).finished() for path in paths) and not is_stored(paths[0], paths):
+            write_ensemble(paths[0], paths, list(average_predictions(paths, device=sweep.runs[0].config.device)))
 
 
 def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     """Of the grid, and of the analyses of its runs where nobody has just shown those."""
-    from swamp.report.analyses import analysis_tables
+    from swamp.analyses import find_analysis
+    from swamp.analyses.tables import analysis_tables
     from swamp.report.grid_tables import grid_tables
     from swamp.results.series import make_series
     from swamp.results.stored_run import read_run
@@ -157,7 +151,8 @@ def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     from swamp.terminal import print_table
 
     stored = {run.directory: read_run(run.directory) for run in sweep.runs if Store(run.directory).header()}
-    of_analyses = analysis_tables(make_series(stored.values()), [sweep.grid.analysis]) if analyses else ()
+    kinds = [find_analysis(sweep.grid.analysis)] if analyses and sweep.grid.analysis else []
+    of_analyses = analysis_tables(kinds, make_series(stored.values()))
     for table in [*of_analyses, *grid_tables(sweep, stored)]:
         print_table(table, plain)
         print()

@@ -10,16 +10,6 @@ from typing import Any
 from swamp.core.metric import Metric
 
 
-def examples_of(found: Mapping[str, Any]) -> str:
-    """Name the examples that an analysis was made of.
-
-    >>> examples_of({"examples": 1000, "split": "test"})
-    '1000 test examples'
-    """
-    kind = "training" if found.get("split", "train") == "train" else found["split"]
-    return f"{found['examples']} {kind} examples" if "examples" in found else "–"
-
-
 def measure_of(name: str) -> tuple[str, float]:
     """Return what a measure of an analysis (train loss, test error) is called, and what its values are multiplied by.
 

@@ -45,7 +45,7 @@ class Plane:
     def project(self, parameters: Parameters) -> tuple[float, float]:
         """Project weights onto the plane. The result is rounded, because the last bits of a long sum depend on memory alignment."""
         offset = minus(parameters, self.origin)
-        return round(dot(offset, self.across), 9), round(dot(offset, self.up), 9)
+        return round(dot(offset, self.across), 9) + 0.0, round(dot(offset, self.up), 9) + 0.0  # 0.0 makes −0 a plain 0
 
 
 def grid(points: Sequence[tuple[float, float]], num: int, margin: float) -> tuple[list[float], list[float]]:

@@ -12,15 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from swamp.analyses.ensemble import is_kept
+from swamp.analyses.ensemble import is_stored, read_ensembles
+from swamp.analyses.hessian import traces_in
 from swamp.core.errors import nearest
 from swamp.core.metric import Metric
 from swamp.core.pruning import Pruning, rounded_share
 from swamp.drawing.numbers import duration, percent
 from swamp.drawing.tables import Column, Ranked, Table, columns_of, make_table
-from swamp.report.analyses import traces_in
 from swamp.results.cells import Cell, at_other_sparsity, make_cell, rank_cells
-from swamp.results.ensembles import read_ensembles
 from swamp.results.notes import OTHER_SPARSITY, PAPER, selected_by_validation, selection_note
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.results.stored_run import StoredRun
@@ -220,7 +219,7 @@ def ensemble_lines(found: Findings, labels: Labels) -> Iterator[tuple[list[str],
     made = {len(one.runs): one for paths in sweep.ensembles(labels)[:1] for one in read_ensembles(paths[:1])}
     for paths in sweep.ensembles(labels):
         one = made.get(len(paths))
-        if one is None or not is_kept(paths[0], paths):
+        if one is None or not is_stored(paths[0], paths):
             continue
         levels = levels_by_cycle(grid, next(run.config.pruning for run in sweep.runs if run.labels == labels))
         metric = find_metric(grid.metric or one.metric)

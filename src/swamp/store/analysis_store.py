@@ -1,26 +1,31 @@
-"""An analysis_store: the room beside a run in which analyses keep what they find.
+"""The folder beside a run in which analyses keep what they find.
 
 DIR/analysis/NAME.json, NAME.npz     results; NAME.png and NAME.svg are their pictures
 DIR/analysis/objects/KEY.*           every point, probe and training that they took, so that a killed analysis goes on
-DIR/analysis/work/                   temporaries; gone when the analysis ends
+DIR/analysis/work/                   temporary files; removed when the analysis ends
 """
 
 from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec import Struct
 
 from swamp.store.directory import Store
-from swamp.store.files import write_durably
+from swamp.store.files import Damaged, write_durably
+
+Schema = TypeVar("Schema", bound=Struct)
 
 
 class AnalysisStore(Store):
-    """A store that finds what the run has, and writes beside it: nothing of the run's own is ever touched."""
+    """Reads the objects of the run and writes beside them; the run's own files are never touched."""
 
     def __init__(self, run: Path) -> None:
         super().__init__(run / "analysis")
@@ -30,22 +35,37 @@ class AnalysisStore(Store):
         theirs = self.run / "objects" / name
         return super()._find(name) or (theirs if theirs.exists() else None)
 
-    def write_result(self, name: str, result: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
-        """The arrays first: a result whose JSON is there is complete."""
+    def write_result(self, name: str, result: Struct, arrays: Mapping[str, Any] | None = None) -> None:
+        """Write the arrays first, so that a result whose JSON is there is complete."""
         if arrays:
             buffer = io.BytesIO()
             np.savez(buffer, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
             self.write_bytes(f"{name}.npz", buffer.getvalue())
-        self.write_text(f"{name}.json", json.dumps(result, indent=1) + "\n")
+        self.write_text(f"{name}.json", json.dumps({"analysis": name, **msgspec.to_builtins(result)}, indent=1) + "\n")
 
     def has_result(self, name: str) -> bool:
         return (self.root / f"{name}.json").exists()
 
-    def read_result(self, name: str) -> dict[str, Any] | None:
-        if not self.has_result(name):
+    def read_result(self, name: str, schema: type[Schema]) -> Schema | None:
+        """Return a stored result, or None where there is none. Raise `Damaged` where the file does not hold one."""
+        path = self.root / f"{name}.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=schema)
+        except FileNotFoundError:
             return None
-        found: dict[str, Any] = json.loads((self.root / f"{name}.json").read_text())
-        return found
+        except (ValueError, RecursionError) as error:
+            raise Damaged(path, str(error)) from None
+
+    def read_result_arrays(self, name: str) -> dict[str, Any]:
+        """Return the arrays of a result. Raise `Damaged` where they are not there, or not arrays."""
+        path = self.root / f"{name}.npz"
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except FileNotFoundError:
+            raise Damaged(path, "it is missing") from None
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise Damaged(path, str(error)) from None
 
     def write_bytes(self, name: str, data: bytes) -> None:
         write_durably(self.root / name, data, self.work)

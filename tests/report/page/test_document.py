@@ -94,7 +94,7 @@ def test_sections_are_there_when_there_is_something_to_show(tmp_path: Path) -> N
     assert sections(empty) == ["configuration", "runs"]
     assert sections(swamp) == [*usual[:3], "particles", *usual[3:]]
     add_analyses(swamp)
-    assert sections(swamp) == [*usual[:3], "particles", *usual[3:5], "masks", "connectivity", "surface", "curvature", *usual[5:]]
+    assert sections(swamp) == [*usual[:3], "particles", *usual[3:5], "connectivity", "curvature", "masks", "surface", *usual[5:]]
 
 
 def test_unfinished_and_damaged_runs_are_said(tmp_path: Path) -> None:

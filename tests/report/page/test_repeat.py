@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from swamp.cli import app
 from swamp.commands.arguments import recipe_and_settings
 from swamp.commands.run import asked_runs
-from swamp.report.page.repeat import analysis_commands, command
+from swamp.report.page.repeat import command
 from swamp.runs.config import Config, build_config, config_hash
 from swamp.runs.opening import RunRequest, prepare
 from swamp.runs.recipes import recipe_texts
 from swamp.runs.stored import read_config
-from swamp.store.analysis_store import AnalysisStore
 
 
 def asked(text: str, monkeypatch: pytest.MonkeyPatch) -> Config:
@@ -62,25 +60,6 @@ def test_what_no_command_line_says_is_left_to_the_file(
     text = command(config, tmp_path / "run")
     assert str(tmp_path / "run" / "config.toml") in text
     assert config_hash(asked(text, monkeypatch)) == config_hash(read_config(tmp_path / "run"))
-
-
-def test_what_was_analysed_can_be_analysed_again(tmp_path: Path) -> None:
-    run = tmp_path / "a run"
-    analysis_store = AnalysisStore(run)
-    analysis_store.write_result("hessian", {"examples": 1000, "tolerance": 0.02, "rows": [{"cycle": 1}, {"cycle": 3}]})
-    paths = [{"kind": "cycles", "label": "cycle 0 to 2"}, {"kind": "particles", "label": "cycle 2, particles 0 and 1"}]
-    analysis_store.write_result("connectivity", {"examples": 1000, "paths": paths})
-    analysis_store.write_result("masks", {"rows": [{"cycle": 0}, {"cycle": 1}, {"cycle": 2}, {"cycle": 3}]})
-    analysis_store.write_result("surface", {"rows": 3, "grid": "--device cuda"})  # nobody's
-    commands = analysis_commands(run, range(4))
-    for text in commands:
-        app.parse_args(shlex.split(text)[1:], exit_on_error=False, print_error=False)
-    assert commands == [
-        f"swamp analyse '{run}' --hessian --examples 1000 --tolerance 0.02 --cycles 1,3",
-        f"swamp analyse '{run}' --connectivity --examples 1000 --cycles 0,2",
-        f"swamp analyse '{run}' --surface",
-        f"swamp analyse '{run}' --masks",
-    ]
 
 
 def test_a_task_of_ones_own_is_named() -> None:

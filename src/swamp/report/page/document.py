@@ -16,8 +16,8 @@ from string import Template
 
 from swamp.drawing.markup import Html, element, join, json_text
 from swamp.drawing.sections import Section
-from swamp.report.page import landscape, provenance, results, training_sections
-from swamp.report.page.annexes import Analyses
+from swamp.report.page import provenance, results, training_sections
+from swamp.report.page.analyses import StoredAnalyses
 from swamp.report.page.charts import series_data
 from swamp.report.page.top import header, notices
 from swamp.results.series import make_series
@@ -37,7 +37,7 @@ SCRIPTS = (
     "page",
 )  # each uses those before it
 
-# The sections of the page, in order. A section is a function that returns None where there is nothing to show; it gives the page the data
+# The sections about results, in order; those of analyses and of configurations follow. A section is a function that returns None where there is nothing to show; it gives the page the data
 # of its own charts.
 RESULTS = (
     results.curves,
@@ -47,8 +47,6 @@ RESULTS = (
     training_sections.training,
     training_sections.layers,
 )
-ANALYSES = (landscape.overlap, landscape.connectivity, landscape.surfaces, landscape.curvature)
-PROVENANCE = (provenance.configuration, provenance.runs)
 
 
 def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun], list[LeftOut]]:
@@ -67,14 +65,15 @@ def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun
 def page(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], directories: Sequence[Path]) -> str:
     """`directories`: what was asked for, which may hold analyses that are of several runs."""
     all_series = make_series(runs)
-    analyses = Analyses(all_series, directories)
+    analyses = StoredAnalyses(all_series, directories)
     made = [
         *(make(all_series) for make in RESULTS),
-        *(make(analyses) for make in ANALYSES),
-        *(make(all_series) for make in PROVENANCE),
+        *analyses.sections(),
+        provenance.configuration(all_series),
+        provenance.runs(all_series, analyses),
     ]
     parts = [part for part in made if part]
-    data = {**series_data(all_series), **analyses.data(), **{key: value for part in parts for key, value in part.data.items()}}
+    data = {**series_data(all_series), **{key: value for part in parts for key, value in part.data.items()}}
     style, script = page_file("page.css"), script_text()
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     recipes = ", ".join(sorted({series.recipe for series in all_series}))

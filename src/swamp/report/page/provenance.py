@@ -8,7 +8,8 @@ from typing import Any
 from swamp.drawing.markup import Html, element
 from swamp.drawing.numbers import duration
 from swamp.drawing.sections import Section, command_line, count, section
-from swamp.report.page.repeat import analysis_commands, command
+from swamp.report.page.analyses import StoredAnalyses
+from swamp.report.page.repeat import command
 from swamp.results.series import Series
 from swamp.results.stored_run import StoredRun
 from swamp.runs.settings import toml_text
@@ -70,7 +71,7 @@ def breakable(name: str) -> list[Any]:
     return [part for piece in before for part in (f"{piece}.", element("wbr"))] + [last]
 
 
-def runs(all_series: Sequence[Series]) -> Section | None:
+def runs(all_series: Sequence[Series], analyses: StoredAnalyses) -> Section | None:
     if not all_series:
         return None
     return section(
@@ -78,11 +79,11 @@ def runs(all_series: Sequence[Series]) -> Section | None:
         "Runs, and how to make them again",
         "Every number above is in these directories; times leave out what a cache had. The same command on the same kind of machine with "
         "the same torch gives the same bits.",
-        element("ul", *(run_item(series) for series in all_series), class_="runs"),
+        element("ul", *(run_item(series, analyses) for series in all_series), class_="runs"),
     )
 
 
-def run_item(series: Series) -> Html:
+def run_item(series: Series, analyses: StoredAnalyses) -> Html:
     """List the runs of a configuration."""
     runs = series.runs
     finished = sum(run.finished for run in runs)
@@ -93,13 +94,8 @@ def run_item(series: Series) -> Html:
         element("div", element("b", series.label), element("span", state, class_="state" if done else "state open"), class_="title"),
         *(element("p", text) for text in dict.fromkeys(environment(run) for run in runs)),
         element("ul", *(element("li", *place(run)) for run in runs), class_="places"),
-        element("pre", *(command_line(text) for run in runs for text in commands(run))),
+        element("pre", *(command_line(text) for run in runs for text in [command(run.config, run.directory), *analyses.commands(run)])),
     )
-
-
-def commands(run: StoredRun) -> list[str]:
-    cycles = {row.cycle for row in run.rows}
-    return [command(run.config, run.directory), *analysis_commands(run.directory, cycles)]
 
 
 def place(run: StoredRun) -> list[Any]:

@@ -1,19 +1,15 @@
-"""The commands that make a run, and what was found beside it, again."""
+"""The command that makes a run again."""
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from swamp.runs.config import Config, build_config, deciding_settings
 from swamp.runs.recipes import recipe_texts
 from swamp.runs.setting_list import parse_setting
 from swamp.runs.settings import text_of
 from swamp.runs.stored import task_maker
-from swamp.store.analysis_store import AnalysisStore
 
 
 def command(config: Config, directory: Path) -> str:
@@ -40,33 +36,3 @@ def changes_from_recipe(config: Config) -> dict[str, str] | None:
     except ValueError:
         return None
     return changes if again == mine else None
-
-
-ANALYSES = ("hessian", "connectivity", "stability", "surface", "masks")  # those that the page shows
-OPTIONS = ("examples", "tolerance", "grid")
-
-
-def analysis_commands(directory: Path, cycles: Collection[int]) -> list[str]:
-    """`swamp analyse …` for each analysis beside a run of these cycles, with the options that its result names."""
-    commands = []
-    for name in ANALYSES:
-        try:
-            found = AnalysisStore(directory).read_result(name)
-        except (OSError, ValueError, RecursionError):
-            continue  # which is said where it would be shown
-        if not isinstance(found, dict):
-            continue
-        given = [f"--{option} {found[option]}" for option in OPTIONS if isinstance(found.get(option), int | float)]
-        given += ["--split test"] if found.get("split") == "test" else []
-        seen = cycles_in(found)
-        given += [f"--cycles {','.join(map(str, seen))}"] if seen and set(seen) != set(cycles) else []
-        commands.append(" ".join(["swamp analyse", shlex.quote(str(directory)), f"--{name}", *given]))
-    return commands
-
-
-def cycles_in(found: dict[str, Any]) -> list[int]:
-    """The cycles that a result is of: those of its rows; of paths, whatever they lead from and to."""
-    lists = [value if isinstance(value := found.get(key), list) else [] for key in ("rows", "paths")]
-    rows, paths = ([one for one in value if isinstance(one, dict)] for value in lists)
-    along = [int(text) for path in paths if path.get("kind") == "cycles" for text in re.findall(r"\d{1,9}", str(path.get("label")))]
-    return sorted({*(row["cycle"] for row in rows if isinstance(row.get("cycle"), int)), *along})

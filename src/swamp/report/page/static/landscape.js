@@ -6,10 +6,11 @@ const runMenu = (items, set) => (items.length > 1 ? menu("Run", items.map((item,
 const KINDS = { cycles: "successive cycles", particles: "particles", stability: "two trainings" };
 
 function connectivity(host) {
-  let run = data.connectivity[0];
+  const runs = data[host.dataset.key];
+  let run = runs[0];
   const kinds = () => [...new Set(run.paths.map((path) => path.kind))];
   let kind = kinds()[0];
-  const measures = [...new Set(data.connectivity.flatMap(({ paths }) => paths.flatMap(({ values }) => Object.keys(values))))];
+  const measures = [...new Set(runs.flatMap(({ paths }) => paths.flatMap(({ values }) => Object.keys(values))))];
   let measure = measures[0];
   const build = () => {
     const paths = run.paths.filter((path) => path.kind === kind && path.values[measure]);
@@ -23,7 +24,7 @@ function connectivity(host) {
     slot.replaceChildren(choice("Between", kinds().map((name) => [name, KINDS[name] ?? name]), kind, (value) => { kind = value; chart.whole(); }));
   };
   const controls = [
-    runMenu(data.connectivity, (item) => { run = item; refresh(); chart.whole(); }),
+    runMenu(runs, (item) => { run = item; refresh(); chart.whole(); }),
     slot,
     choice("Measure", measures.map((name) => [name, name]), measure, (value) => { measure = value; chart.whole(); }),
   ];

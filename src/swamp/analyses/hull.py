@@ -1,0 +1,119 @@
+"""The convex hull of a cycle's particles: loss and error on random mixtures of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from swamp.analyses import analysis
+from swamp.analyses.analysis import Arrays, Line, RowResult, SeriesResults, StoredResult, about
+from swamp.analyses.paths import Rise, Values, barrier_columns, numbers
+from swamp.analyses.rows import kept, several
+from swamp.analyses.spreads import by_sparsity, finished
+from swamp.analyses.study import CachedStep, Study, Work, encoded, finite
+from swamp.analyses.tables import CYCLE, cycle_of, training_losses
+from swamp.drawing.canvas import BLUE, GREY, ORANGE, tidy
+from swamp.drawing.numbers import measure_of
+from swamp.landscape.connectivity import dirichlet, hull_excess
+from swamp.store.records import RowRecord
+
+name = "hull"
+summary = "Loss and error on random mixtures of all particles of a cycle."
+needs = "all"
+heads = CYCLE
+note = training_losses
+
+
+class Settings(analysis.Settings, frozen=True, kw_only=True):
+    samples: Annotated[int, Meta(ge=1, description="Mixtures of a hull.")] = 50
+
+
+class Row(RowResult, frozen=True, kw_only=True):
+    mixtures: list[list[float]]  # the share of each particle
+    values: Values  # at each mixture
+    corners: Values  # at each particle
+    mean: dict[str, float | None]  # at the mean of all particles
+    barriers: dict[str, Rise]
+
+
+class Result(analysis.Result, frozen=True, kw_only=True):
+    samples: int
+    examples: int
+    rows: list[Row]
+
+
+def plan(study: Study, settings: Settings) -> Work:
+    rows, notes = kept(study, "particles", several, needs)
+    mixtures = {row.cycle: dirichlet(study.setting.noise.fold("hull"), len(row.particles), settings.samples) for row in rows}
+
+    def points(row: RowRecord, shares: Iterable[Sequence[float]]) -> list[CachedStep]:
+        return [study.point(*zip(share, row.particles, strict=True)) for share in shares]
+
+    corners = {row.cycle: [study.point((1.0, key)) for key in row.particles] for row in rows}
+    inside = {row.cycle: points(row, mixtures[row.cycle]) for row in rows}
+    middle = {row.cycle: points(row, [[1 / len(row.particles)] * len(row.particles)])[0] for row in rows}
+
+    def found(row: RowRecord) -> Row:
+        at_corners, at_points = ([study.values(step) for step in group[row.cycle]] for group in (corners, inside))
+        names, shares = list(at_corners[0]), mixtures[row.cycle]
+        rises = {n: Rise.of(hull_excess(shares, [v[n] for v in at_points], [v[n] for v in at_corners])) for n in names}
+        return Row(
+            **about(row),
+            mixtures=shares,
+            values={n: [encoded(value[n]) for value in at_points] for n in names},
+            corners={n: [encoded(value[n]) for value in at_corners] for n in names},
+            mean=finite(study.values(middle[row.cycle])),
+            barriers=rises,
+        )
+
+    def finish() -> tuple[Result, Arrays]:
+        return Result(run=study.identity, samples=settings.samples, examples=study.num_examples, rows=list(map(found, rows))), {}
+
+    return Work(finish, [step for row in rows for step in (*corners[row.cycle], *inside[row.cycle], middle[row.cycle])], notes=notes)
+
+
+def lines(result: Result) -> list[Line]:
+    return [Line(cycle_of(row), barrier_columns(row.barriers)) for row in result.rows]
+
+
+def figure(plt: Any, found: StoredResult[Result]) -> Any:
+    rows = found.result.rows
+    measures = list(rows[0].values)
+    figure, grid = plt.subplots(1, len(measures), figsize=(4.3 * len(measures), 3.8), layout="constrained", squeeze=False)
+    for measure, axes in zip(measures, grid[0], strict=True):
+        label, scale = measure_of(measure)
+        for index, row in enumerate(rows):
+            values = numbers(row.values[measure], scale)
+            # spread sideways by rank order of drawing, only so that points do not hide each other
+            aside = [index + 0.22 * math.sin(2.4 * number) for number in range(len(values))]
+            first = index == 0
+            axes.plot(aside, values, ".", color=BLUE, markersize=4, alpha=0.6, label="random mixtures" if first else None)
+            corners = numbers(row.corners[measure], scale)
+            axes.plot([index] * len(corners), corners, "o", color="none", markeredgecolor="black", label="particles" if first else None)
+            mean = numbers([row.mean[measure]], scale)
+            axes.plot([index], mean, "*", color=ORANGE, markersize=13, markeredgecolor="black", label="their mean" if first else None)
+        axes.set_xticks(range(len(rows)), [row.percentage for row in rows])
+        axes.set_xlim(-0.5, len(rows) - 0.5)
+        axes.set_xlabel("sparsity")
+        axes.set_ylabel(label)
+        tidy(axes)
+    figure.legend(*grid[0][0].get_legend_handles_labels(), frameon=False, fontsize=9, ncols=3, loc="outside lower center")
+    figure.suptitle(found.result.title("The particles' convex hull"), fontsize=11)
+    return figure
+
+
+def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
+    """Show how far the worst mixture lies above the worst particle."""
+    measures = list(found[0].results[0].rows[0].barriers)
+    figure, grid = plt.subplots(1, len(measures), figsize=(4.3 * len(measures), 3.8), layout="constrained", squeeze=False)
+    for measure, axes in zip(measures, grid[0], strict=True):
+        label, scale = measure_of(measure)
+        for index, series in enumerate(found):
+            runs = [{row.sparsity: numbers([row.barriers[measure].excess], scale)[0] for row in one.rows} for one in series.results]
+            by_sparsity(axes, index, series, runs)
+        axes.axhline(0, color=GREY, linestyle=":", linewidth=1)
+        axes.set_ylabel(f"{label}: worst mixture − worst particle", fontsize=9)
+    return finished(figure, grid, "The particles' convex hull", found)

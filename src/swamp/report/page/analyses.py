@@ -1,0 +1,57 @@
+"""What `swamp analyse` left beside the runs of a report: the sections about it, and the commands that make it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from swamp.analyses import analyses
+from swamp.analyses.analysis import PageResults, PageRun, StoredResult, options_of, read_stored
+from swamp.drawing.sections import Section
+from swamp.results.series import Series
+from swamp.results.stored_run import StoredRun
+
+
+class StoredAnalyses:
+    """All results that were found beside the runs of a report, each read once. `warnings` name the files that could not be read."""
+
+    def __init__(self, all_series: Sequence[Series], directories: Sequence[Path]) -> None:
+        """`directories`: what the report was asked for, which may hold comparisons of several runs."""
+        self.warnings: list[str] = []
+        labels = {run.directory.resolve(): f"{series.label}, seed {run.seed}" for series in all_series for run in series.runs}
+        self.found = {name: PageResults(labels=labels, warnings=self.warnings) for name in analyses()}
+        for name, kind in analyses().items():
+            for index, series in enumerate(all_series):
+                for run in series.runs:
+                    if stored := self._read(run.directory, kind):
+                        self.found[name].runs.append(PageRun(index, series.label, run.seed, stored))
+            if between_runs := getattr(kind, "between_runs", None):
+                for place in dict.fromkeys([*directories, *labels]):
+                    if stored := self._read(place, between_runs, name):
+                        self.found[name].between_runs.append(stored.result)
+
+    def _read(self, directory: Path, kind: Any, flag: str = "") -> StoredResult[Any] | None:
+        try:
+            return read_stored(directory, kind, flag)
+        except (OSError, ValueError) as error:
+            self.warnings.append(str(error))
+            return None
+
+    def sections(self) -> list[Section | None]:
+        """Return the sections of the kinds of which there is something to show."""
+        shown = [(getattr(kind, "show_section", None), self.found[name]) for name, kind in analyses().items()]
+        return [show(found) for show, found in shown if show and (found.runs or found.between_runs)]
+
+    def commands(self, run: StoredRun) -> list[str]:
+        """Return `swamp analyse …` for each result beside a run, with the options that it was made with."""
+        commands = []
+        for name, kind in analyses().items():
+            for result in (one.found.result for one in self.found[name].runs if one.found.directory == run.directory):
+                options = [option for option in options_of(kind.Settings) if hasattr(result, option)]
+                given = [f"--{option} {getattr(result, option)}" for option in options]
+                if result.cycles and set(result.cycles) != {row.cycle for row in run.rows}:
+                    given.append(f"--cycles {','.join(map(str, result.cycles))}")
+                commands.append(" ".join(["swamp analyse", shlex.quote(str(run.directory)), f"--{name}", *given]))
+        return commands
