@@ -37,8 +37,8 @@ SCRIPTS = (
     "page",
 )  # each uses those before it
 
-# The sections about results, in order; those of analyses and of configurations follow. A section is a function that returns None where there is nothing to show; it gives the page the data
-# of its own charts.
+# The sections about results, in order; those of analyses and of configurations follow. A section is a function that returns None where
+# there is nothing to show; it gives the page the data of its own charts.
 RESULTS = (
     results.curves,
     results.results,
