@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,9 +111,10 @@ def test_python_finds_the_same(finished: Path) -> None:
     assert swamp.load(finished / "imp").row.cycle == 2
     particle = swamp.load(finished / "swamp" / "seed-0", cycle=1, particle=1)
     assert particle.row.members
+    arguments: dict[str, Any]
     for arguments, message in [({"cycle": 9}, "has no cycle 9; it has 0, 1, 2"), ({"cycle": 0, "particle": 5}, "has 0 particles")]:
         with pytest.raises(ValueError, match=message):
-            swamp.load(finished / "imp", **arguments)
+            swamp.load(finished / "imp", **arguments)  # type: ignore[arg-type]
     assert [row.cycle for row in swamp.Run(finished / "imp")] == [0, 1, 2]
 
 

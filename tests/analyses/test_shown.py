@@ -26,7 +26,7 @@ SPREADS = [name for name, kind in analyses().items() if hasattr(kind, "spread_fi
 
 
 def trace_differences(series: list[Series]) -> list[Table]:
-    return list(hessian.more_tables(read_results(hessian, series)))
+    return list(hessian.more_tables(read_results(hessian, series)))  # type: ignore[arg-type]
 
 
 def spread_picture(plt: Any, series: list[Series], name: str) -> Any:

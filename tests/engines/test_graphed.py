@@ -217,7 +217,7 @@ def test_jobs_that_come_when_others_end_are_trained_beside_those_at_work(
     engine.train_streaming([long, *short], lambda _: None, more)
     assert seen == [1, 1, 0]  # the short ones end first, then the long one, then those of another kind together with the other long one
     jobs = [long, *short, *(job for fed in coming for job in fed)]
-    found = [solution.load() for solution in engine.train(jobs, pytest.fail)]
+    found = [solution.load() for solution in engine.train(jobs, pytest.fail)]  # type: ignore[arg-type]
     check_like_sequential(task, jobs, found, device)
 
 

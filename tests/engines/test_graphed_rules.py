@@ -21,7 +21,7 @@ RULES: list[Rule] = [
 SHORT = Schedule(epochs=1, learning_rate=0.02)
 # of 497 examples: SAM takes two steps instead of eight, where what rounding does grows fastest. By `sequential` alone, on a CPU, starts
 # that differ in their last bit end up to 0.52 of what training moves apart after eight steps (36 trainings), and up to 0.04 after two
-BATCH_SIZES = {SAM: 256}
+BATCH_SIZES: dict[type[Rule], int] = {SAM: 256}
 
 
 def agree(expected: list[State], found: list[State], start: State) -> None:
@@ -76,8 +76,9 @@ def test_a_continuation_takes_the_momentum_along(device: torch.device) -> None:
     for build, config in ((sequential.build, sequential.Config()), (graphed.build, graphed.Config(compile=False))):
         continued = make_workshop(task, device)
         continued.store.states[solution.key] = middle  # type: ignore[attr-defined]
-        engine = build(continued, config)  # type: ignore[operator]
+        engine = build(continued, config)  # type: ignore[arg-type, operator]
         results.append(trained(engine, rest))
         engine.close()
-    agree(*results, mask.apply(middle))
+    alone, together = results
+    agree(alone, together, mask.apply(middle))
     assert any(tensor.any() for tensor in middle.memory.values())

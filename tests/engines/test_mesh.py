@@ -26,7 +26,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> TCPStore:
     def stop(*arguments: object, **settings: object) -> None:
         raise Together
 
-    monkeypatch.setattr(mesh.dist, "init_process_group", stop)
+    monkeypatch.setattr(mesh.dist, "init_process_group", stop)  # type: ignore[attr-defined]
     monkeypatch.setattr(mesh, "Watch", lambda *arguments: None)
     monkeypatch.setattr(mesh, "VISIBILITY_TIMEOUT", 0.2)
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

@@ -58,7 +58,7 @@ def test_a_new_format_is_one_file(tmp_path: Path) -> None:
     assert notes == ["hello"]
     (tmp_path / "m.as_json").write_bytes(content)
     assert read_about(tmp_path / "m.as_json")["task"] == "custom"
-    assert torch.equal(open_network(tmp_path / "m.as_json", task, 1).model.weight, state.parameters["weight"])
+    assert torch.equal(open_network(tmp_path / "m.as_json", task, 1).model.weight, state.parameters["weight"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="--values float16: as_json files hold the float32 weights"):
         formats.export(state, mask, task, "as_json", "float16", {})
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ def trained(name: str) -> tuple[nn.Module, Mask]:
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.weight, 1.0, 0.2)
             nn.init.normal_(module.bias, 0.3, 0.3)  # a channel without input would then not be nothing
-            nn.init.normal_(module.running_mean, 0.0, 0.1)
+            nn.init.normal_(module.running_mean, 0.0, 0.1)  # type: ignore[arg-type]
     state = State.of(model)
     mask = Mask.ones({n: tuple(t.shape) for n, t in state.parameters.items() if t.ndim == 4})
     # equal scale in every layer, so that all of them lose channels
@@ -120,7 +121,7 @@ def test_what_is_used_twice_keeps_its_width(model: nn.Module, size: tuple[int, .
 def test_linear_layers_get_narrower() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.GELU(), nn.Dropout(), nn.Linear(32, 64), nn.SiLU(), nn.Linear(64, 4))
-    nn.init.normal_(model[1].bias)
+    nn.init.normal_(model[1].bias)  # type: ignore[arg-type]
     mask, x = channel_pruned(model.eval(), 4), torch.randn(3, 16)
     small = narrowed(model, mask, x)
     torch.testing.assert_close(small(x), model(x))
@@ -168,7 +169,11 @@ def test_a_vgg_that_was_trained_with_pruned_channels(tmp_path: Path, monkeypatch
         return vgg.VGG(1, 2, depths=(1, 1, 1, 1, 1))
 
     data = (images[:64], labels[:64]), (images[64:], labels[64:])
-    schedule = {"ticket": {"epochs": 1}, "cycle": {"epochs": 1}, "pruning": {"cycles": 2, "prune_fraction": 0.6, "pattern": "channel"}}
+    schedule: dict[str, Any] = {
+        "ticket": {"epochs": 1},
+        "cycle": {"epochs": 1},
+        "pruning": {"cycles": 2, "prune_fraction": 0.6, "pattern": "channel"},
+    }
     swamp.prune(make, *data, batch_size=32, prunable=["conv"], method="imp", out=tmp_path / "run", **schedule)
     task = swamp.CustomTask(make, *data, batch_size=32, prunable=["conv"])
     state, mask = load_network(tmp_path / "run", find_row(tmp_path / "run"))

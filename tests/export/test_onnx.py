@@ -57,7 +57,7 @@ def test_the_graph_computes_the_same_for_any_batch(task: CustomTask) -> None:
 def test_a_graph_of_other_weights_is_noticed(task: CustomTask) -> None:
     model = task.model().eval()
     content = as_onnx(model, task, {})
-    nn.init.ones_(model.classifier.weight)
+    nn.init.ones_(model.classifier.weight)  # type: ignore[arg-type]
     with pytest.raises(Mismatch, match="differ from torch's by up to"):
         check(content, model, task)
 

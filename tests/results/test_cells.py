@@ -104,7 +104,7 @@ def test_a_column_is_what_was_asked_for_whatever_the_number_of_weights(tmp_path:
     smaller = [{**row, "num_prunable": 502, "num_survivors": num} for row, num in zip(rows, (502, 251, 126), strict=True)]
     paths = [
         made_up(tmp_path / "a", rows, method="imp"),
-        made_up(tmp_path / "b", smaller, method="imp", **{"tasks.image.prunable": ["conv", "linear"]}),
+        made_up(tmp_path / "b", smaller, method="imp", **{"tasks.image.prunable": ["conv", "linear"]}),  # type: ignore[arg-type]
     ]
     series = read_series(paths)
     assert [level.label for level in levels_of(series)] == ["0.00", "50.00", "75.00"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_every_run_of_a_target_finds_the_numbers_of_its_cell(target: str, tmp_pa
         assert not shortened(made)
 
 
-def series(tmp_path: Path, **settings: object) -> Series:
+def series(tmp_path: Path, **settings: Any) -> Series:
     return read_series([make_run(tmp_path / str(len(list(tmp_path.iterdir()))), recipe=RECIPE, cycles=13, **settings)])[0]
 
 

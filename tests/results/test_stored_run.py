@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -69,7 +70,7 @@ def test_what_an_unfinished_run_still_lacks(tmp_path: Path) -> None:
 def test_tasks_of_ones_own_are_not_taken_for_one_another(tmp_path: Path) -> None:
     """They share recipe, settings and seed, and nothing else."""
     x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
-    short = {"method": "imp", "cycle": {"epochs": 1}, "pruning": {"cycles": 1}, "quiet": True}
+    short: dict[str, Any] = {"method": "imp", "cycle": {"epochs": 1}, "pruning": {"cycles": 1}, "quiet": True}
     for name, data in {"classes": (x, (x[:, 0] > 0).long()), "numbers": (x, x[:, :2])}.items():
         for seed in (0, 1):  # which draw an init each, and that is no part of the problem
             swamp.prune(nn.Linear(4, 2), data, data, out=tmp_path / name / f"seed-{seed}", seed=seed, engine="sequential", **short)

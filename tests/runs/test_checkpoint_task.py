@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ Quick = Callable[..., Config]
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run's last network as a sparse file and as a dense one."""
     folder = tmp_path_factory.mktemp("files")
-    settings = {
+    settings: dict[str, Any] = {
         "cycle.epochs": 1,
         "pruning.cycles": 2,
         "tasks.image.batch_size": 125,
@@ -102,7 +103,8 @@ def test_another_start_is_another_configuration(quick: Quick) -> None:
 def test_a_model_of_your_own_can_be_pruned_further(tmp_path: Path) -> None:
     draw = torch.Generator().manual_seed(0)
     data = torch.randn(40, 6, generator=draw), torch.arange(40) % 2
-    model, settings = torch.nn.Linear(6, 2), {"cycle": {"epochs": 1}, "quiet": True, "engine": "sequential"}
+    model = torch.nn.Linear(6, 2)
+    settings: dict[str, Any] = {"cycle": {"epochs": 1}, "quiet": True, "engine": "sequential"}
     first = swamp.prune(model, data, data, out=tmp_path / "a", pruning={"cycles": 1, "prune_fraction": 0.5}, **settings)
     (tmp_path / "m").write_bytes(encode(State.of(first.model), first.mask))
     second = swamp.prune(

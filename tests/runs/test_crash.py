@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from swamp.runs.config import Config
-from swamp.store import files
 from tests.support.runs import contents, iterate
 
 Make = Callable[..., Config]
@@ -51,7 +50,7 @@ def run_in_child(config: Config, directory: Path, kill_at: int | None) -> tuple[
             step()
             real_unlink(path, **options)  # type: ignore[arg-type]
 
-        files.os.fsync, files.os.replace, files.os.unlink = fsync, replace, unlink  # type: ignore[assignment]
+        os.fsync, os.replace, os.unlink = fsync, replace, unlink  # type: ignore[assignment]
         try:
             list(iterate(config, directory))
             os.write(writer, str(steps).encode())

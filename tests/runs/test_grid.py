@@ -125,7 +125,7 @@ def test_asking_for_what_the_grid_decides_is_refused(two_axes: Path, tmp_path: P
         ({"methods.snip.length": 1.0}, "no run of this grid uses that method; it uses imp, swamp"),
     ]:
         with pytest.raises(ValueError, match=re.escape(message)):
-            expand(grid, tmp_path, asked)
+            expand(grid, tmp_path, asked)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="says which methods are run"):
         expand(built_in_grid("ablations", "num-particles"), tmp_path, {"method": "imp"})
 

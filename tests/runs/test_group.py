@@ -70,7 +70,7 @@ def test_methods_side_by_side_train_their_ticket_once(quick: Make, tmp_path: Pat
     for method, config in configs.items():
         list(iterate(config, tmp_path / "alone" / method))
     keys: list[str] = []
-    train_job = sequential.train_job
+    train_job = sequential.train_job  # type: ignore[attr-defined]
 
     def noted(engine_context: EngineContext, job: Job, report: Any) -> Any:
         keys.append(job.key)

@@ -59,7 +59,7 @@ def test_what_suits_the_digits_stays_there(name: str, method: str) -> None:
     """An epoch of 16 steps asks for other intervals than the originals'."""
     config = build_config(name, {"method": method})
     original = config.method_module.Config()
-    assert structs.replace(config.selected("method"), length=original.length) == original
+    assert structs.replace(config.selected("method"), length=original.length) == original  # type: ignore[attr-defined]
     assert build_config("digits", {"method": method}).selected("method") != original
 
 

@@ -52,7 +52,7 @@ def test_snip_is_the_loss_change_to_first_order() -> None:
     scores = snip(model, loss, NAMES)
     assert sum(float(score.sum()) for score in scores.values()) == pytest.approx(1.0)
     weight = model[0].weight
-    raw = torch.zeros_like(weight)
+    raw = torch.zeros_like(weight)  # type: ignore[arg-type]
     for index in range(weight.numel()):  # ∂L/∂c at c = 1 for w → c w, by central differences
         with torch.no_grad():
             flat, kept = weight.view(-1), weight.view(-1)[index].item()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -194,13 +195,13 @@ def test_caches_are_kept_apart_and_checked(tmp_path: Path) -> None:
 def test_temporaries_never_meet(tmp_path: Path) -> None:
     """Processes of several hosts may have one number."""
     names = set()
-    real = files.os.replace
+    real = os.replace
     try:
-        files.os.replace = lambda a, b: (names.add(str(a)), real(a, b))[1]
+        os.replace = lambda a, b: (names.add(str(a)), real(a, b))[1]  # type: ignore[assignment]
         for _ in range(20):
             files.write_durably(tmp_path / "x", b"1", tmp_path / "work")
     finally:
-        files.os.replace = real
+        os.replace = real
     assert len(names) == 20
 
 

@@ -86,7 +86,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path, mon
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_durably(path, b"new", scratch)
     assert path.read_bytes() == b"old"
@@ -98,9 +98,11 @@ def test_writing_syncs_before_and_after_the_rename(tmp_path: Path, monkeypatch: 
     events: list[str] = []
     real_sync, real_replace = os.fsync, os.replace
     monkeypatch.setattr(
-        files.os, "fsync", lambda d: (events.append("directory" if os.path.isdir(f"/proc/self/fd/{d}") else "file"), real_sync(d))[1]
+        os,
+        "fsync",
+        lambda d: (events.append("directory" if os.path.isdir(f"/proc/self/fd/{d}") else "file"), real_sync(d))[1],
     )
-    monkeypatch.setattr(files.os, "replace", lambda a, b: (events.append("rename"), real_replace(a, b))[1])
+    monkeypatch.setattr(os, "replace", lambda a, b: (events.append("rename"), real_replace(a, b))[1])
     write_durably(tmp_path / "a", b"x", tmp_path / "work")
     assert events == ["file", "rename", "directory"]
 

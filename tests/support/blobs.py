@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
@@ -87,6 +88,17 @@ class Blobs:
 
     def labels(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         return batch[1]
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"accuracy": Metric("accuracy", maximise=True)}
+
+    @property
+    def measured(self) -> list[str]:
+        return ["accuracy"]
+
+    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        return {"accuracy": float((logits.argmax(1) == labels).double().mean())}
 
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
         return model.eval()(self.x).detach(), self.y

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,18 +13,18 @@ from tests.support.runs import QUICK
 FLAGS = [f"--{name}={value}" for name, value in QUICK.items()]
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "swamp", *map(str, arguments)], capture_output=True, text=True)
 
 
-def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     """A command in this process: its status, standard output and standard error."""
     status = status_of(*arguments)
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 
 
-def status_of(*arguments: str | Path) -> int:
+def status_of(*arguments: object) -> int:
     """The status of a command in this process; what it prints is left to the caller."""
     try:
         main([str(argument) for argument in arguments])

@@ -14,7 +14,30 @@ from swamp.core.state import State
 from swamp.export import reader
 from swamp.export.formats.sparse import encode
 
-NUMBERS = [0, 1, -1, 2, 7, 8, 255, 256, 1 << 31, 1 << 40, (1 << 63) - 1, 1 << 63, 10**18, 10**30, 1.0, 0.5, 1e300, None, True, "3", [], {}]
+NUMBERS: list[Any] = [
+    0,
+    1,
+    -1,
+    2,
+    7,
+    8,
+    255,
+    256,
+    1 << 31,
+    1 << 40,
+    (1 << 63) - 1,
+    1 << 63,
+    10**18,
+    10**30,
+    1.0,
+    0.5,
+    1e300,
+    None,
+    True,
+    "3",
+    [],
+    {},
+]
 WORDS = ["", "bits", "gaps", "values", "positions", "dense.F32", "F32", "F16", "BF16", "I64", "U8", "BOOL", "\ud800", "x" * 500]
 
 

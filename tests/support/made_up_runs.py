@@ -161,7 +161,8 @@ def add_analyses(directory: Path) -> None:
     write("hessian", {**asked, "rows": [{**rows[1], "trace": trace, **spectrum}]})
     axis = np.linspace(-4, 14, 21)
     grid = 0.05 + ((axis[:, None] - 4) ** 2 + (axis[None, :] - 5) ** 2) / 400
-    np.savez(analysis_store / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": grid})
+    arrays: dict[str, Any] = {"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": grid}
+    np.savez(analysis_store / "surface.npz", **arrays)
     places = {"particles": [[0, 0], [10, 0], [5, 8]], "mean": [5, 8 / 3], "average": [5, 3.5]}
     plane = {**rows[3], **places, "num_averaged": 4, "measures": ["test loss"]}
     write("surface", {"grid": 21, "margin": 0.4, "examples": 1000, "rows": [plane]})

@@ -92,8 +92,8 @@ def main(rank: int, folder: str) -> None:
         found["local by 2"] = difference(trained(job), trained(job, groups[0], synced=False))
         found["parts against the whole"] = difference(trained(make_job(TASK)), trained(job, groups[0], synced=False))
         dropping = Blobs(dropout=0.5, batch_size=8, num_examples=12)
-        one = [trained(make_job(dropping), groups[0], task=dropping) for _ in range(2)]
-        found["dropout, again"] = difference(*one)
+        one, again = (trained(make_job(dropping), groups[0], task=dropping) for _ in range(2))
+        found["dropout, again"] = difference(one, again)
         drawn = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
         learner = SharingLearner(TASK, make_job(TASK), CPU, groups[0], True)
         seed_model_draws(CPU, 5)

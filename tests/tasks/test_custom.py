@@ -238,7 +238,7 @@ def test_the_test_data_are_never_in_memory_as_a_whole() -> None:
 
     loader = DataLoader(TensorDataset(X, LABELS), batch_size=5, collate_fn=watched)
     for options in ({}, {"loss": nn.CrossEntropyLoss()}):
-        task = CustomTask(mlp, (X, LABELS), loader, **options)
+        task = CustomTask(mlp, (X, LABELS), loader, **options)  # type: ignore[arg-type]
         task.evaluate(task.model(), "test")
     assert len(alive) > 24
 
@@ -268,16 +268,16 @@ def test_a_stopped_run_goes_on_and_another_task_is_refused(tmp_path: Path, capsy
     task = CustomTask(model, data, data)
     rows = iterate(config, tmp_path / "run", task=task)
     next(rows)
-    rows.close()
+    rows.close()  # type: ignore[attr-defined]
     again = f"swamp resume {tmp_path / 'run'} --task MODULE:FUNCTION"
     assert stillness(tmp_path / "run", 9).endswith(again)
     ((reading,), _) = read_runs([tmp_path / "run"])
     assert lack(reading).endswith(again)
     assert f"go on with: {again}\n" in call(capsys, "show", tmp_path / "run")[1]
     whole = prune(tmp_path / "whole", model, data, data)
-    again = prune(tmp_path / "run", model, data, data)
+    resumed = prune(tmp_path / "run", model, data, data)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-    assert again.rows == whole.rows
+    assert resumed.rows == whole.rows
     for other in ((mlp(), data), (model, (X + 1, LABELS)), (model, (X[:-1], LABELS[:-1]))):
         with pytest.raises(ValueError, match="began with another model, other data or another loss"):
             prune(tmp_path / "run", other[0], other[1], data)

@@ -40,7 +40,7 @@ def reference_sgd(task: Blobs, job: Job, start: State) -> dict[str, Tensor]:
                 gradient = (gradient + job.optimizer.weight_decay * weight) * masks[name]
                 velocity[name] = job.optimizer.momentum * velocity[name] + gradient
                 weight -= rate * velocity[name]
-    return weights
+    return {name: weight.detach() for name, weight in weights.items()}
 
 
 def test_training_is_masked_sgd_with_momentum_and_decay() -> None:

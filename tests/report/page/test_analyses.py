@@ -80,13 +80,13 @@ def test_a_damaged_file_is_named_and_the_others_are_read(runs: list[Path], name:
 
 def test_no_pickle_is_opened_and_a_fine_grid_is_thinned(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     analysis_store, axis = runs[0] / "analysis", np.linspace(0, 1, 200)
-    np.savez(analysis_store / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": np.ones((200, 200))})
+    np.savez(analysis_store / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": np.ones((200, 200))})  # type: ignore[arg-type]
     (plane,) = found(runs)[1]["surfaces"]
     assert len(plane["x"]) == len(plane["values"]["test loss"]) <= MAX_CELLS
     monkeypatch.setattr(surface, "MAX_VALUES", 300)  # of all surfaces together
     (plane,) = found(runs)[1]["surfaces"]
     assert len(plane["x"]) == len(plane["y"]) == len(plane["values"]["test loss"]) == len(plane["values"]["test loss"][0]) == 13
-    np.savez(analysis_store / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": np.array([[{}]], dtype=object)})
+    np.savez(analysis_store / "surface.npz", **{"cycle-3.x": axis, "cycle-3.y": axis, "cycle-3.test loss": np.array([[{}]], dtype=object)})  # type: ignore[arg-type]
     assert found(runs)[2]
     record = json.loads((analysis_store / "surface.json").read_text())
     record["rows"][0]["cycle"] = 2  # not in the arrays

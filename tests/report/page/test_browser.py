@@ -60,13 +60,13 @@ def open_page(browser: Browser, runs: Path) -> Iterator[Open]:
 
     def open_(width: int = 1440, theme: str = "light", file: Path | None = None, touch: bool = False) -> Page:
         viewport = {"width": width, "height": 900}
-        context = browser.new_context(viewport=viewport, color_scheme=theme, reduced_motion="reduce", has_touch=touch)
+        context = browser.new_context(viewport=viewport, color_scheme=theme, reduced_motion="reduce", has_touch=touch)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
         address = (file or runs / "report.html").as_uri()
         page.on("console", lambda message: wrong.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("dialog", lambda dialog: (wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", lambda dialog: (wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))  # type: ignore[call-overload]
         page.on("request", lambda request: wrong.append(request.url) if request.url.split("#")[0] != address else None)
         page.goto(address)
         page.wait_for_selector("html[data-ready=yes]")

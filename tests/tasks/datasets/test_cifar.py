@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ def test_a_damaged_archive(cifar10: Path) -> None:
 
 def test_a_hostile_batch_runs_nothing_even_with_the_right_checksum(cifar10: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Hostile:
-        def __reduce__(self) -> object:
+        def __reduce__(self) -> tuple[Any, ...]:
             return os.mkdir, (str(cifar10 / "trace"),)
 
     raw = pickle.dumps({"labels": [0], "data": Hostile()}, 2)
