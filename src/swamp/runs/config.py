@@ -26,9 +26,8 @@ from swamp.engines import default_engine, engine_modules, find_engine
 from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
-from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_layers
+from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_layers, scaled, task_setting
 from swamp.runs.settings import convert
-from swamp.runs.shorthands import scaled, task_setting
 
 # Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
