@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from swamp.commands.execution import print_run
+from swamp.commands.progress_options import ProgressOptions
+
 if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
     from swamp.runs.watching import WatchedRun
@@ -36,11 +39,8 @@ def watch(
     import time
 
     from swamp.progress_display import OneOfUnrelated, progress_display
-    from swamp.report.tables import run_table
-    from swamp.results.stored_run import read_run
     from swamp.runs.watching import WatchedRun
     from swamp.store.directory import runs_in
-    from swamp.terminal import print_table
 
     watches: dict[Path, WatchedRun] = {}
     still: set[Path] = set()
@@ -81,8 +81,7 @@ def watch(
                     screen.say(stillness(path, waited))
             time.sleep(LOOK_SECONDS)
     for path in watches:
-        print_table(run_table(read_run(path)), plain=plain)
-        print(f"run: {path}")
+        print_run(path, ProgressOptions(plain=plain))
     if failed:
         raise SystemExit(1)
 
