@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from swamp.commands.arguments import recipe_and_settings
-from swamp.commands.grids import OPTIONS, Flag, GridOptions, Settings, run_grid
+from swamp.commands.arguments import Flag, recipe_and_settings
+from swamp.commands.grids import OPTIONS, GridOptions, RecipeArgument, run_grid
 from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 usage = "Usage: swamp ablate [NAME] [RECIPE] [--setting VALUE …] [OPTIONS]"
@@ -14,14 +14,14 @@ usage = "Usage: swamp ablate [NAME] [RECIPE] [--setting VALUE …] [OPTIONS]"
 def ablate(
     name: str | None = None,
     /,
-    *arguments: Settings,
+    *arguments: RecipeArgument,
     options: GridOptions = OPTIONS,
     toml: Flag = False,
     progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
     """Run one of the paper's ablations on a recipe and print its table; without a name, list them.
 
-    An ablation is a built-in grid (see `swamp sweep`): it is resumed by the same command, and its runs share tickets, masks and every equal
+    An ablation is a built-in grid (see `swamp sweep`): the same command continues it, and its runs share tickets, masks and every equal
     training, with other ablations too.
 
     Parameters
@@ -31,7 +31,7 @@ def ablate(
     arguments
         The recipe, and settings of all runs as --name value, as for `swamp run`.
     toml
-        Print the grid, to begin one of your own with.
+        Print the grid as TOML, as a start for one of your own.
     """
     from swamp.drawing.tables import Table
     from swamp.runs.grid import built_in_grid, grid_texts

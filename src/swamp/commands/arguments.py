@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+Flag = Annotated[bool, Parameter(negative=())]  # an option without a value and without its --no- form
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]
 
 

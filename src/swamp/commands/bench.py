@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import parse_counts, recipe_and_settings
+from swamp.commands.arguments import Flag, parse_counts, recipe_and_settings
 
 usage = "Usage: swamp bench [RECIPE] [--setting VALUE …] [OPTIONS]"
 
@@ -14,7 +14,7 @@ usage = "Usage: swamp bench [RECIPE] [--setting VALUE …] [OPTIONS]"
 def bench(
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())],
     particles: str = "1,2,4,8",
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: Flag = False,
 ) -> None:
     """Measure how fast this machine trains a recipe, on each engine and with several particles at once.
 

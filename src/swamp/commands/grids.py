@@ -1,4 +1,4 @@
-"""A grid of runs, carried out or shown: what `sweep`, `ablate` and `reproduce` have in common."""
+"""Running, planning and showing a grid of runs, for `sweep`, `ablate` and `reproduce`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import parse_part, parse_seeds
+from swamp.commands.arguments import Flag, parse_part, parse_seeds
 from swamp.commands.execution import execute, show_plan
 from swamp.commands.progress_options import ProgressOptions
 
@@ -18,36 +18,37 @@ if TYPE_CHECKING:
     from swamp.methods.method import Keep
     from swamp.runs.grid import Grid, GridRun, Sweep
 
-Settings = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
-Flag = Annotated[bool, Parameter(negative=())]
+RecipeArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
 
 
-@Parameter(name="*")  # its fields are options like any others
+@Parameter(name="*")  # Its fields are options like any others.
 @dataclass(frozen=True)
 class GridOptions:
+    """The options of a command that runs a grid."""
+
     out: Annotated[Path | None, Parameter(help="Directory of the runs. Default: one in runs/, named after the grid.")] = None
-    seeds: Annotated[str | None, Parameter(help="Seeds in the place of the grid's, such as 0,1,2.")] = None
+    seeds: Annotated[str | None, Parameter(help="Seeds that replace those of the grid, such as 0,1,2.")] = None
     cache: Annotated[
         Path | None,
         Parameter(
-            help="Directory in which runs share what they have in common. Default: cache in --out where that is given, else in runs/."
+            help="Directory in which runs share what they have in common. Default: `cache` in --out if that is given, else in runs/."
         ),
     ] = None
     data: Annotated[Path | None, Parameter(help="Folder that holds your data sets. Default: the environment's SWAMP_DATA.")] = None
-    scale: Annotated[float | None, Parameter(help="Factor of all epoch counts, such as 0.1.")] = None
+    scale: Annotated[float | None, Parameter(help="Factor of all epoch counts, such as 0.1 for a tenth.")] = None
     part: Annotated[
         str | None,
-        Parameter(help="Run one part of the grid, from 0/8 to 7/8 for example: for job arrays, whose jobs share --out."),
+        Parameter(help="Run one part of the grid, such as 0/8 to 7/8 in the jobs of an array, which share --out."),
     ] = None
     dry_run: Annotated[Flag, Parameter(help="List the runs, what they would train and how long that takes here, and do nothing.")] = False
-    show: Annotated[Flag, Parameter(help="Print the tables of what is finished, and run nothing.")] = False
+    show: Annotated[Flag, Parameter(help="Print the tables of what is finished and run nothing.")] = False
 
     def named(self, *parts: str) -> str:
-        """A name for the whole; shortened runs are not to be taken for whole ones."""
+        """Return the name of the grid's directory. It tells shortened runs from whole ones."""
         return "-".join([*parts, *([f"scale{self.scale:g}"] if self.scale not in (None, 1) else [])])
 
 
-OPTIONS = GridOptions()  # as it is by default
+OPTIONS = GridOptions()  # the defaults
 
 
 def run_grid(

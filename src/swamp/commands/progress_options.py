@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
 
 
-@Parameter(name="*")  # its fields are options like any others
+@Parameter(name="*")  # Its fields are options like any others.
 @dataclass(frozen=True)
 class ProgressOptions:
     """How the progress of a command is shown and logged."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from swamp.commands.arguments import named_recipe
-from swamp.commands.grids import OPTIONS, GridOptions, Settings, run_grid
+from swamp.commands.grids import OPTIONS, GridOptions, RecipeArgument, run_grid
 from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 usage = "Usage: swamp reproduce [TARGET] [--setting VALUE …] [OPTIONS]"
 
 
 def reproduce(
-    target: str | None = None, /, *arguments: Settings, options: GridOptions = OPTIONS, progress: ProgressOptions = PROGRESS_OPTIONS
+    target: str | None = None, /, *arguments: RecipeArgument, options: GridOptions = OPTIONS, progress: ProgressOptions = PROGRESS_OPTIONS
 ) -> None:
     """Run what a table of the paper needs and print it with the paper's numbers below ours; without a target, list them.
 
-    A target is a built-in grid (see `swamp sweep`): it is resumed by the same command, what is finished is shown while the rest is missing,
-    and targets share what they have in common. Those of the landscape (hessian, surface, …) analyse their runs too.
+    A target is a built-in grid (see `swamp sweep`): the same command continues it, and shows what is finished in any case. Targets share
+    what they have in common. Those of the landscape (hessian, surface, …) analyse their runs too.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import parse_methods, parse_seeds, recipe_and_settings
+from swamp.commands.arguments import Flag, parse_methods, parse_seeds, recipe_and_settings
 from swamp.commands.execution import execute, show_plan
 from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
@@ -25,7 +25,7 @@ def run(
     cache: Path | None = None,
     data: Path | None = None,
     scale: float | None = None,
-    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    dry_run: Flag = False,
     progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
     """Run a recipe, or continue a run that was stopped.

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from swamp.commands.arguments import named_recipe
-from swamp.commands.grids import OPTIONS, GridOptions, Settings, run_grid
+from swamp.commands.grids import OPTIONS, GridOptions, RecipeArgument, run_grid
 from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 usage = "Usage: swamp sweep GRID.toml [RECIPE] [--setting VALUE …] [OPTIONS]"
 
 
-def sweep(grid: Path, /, *arguments: Settings, options: GridOptions = OPTIONS, progress: ProgressOptions = PROGRESS_OPTIONS) -> None:
-    """Run a grid of settings, variants and seeds, and print one table; or go on with one that was stopped.
+def sweep(grid: Path, /, *arguments: RecipeArgument, options: GridOptions = OPTIONS, progress: ProgressOptions = PROGRESS_OPTIONS) -> None:
+    """Run a grid of settings, variants and seeds, and print one table; or continue one that was stopped.
 
     GRID is a TOML file with `axes`, whose points are combined in every way, and `seeds`; docs/ablations.md describes it. Runs share
-    tickets, masks and every equal training. Given again, the command goes on where it was; what is finished is shown in either case.
+    tickets, masks and every equal training. The same command continues a grid that was stopped, and shows what is finished in any case.
     With --engine ray the trainings of all runs fill a cluster together.
 
     Parameters
@@ -23,7 +23,7 @@ def sweep(grid: Path, /, *arguments: Settings, options: GridOptions = OPTIONS, p
     grid
         The TOML file.
     arguments
-        A recipe in the place of the grid's, and settings of all runs as --name value, as for `swamp run`.
+        A recipe that replaces the grid's, and settings of all runs as --name value, as for `swamp run`.
     """
     from swamp.runs.grid import read_grid
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
+from swamp.commands.arguments import Directory, Flag
 from swamp.commands.execution import print_run
 from swamp.commands.progress_options import ProgressOptions
 
@@ -18,11 +17,11 @@ LOOK_SECONDS = 2.0  # between two looks
 
 
 def watch(
-    directory: Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")],
+    directory: Directory,
     /,
     *,
     patience: float = 300.0,
-    plain: Annotated[bool, Parameter(negative=())] = False,
+    plain: Flag = False,
 ) -> None:
     """Follow a run that another process or another machine is doing, until it is finished or has failed.
 
