@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +22,10 @@ def execute(
     requests: Sequence[RunRequest],
     cache: Path | None,
     whole: Path,
-    show: Callable[[Path], None] | None = None,
+    tables: bool = True,
     progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
-    """Run all that is asked for, and show each run that was finished. `whole` is the directory that stands for all of them.
+    """Run all that is asked for and, with `tables`, print each run that was finished. `whole` is the directory of all of them.
 
     The first error is raised when all runs have ended.
     """
@@ -46,8 +46,8 @@ def execute(
         print(f"\nstopped; nothing is lost. Go on with: {again} resume {shlex.quote(str(whole))}{shared}", file=sys.stderr)
         raise SystemExit(130) from None
     for run, failure in zip(runs, failures, strict=True):
-        if not failure:
-            show(run.directory) if show else print_run(run.directory, progress)
+        if tables and not failure:
+            print_run(run.directory, progress)
     for failure in failures:
         if failure:
             raise failure

@@ -78,7 +78,7 @@ def run_grid(
     helper = any(run.config.engine_module.role() == "helper" for run in chosen)
     try:
         if chosen and not options.show:
-            execute(requests, cache or (out or runs) / "cache", whole, lambda _: None, progress)
+            execute(requests, cache or (out or runs) / "cache", whole, tables=False, progress=progress)
             if grid.analysis and not helper:
                 analyse_grid(replace(sweep, runs=chosen), progress)
             if not helper:

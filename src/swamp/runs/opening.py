@@ -75,7 +75,7 @@ class PreparedRun:
                 "config_hash": config_hash(self.config),
                 "seed": self.config.seed,
                 "task": self.task.fingerprint,
-                # settings say which problem a task solves, unless it is a task of the user's own
+                # A task of the user's own names its problem; that of other tasks follows from their settings.
                 **({"problem": problem} if (problem := getattr(self.task, "problem", "")) else {}),
                 "versions": before["versions"] if before else versions(),
             }
@@ -126,9 +126,9 @@ def _open_each(requests: Sequence[RunRequest]) -> list[Task]:
     tasks = []
     for request in requests:
         config = request.config
-        key = (id(request.task), config.start) if request.task else canonical([config.task, config.tasks, config.start])
+        key = (id(request.task), config.start) if request.task is not None else canonical([config.task, config.tasks, config.start])
         if key not in opened:
-            opened[key] = _from_start(config, request.task) if request.task else open_task(config)
+            opened[key] = _from_start(config, request.task) if request.task is not None else open_task(config)
         tasks.append(opened[key])
     return tasks
 
