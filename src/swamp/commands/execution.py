@@ -56,7 +56,7 @@ def execute(
 def _run_shown(runs: Sequence[PreparedRun], screen: ProgressLines, trackers: Sequence[str]) -> list[BaseException | None]:
     """Run one or several runs on one screen, and return the error that ended each, or None. The error of a single run is raised."""
     from swamp.progress_display import OneOfSeveral
-    from swamp.runs.several import new_plans, run_several, run_to_end
+    from swamp.runs.several import run_several, run_to_end
     from swamp.trackers.tracking import tracked
 
     if len(runs) == 1:
@@ -67,8 +67,7 @@ def _run_shown(runs: Sequence[PreparedRun], screen: ProgressLines, trackers: Seq
     def listen(run: PreparedRun) -> AbstractContextManager[Listener]:
         return tracked(trackers, run.directory, OneOfSeveral(screen, run.directory.name))
 
-    screen.planned(sum(plan.num_epochs for plan in new_plans(runs)))
-    return run_several(runs, listen)
+    return run_several(runs, listen, screen.planned)
 
 
 def print_run(directory: Path, progress: ProgressOptions) -> None:

@@ -21,15 +21,16 @@ def run_to_end(run: PreparedRun, listener: Listener | None = None) -> None:
         pass
 
 
-def run_several(runs: Sequence[PreparedRun], listen: Listen) -> list[BaseException | None]:
+def run_several(runs: Sequence[PreparedRun], listen: Listen, planned: Callable[[int], None]) -> list[BaseException | None]:
     """Run all of them, and return for each the error that ended it, or None. A run that fails does not stop the others.
 
     Runs of one task train side by side where their engine can share its work among runs, and one after the other elsewhere. `listen`
-    opens the listener of a run, which is closed when the runs of its task have ended.
+    opens the listener of a run, which is closed when the runs of its task have ended. `planned` is told how many epochs they all train.
     """
     for run in runs:  # All at once, so that resuming the directory later finds those that were never reached.
         with run.begin():
             pass
+    planned(sum(plan.num_epochs for plan in new_plans(runs)))
     errors: dict[PreparedRun, BaseException | None] = {}
     for batch in by_task(runs):
         with ExitStack() as stack:
