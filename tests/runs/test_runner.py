@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from safetensors import safe_open
 
 from swamp.core.cost import masked_macs
-from swamp.methods import imp
+from swamp.methods import methods
 from swamp.runs.checks import require_empty_or_run
 from swamp.runs.config import Config
 from swamp.runs.opening import make_engine_context, open_task
@@ -209,7 +210,7 @@ def test_weights_are_dropped_only_when_the_next_mask_is_durable(quick: Make, tmp
 
 
 def test_a_method_that_needs_more_says_so_at_the_start(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imp, "needs", "averages")
+    monkeypatch.setitem(methods(), "imp", replace(methods()["imp"], needs="averages"))
     with pytest.raises(ValueError, match="method 'imp' needs keep = 'averages' or more, not 'last'"):
         list(iterate(quick(method="imp", keep="last"), tmp_path / "run"))
     list(iterate(quick(method="imp", keep="averages", pruning__cycles=0), tmp_path / "run"))
