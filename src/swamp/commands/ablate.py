@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from swamp.commands.arguments import Flag, recipe_and_settings
+from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, recipe_and_settings
 from swamp.commands.grids import OPTIONS, GridOptions, RecipeArgument, run_grid
-from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 usage = "Usage: swamp ablate [NAME] [RECIPE] [--setting VALUE …] [OPTIONS]"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
+from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions
 
 if TYPE_CHECKING:
     from swamp.analyses.analysis import Analysis
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from swamp.tasks.task import Task
 
 lazy = True  # see `swamp.cli`
-
-Flag = Annotated[bool, Parameter(negative=())]
 
 
 def analyse(

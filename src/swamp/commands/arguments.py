@@ -3,13 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+if TYPE_CHECKING:
+    from swamp.progress_display import ProgressLines
+
 Flag = Annotated[bool, Parameter(negative=())]  # an option without a value and without its --no- form
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]
+
+
+@Parameter(name="*")  # Its fields are options like any others.
+@dataclass(frozen=True)
+class ProgressOptions:
+    """How the progress of a command is shown and logged."""
+
+    tracker: Annotated[
+        str | None,
+        Parameter(
+            help="Also log to tensorboard, wandb or jsonl; several names are separated by commas. If a tracker fails, the run continues."
+        ),
+    ] = None
+    plain: Annotated[bool, Parameter(negative=(), help="Print lines without bars or colours, as in a log, also on a terminal.")] = False
+    quiet: Annotated[bool, Parameter(negative=(), help="Print no progress and no tables, only remarks and errors.")] = False
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """The names of the trackers; an unknown name is a ValueError."""
+        from swamp.trackers import parse_trackers
+
+        return parse_trackers(self.tracker) if self.tracker is not None else ()
+
+    def check(self) -> None:
+        """Refuse options that contradict each other, before anything is trained or written."""
+        if self.plain and self.quiet:
+            raise ValueError("give either --plain or --quiet")
+        _ = self.trackers
+
+    def screen(self) -> ProgressLines:
+        """Return the display that these options ask for."""
+        from swamp.progress_display import progress_display
+
+        return progress_display(self.quiet, self.plain)
+
+
+PROGRESS_OPTIONS = ProgressOptions()  # the defaults
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

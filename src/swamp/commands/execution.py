@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
+from swamp.commands.arguments import PROGRESS_OPTIONS, ProgressOptions
 
 if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines

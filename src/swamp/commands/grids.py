@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import Flag, parse_part, parse_seeds
+from swamp.commands.arguments import Flag, ProgressOptions, parse_part, parse_seeds
 from swamp.commands.execution import execute, show_plan
-from swamp.commands.progress_options import ProgressOptions
 
 if TYPE_CHECKING:
     from swamp.methods.method import Keep

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from swamp.commands.arguments import named_recipe
+from swamp.commands.arguments import PROGRESS_OPTIONS, ProgressOptions, named_recipe
 from swamp.commands.grids import OPTIONS, GridOptions, RecipeArgument, run_grid
-from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 usage = "Usage: swamp reproduce [TARGET] [--setting VALUE …] [OPTIONS]"
 

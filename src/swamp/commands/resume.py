@@ -7,9 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import Directory, split_arguments
+from swamp.commands.arguments import PROGRESS_OPTIONS, Directory, ProgressOptions, split_arguments
 from swamp.commands.execution import execute
-from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 usage = "Usage: swamp resume DIR [--setting VALUE …] [OPTIONS]"
 

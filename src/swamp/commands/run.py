@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import Flag, parse_methods, parse_seeds, recipe_and_settings
+from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, parse_methods, parse_seeds, recipe_and_settings
 from swamp.commands.execution import execute, show_plan
-from swamp.commands.progress_options import PROGRESS_OPTIONS, ProgressOptions
 
 if TYPE_CHECKING:
     from swamp.runs.opening import RunRequest

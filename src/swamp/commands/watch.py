@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swamp.commands.arguments import Directory, Flag
+from swamp.commands.arguments import Directory, Flag, ProgressOptions
 from swamp.commands.execution import print_run
-from swamp.commands.progress_options import ProgressOptions
 
 if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
