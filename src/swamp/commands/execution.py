@@ -84,8 +84,7 @@ def print_run(directory: Path, progress: ProgressOptions) -> None:
 
 def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain: bool = False) -> None:
     """Print what runs would do: tables of each run, or one table of all runs of a grid."""
-    from swamp.report.grid_tables import plan_table
-    from swamp.report.tables import plan_tables
+    from swamp.report.tables import grid_plan_table, plan_tables
     from swamp.runs.opening import prepare
     from swamp.runs.several import estimate_each, new_plans
     from swamp.terminal import print_table
@@ -95,7 +94,8 @@ def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain:
     estimates = estimate_each(runs, plans)
     if sweep:
         whole, new = [run.plan.num_epochs for run in runs], [plan.num_epochs for plan in plans]
-        print_table(plan_table(sweep, whole, new, [cost.seconds for cost in estimates]), plain)
+        states = ["finished" if run.store.finished() else "begun" if run.store.header() else "" for run in runs]
+        print_table(grid_plan_table(sweep, whole, new, [cost.seconds for cost in estimates], states), plain)
         return
     for run, plan, cost in zip(runs, plans, estimates, strict=True):
         for table in plan_tables(run.config, run.task, plan, cost):

@@ -1,4 +1,4 @@
-"""What a grid of runs found: the table, the differences, the costs; of whatever is finished so far."""
+"""Tables of a grid of runs, as far as its runs are finished: its metric, differences between cells, and costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from swamp.analyses.hessian import traces_in
 from swamp.core.errors import nearest
 from swamp.core.metric import Metric
 from swamp.core.pruning import Pruning, rounded_share
-from swamp.drawing.numbers import duration, percent
+from swamp.drawing.numbers import percent
 from swamp.drawing.tables import Column, Ranked, Table, columns_of, make_table
 from swamp.results.cells import Cell, at_other_sparsity, make_cell, rank_cells
 from swamp.results.notes import OTHER_SPARSITY, PAPER, selected_by_validation, selection_note
@@ -28,7 +28,6 @@ from swamp.runs.config import Config, deciding_settings
 from swamp.runs.grid import BETWEEN, Grid, Labels, Sweep, expand
 from swamp.runs.settings import text_of
 from swamp.store.analysis_store import AnalysisStore
-from swamp.store.directory import Store
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metric
 
@@ -291,18 +290,3 @@ def cost_table(found: Findings) -> Table:
         "all of training, the ticket included, to the last row shown; what runs share is counted in each"
     )
     return grid_table(found, "Cost", [*sweep.axes, *("" for _ in ours)], [*found.heads("GMACs"), "training TMACs"], lines, note)
-
-
-def plan_table(sweep: Sweep, epochs: Sequence[int], new: Sequence[int], seconds: Sequence[float] | None = None) -> Table:
-    """A dry run: what would be trained, and what of it no run before it trains."""
-    body = []
-    for index, run in enumerate(sweep.runs):
-        store = Store(run.directory)
-        state = "finished" if store.finished() else "begun" if store.header() else ""
-        time = [duration(seconds[index])] if seconds else []
-        body.append([run.directory.name, run.config.recipe, run.config.method, str(epochs[index]), str(new[index]), *time, state])
-    total = f"{len(sweep.runs)} runs, together {sum(new)} epochs"
-    total += f", about {duration(sum(seconds))} here, one run at a time" if seconds else ""
-    total += f", and then an analysis of each run ({sweep.grid.analysis})" if sweep.grid.analysis else ""
-    header = ["run", "recipe", "method", "epochs", "of these new", *(["time"] if seconds else []), ""]
-    return Table(sweep.grid.title or "Grid", header, body, f"{total} (this was a dry run)")

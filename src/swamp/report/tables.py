@@ -14,6 +14,7 @@ from swamp.export.inference import Speed
 from swamp.results.stored_run import StoredRun
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config
+from swamp.runs.grid import Sweep
 from swamp.runs.plan import Estimate, Plan
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metrics
@@ -96,16 +97,14 @@ def prunable_table(task: Task) -> Table:
 
 def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> list[Table]:
     """Describe a dry run: what is pruned, the cycles, and what it takes."""
-    cycles = [
-        [
-            str(row.cycle),
-            str(len(jobs)),
-            f"{row.mask.num_survivors:,}",
-            percent(1 - row.mask.density),
-            f"{forward / 1e9:.4g}",
-            f"{total / 1e12:.4g}",
-        ]
-        for (row, jobs), forward, total in zip(plan.rows, plan.forward_macs, plan.training_macs, strict=True)
+    masks = [row.mask for row, _ in plan.rows]
+    cycles: list[Column[int]] = [
+        Column("cycle", lambda index: str(plan.rows[index][0].cycle)),
+        Column("trainings", lambda index: str(len(plan.rows[index][1]))),
+        Column("survivors", lambda index: f"{masks[index].num_survivors:,}"),
+        Column("sparsity %", lambda index: percent(1 - masks[index].density)),
+        Column("cost GMACs", lambda index: f"{plan.forward_macs[index] / 1e9:.4g}"),
+        Column("training TMACs", lambda index: f"{plan.training_macs[index] / 1e12:.4g}"),
     ]
     share = percent(estimate.num_weights / estimate.num_parameters)
     step = f"{1000 * estimate.step_seconds:.1f} ms"
@@ -121,13 +120,25 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> l
     ]
     return [
         prunable_table(task),
-        Table(
-            "Cycles (costs are sums so far, as if every layer thinned out alike)",
-            ["cycle", "trainings", "survivors", "sparsity %", "cost GMACs", "training TMACs"],
-            cycles,
-        ),
+        make_table("Cycles (costs are sums so far, as if every layer thinned out alike)", cycles, range(len(plan.rows))),
         Table("Altogether", ["what", "how much"], totals),
     ]
+
+
+def grid_plan_table(sweep: Sweep, epochs: Sequence[int], new: Sequence[int], seconds: Sequence[float], states: Sequence[str]) -> Table:
+    """Describe a dry run of a grid: what each run would train, what of it no run before it trains, and how far it is."""
+    columns: list[Column[int]] = [
+        Column("run", lambda index: sweep.runs[index].directory.name),
+        Column("recipe", lambda index: sweep.runs[index].config.recipe),
+        Column("method", lambda index: sweep.runs[index].config.method),
+        Column("epochs", lambda index: str(epochs[index])),
+        Column("of these new", lambda index: str(new[index])),
+        Column("time", lambda index: duration(seconds[index])),
+        Column("", lambda index: states[index]),
+    ]
+    total = f"{len(sweep.runs)} runs, together {sum(new)} epochs, about {duration(sum(seconds))} here, one run at a time"
+    total += f", and then an analysis of each run ({sweep.grid.analysis})" if sweep.grid.analysis else ""
+    return make_table(sweep.grid.title or "Grid", columns, range(len(sweep.runs)), f"{total} (this was a dry run)")
 
 
 def bench_table(machine: Machine, timings: Sequence[Timing]) -> Table:
