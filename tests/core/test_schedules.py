@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swamp.core.schedules import SWA, Schedule, Shape, learning_rates
+from swamp.core.schedules import SWA, RateShape, Schedule, learning_rates
 
 
 def test_cosine_by_hand() -> None:
@@ -27,8 +27,8 @@ def test_steps() -> None:
 
 def test_every_shape_is_a_schedule_of_its_own() -> None:
     """A shape that is named but not computed, or computed like another one, fails here."""
-    rates = {tuple(learning_rates(Schedule(epochs=8, learning_rate=1.0, shape=shape), steps_per_epoch=3)) for shape in get_args(Shape)}
-    assert len(rates) == len(get_args(Shape))
+    rates = {tuple(learning_rates(Schedule(epochs=8, learning_rate=1.0, shape=shape), steps_per_epoch=3)) for shape in get_args(RateShape)}
+    assert len(rates) == len(get_args(RateShape))
 
 
 def test_swa_windows_of_the_paper() -> None:
@@ -62,13 +62,13 @@ def test_continue_changes_nothing() -> None:
 
 
 @given(
-    st.sampled_from(get_args(Shape)),
+    st.sampled_from(get_args(RateShape)),
     st.integers(0, 7),
     st.integers(1, 5),
     st.floats(0, 2),
     st.sampled_from([None, "jump", "cosine-to", "anneal:2", "anneal:50", "continue"]),
 )
-def test_every_step_has_a_positive_bounded_rate(shape: Shape, epochs: int, steps: int, warmup: float, entry: str | None) -> None:
+def test_every_step_has_a_positive_bounded_rate(shape: RateShape, epochs: int, steps: int, warmup: float, entry: str | None) -> None:
     schedule = Schedule(epochs=epochs, learning_rate=0.1, shape=shape, warmup=min(warmup, epochs))
     rates = learning_rates(schedule, steps, SWA(entry=entry) if entry else None)
     assert len(rates) == epochs * steps

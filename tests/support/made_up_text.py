@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from swamp.tasks.datasets.glue import MRPC, RTE, Table
+from swamp.tasks.datasets.glue import MRPC, RTE, GlueFormat
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -18,7 +18,7 @@ WORDS = [f"word{number}" for number in range(20)]
 SPECIAL = {"bert": ("[PAD]", "[UNK]", "[CLS]", "[SEP]"), "roberta": ("<s>", "<pad>", "</s>", "<unk>")}
 
 
-def table_text(table: Table, rows: list[tuple[str, str, str]]) -> str:
+def table_text(table: GlueFormat, rows: list[tuple[str, str, str]]) -> str:
     """Return the text of a file in GLUE's format, with a column that is not used."""
     first, second, label = table.columns
     names = [label, "#1 ID", first, second] if table is MRPC else ["index", first, second, label]
@@ -29,7 +29,7 @@ def table_text(table: Table, rows: list[tuple[str, str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rows_of(table: Table, name: str) -> list[tuple[str, str, str]]:
+def rows_of(table: GlueFormat, name: str) -> list[tuple[str, str, str]]:
     """Return as many rows of each class as the published file has. The second text's word tells the classes apart."""
     draw = random.Random(name)
     found = [

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 # A new shape is a name here, a case in `_scale` and a word in the help text below.
-Shape = Literal["cosine", "constant", "linear", "step"]
+RateShape = Literal["cosine", "constant", "linear", "step"]
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -18,7 +18,7 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     epochs: Annotated[int, Meta(ge=0, description="Epochs of training.")] = 150
     learning_rate: Annotated[float, Meta(gt=0, description="Peak learning rate.")] = 0.1
     shape: Annotated[
-        Shape,
+        RateShape,
         Meta(description="How the learning rate falls: to 0 along a half cosine or a line, not at all, or in steps."),
     ] = "cosine"
     warmup: Annotated[float, Meta(ge=0, description="Epochs of linear warm-up at the beginning.")] = 0.0

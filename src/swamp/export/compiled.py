@@ -189,7 +189,7 @@ def joined_steps(network: Network) -> list[bool]:
 
 
 def _border(network: Network) -> int:
-    """Return how far taps reach beyond an image. Taps from an output of one pixel into a larger image stay inside it."""
+    """Return how many pixels outside of an image the taps reach. Taps from an output of one pixel into a larger image stay inside it."""
     parts = [
         part
         for size, made in zip(network.sizes, network.steps, strict=True)

@@ -12,7 +12,7 @@ tensors are not those of the network but three or more streams. Each concatenate
 The only metadata entry is `swamp`, a JSON text {"checksum", "meta"}. meta = {"format": 1, "about": anything,
 "pruned": [[name, shape, code, number of survivors, bytes of positions], …], "dense": [[name, type, shape], …]}.
 
-    code bits   one bit per weight, the first in the highest bit of the first byte; bits beyond the last weight are 0
+    code bits   one bit per weight, the first in the highest bit of the first byte; bits after the last weight are 0
     code gaps   a byte b < 255: b weights are pruned, the next one survives; 255: 255 weights are pruned. The stream ends less than
                 255 weights before the tensor's end, so a byte stands for at most 256 weights and a small file cannot need much memory.
 

@@ -3,7 +3,7 @@
     L(w ∘ [|w| > t]) + α Σ exp(−t)  is minimised by w and t together; the larger α, the sparser
 
 The α of a wanted sparsity is not known, so it is searched for. The first trial is in the middle of the original's range; each further one
-halves the bracket in log α, or goes beyond it by a factor of ten. Too large an α empties layers, whose thresholds are then reset so that
+halves the bracket in log α, or extends it by a factor of ten. Too large an α empties layers, whose thresholds are then reset so that
 they end denser, or makes the training diverge; such trials only bound the search. The row is the trial nearest to the target, with the
 sparsity that it has. The search uses sparsities only, never accuracies.
 """

@@ -33,14 +33,14 @@ notes = (
 )
 selects = True
 
-Share = Annotated[float, Meta(gt=0, lt=1)]
+CandidateShare = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The greedy search."""
 
     candidates: Annotated[int, Meta(ge=0, description="Neighbouring cycles that are tried.")] = 7
-    shares: Annotated[tuple[Share, ...], Meta(min_length=1, description="Shares of the candidate that are tried.")] = (
+    shares: Annotated[tuple[CandidateShare, ...], Meta(min_length=1, description="Shares of the candidate that are tried.")] = (
         0.01,
         0.05,
         0.1,

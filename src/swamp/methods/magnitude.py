@@ -24,7 +24,7 @@ notes = "Takes IMP's own first training, so that it differs from IMP only in how
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """There are no settings beyond those of [pruning]."""
+    """This method has no settings of its own; those of [pruning] apply."""
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:

@@ -127,8 +127,8 @@ class PlanContext(JobMaker):
         begin = int(key_of("imagined", source=source)[:12], 16) % num
         # Each number below num appears once, and multiples of the golden ratio are spread evenly over any range of indices.
         alive = (torch.arange(num) * stride + begin) % num < num_keep
-        pieces = alive.split([layer.numel() for layer in mask.layers.values()])
-        return Mask({name: piece.reshape(layer.shape) for (name, layer), piece in zip(mask.layers.items(), pieces, strict=True)})
+        layers = alive.split([layer.numel() for layer in mask.layers.values()])
+        return Mask({name: kept.reshape(layer.shape) for (name, layer), kept in zip(mask.layers.items(), layers, strict=True)})
 
 
 def make_plan(config: Config, engine_context: EngineContext) -> Plan:

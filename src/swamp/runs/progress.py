@@ -1,4 +1,4 @@
-"""Who is told how a run goes."""
+"""The interface through which a run reports its progress."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from swamp.store.records import RowRecord
 
 
 class Listener:
-    """Is told how a run goes. This class ignores everything; a subclass overrides what it wants to know."""
+    """Receives the progress of a run. This class ignores everything; a subclass overrides the methods that it needs."""
 
     def planned(self, num_epochs: int) -> None:
         """The run will train so many epochs, those that are stored already included."""

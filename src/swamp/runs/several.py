@@ -25,7 +25,8 @@ def run_several(runs: Sequence[PreparedRun], listen: Listen, planned: Callable[[
     """Run all of them, and return for each the error that ended it, or None. A run that fails does not stop the others.
 
     Runs of one task train side by side where their engine can share its work among runs, and one after the other elsewhere. `listen`
-    opens the listener of a run, which is closed when the runs of its task have ended. `planned` is told how many epochs they all train.
+    opens the listener of a run, which is closed when the runs of its task have ended. `planned` gets the number of epochs that
+    they train together.
     """
     for run in runs:  # All at once, so that resuming the directory later finds those that were never reached.
         with run.begin():

@@ -16,7 +16,7 @@ from swamp.store.records import read_results
 
 
 class WatchedRun:
-    """Tells a listener what is new in a run directory since the last look.
+    """Reports to a listener what is new in a run directory since the last look.
 
     The first look reports all there is, as stored and not as trained just now. Nothing is written.
     """

@@ -14,10 +14,10 @@ from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest
 from swamp.core.state import call_with_tensors
 
-Loss = Callable[[nn.Module], Tensor]
+SampleLoss = Callable[[nn.Module], Tensor]  # of a model on a fixed sample of the training set
 
 
-def snip(model: nn.Module, loss: Loss, names: Sequence[str]) -> dict[str, Tensor]:
+def snip(model: nn.Module, loss: SampleLoss, names: Sequence[str]) -> dict[str, Tensor]:
     """Return |w ∂L/∂w| / Σ |w ∂L/∂w| (Lee et al. 2019): to first order, how much the loss changes without a weight. Keep the highest."""
     weights, evaluate = _copied_weights(model, names)
     gradients = _gradients(evaluate(loss), list(weights.values()))
@@ -26,7 +26,7 @@ def snip(model: nn.Module, loss: Loss, names: Sequence[str]) -> dict[str, Tensor
     return {name: score / total for name, score in raw.items()} if total else raw
 
 
-def grasp(model: nn.Module, losses: Sequence[Loss], names: Sequence[str]) -> dict[str, Tensor]:
+def grasp(model: nn.Module, losses: Sequence[SampleLoss], names: Sequence[str]) -> dict[str, Tensor]:
     """Return −w ∘ H g (Wang et al. 2020), where g = Σ ∇L and H = Σ ∇²L over the losses of parts of a sample: to first order, how much
     the gradient's norm grows without a weight. *Remove* the highest.
 
@@ -84,7 +84,7 @@ def synflow_mask(
     return mask
 
 
-def _copied_weights(model: nn.Module, names: Sequence[str]) -> tuple[dict[str, Tensor], Callable[[Loss], Tensor]]:
+def _copied_weights(model: nn.Module, names: Sequence[str]) -> tuple[dict[str, Tensor], Callable[[SampleLoss], Tensor]]:
     """Return copies of the named weights to differentiate by, and a function that evaluates a loss with them. It also uses copies of the
     buffers, so that the model stays as it is."""
     parameters = dict(model.named_parameters())

@@ -141,7 +141,7 @@ def explain_os_error(error: OSError) -> str:
     """Say in one sentence what failed on the disk, and for a full disk that nothing is lost."""
     place = f" {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"no space left to write{place}; what was stored is sound: make room and run again"
+        return f"no space left to write{place}; what was stored is sound: free some space and run again"
     return f"cannot use{place or ' a file'}: {error.strerror or error}"
 
 

@@ -125,7 +125,7 @@ def decoded(decoder: Decoder, batches: Iterator[Sequence[Request]], num_workers:
 
 
 @dataclass
-class Stream:
+class ImageStream:
     """An epoch's plan on the CPU, from which requests to workers are made, and the batches that are decoded ahead."""
 
     order: Tensor
@@ -140,7 +140,7 @@ class Stream:
 class StreamedPlan(EpochPlan):
     """A plan with its stream. The stream holds nothing that does not follow from the plan."""
 
-    stream: Stream
+    stream: ImageStream
 
 
 class StreamedSource:
@@ -163,7 +163,7 @@ class StreamedSource:
         draw = noise.fold("epoch", epoch).generator()
         order = torch.randperm(self.num_examples, generator=draw)
         seed = torch.randint(0, 2**62, (self.num_examples,), generator=draw)
-        return StreamedPlan({"order": order.to(device)}, Stream(order, seed, self._edges))
+        return StreamedPlan({"order": order.to(device)}, ImageStream(order, seed, self._edges))
 
     @property
     def _edges(self) -> list[int]:
@@ -181,7 +181,7 @@ class StreamedSource:
         rows = torch.tensor([row for share in shares for row in share])
         edges = [0, *accumulate(len(share) for share in shares)]
         device = plan.tables["order"].device
-        return StreamedPlan({"order": whole.order[rows].to(device)}, Stream(whole.order[rows], whole.seed[rows], edges))
+        return StreamedPlan({"order": whole.order[rows].to(device)}, ImageStream(whole.order[rows], whole.seed[rows], edges))
 
     def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
         """Return the batch of a step. Batches in order are decoded ahead; for another step, decoding starts again from there."""
@@ -196,7 +196,7 @@ class StreamedSource:
         labels = self.files.splits["train"].labels[stream.order[_rows(stream, step)]]
         return self.normalised(stream.latest), labels.to(device)
 
-    def _requests(self, stream: Stream, step: int) -> list[Request]:
+    def _requests(self, stream: ImageStream, step: int) -> list[Request]:
         files, rows = self.files.splits["train"], _rows(stream, step)
         pairs = zip(stream.order[rows].tolist(), stream.seed[rows].tolist(), strict=True)
         return [(str(files.root / files.names[index]), seed) for index, seed in pairs]
@@ -226,5 +226,5 @@ class StreamedSource:
         return self.normalised(torch.zeros((1, 3, size, size), dtype=torch.uint8))
 
 
-def _rows(stream: Stream, step: int) -> slice:
+def _rows(stream: ImageStream, step: int) -> slice:
     return slice(stream.edges[step], stream.edges[step + 1])

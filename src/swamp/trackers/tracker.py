@@ -40,7 +40,7 @@ class Point(NamedTuple):
 
 
 class TrackedRun(NamedTuple):
-    """What a tracker is told about its run."""
+    """What a tracker gets to know about its run."""
 
     config: Config
     place: Path  # an existing folder for this tracker alone

@@ -23,7 +23,7 @@ from swamp.trackers.tracker import Point, TrackedRun, Tracker, epoch_point, row_
 
 
 class GuardedTracker:
-    """Gives a tracker each point once. If it raises, the user is told, and it is given nothing more but is still closed."""
+    """Gives a tracker each point once. If the tracker fails, the user is informed once, and it gets no further points but is still closed."""
 
     def __init__(self, name: str, store: Store, say: Callable[[str], None]) -> None:
         self.name, self.store, self.say = name, store, say
@@ -69,7 +69,7 @@ class Tracking(Listener):
     def __init__(self, names: Sequence[str], directory: Path, say: Callable[[str], None]) -> None:
         self.store = Store(directory)
         self.trackers = [GuardedTracker(name, self.store, say) for name in names]
-        self.tell = say
+        self.say_to_user = say
 
     def planned(self, num_epochs: int) -> None:
         for tracker in self.trackers:
@@ -91,7 +91,7 @@ class Tracking(Listener):
             with open(self.store.root / "metrics.jsonl") as file:
                 epochs = [epoch_point(record["training"], record) for record in map(json.loads, file)]
         except (OSError, ValueError, KeyError, TypeError) as error:  # This is no reason to stop a run.
-            self.tell(f"trackers miss epochs: metrics.jsonl cannot be read ({type(error).__name__}: {error})")
+            self.say_to_user(f"trackers miss epochs: metrics.jsonl cannot be read ({type(error).__name__}: {error})")
         for tracker in self.trackers:
             tracker.log(epochs)
             tracker.log(row_points(result))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from swamp.tasks.datasets.glue import MRPC, RTE, TEXT_SETS, Table, read_mrpc, read_pairs, read_rte
+from swamp.tasks.datasets.glue import MRPC, RTE, TEXT_SETS, GlueFormat, read_mrpc, read_pairs, read_rte
 from tests.support.made_up_text import rows_of, table_text, write_glue
 
 QUOTED = 'He said " yes'
@@ -15,7 +15,7 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_glue(tmp_path_factory.mktemp("glue"))
 
 
-def write(folder: Path, table: Table, text: str, name: str = "dev.tsv") -> Path:
+def write(folder: Path, table: GlueFormat, text: str, name: str = "dev.tsv") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8-sig")
     return path

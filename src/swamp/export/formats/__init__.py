@@ -35,7 +35,7 @@ from swamp.export.inputs import two_examples
 from swamp.export.narrow import narrowed
 from swamp.tasks.task import Task
 
-Values = Literal["float32", "float16", "bfloat16"]  # types of the stored weights of pruned layers
+ValueType = Literal["float32", "float16", "bfloat16"]  # types of the stored weights of pruned layers
 
 
 class TrainedNetwork(NamedTuple):
@@ -45,7 +45,7 @@ class TrainedNetwork(NamedTuple):
     state: State  # the weights at full width
     mask: Mask
     task: Task
-    values: Values
+    values: ValueType
     about: Mapping[str, Any]  # what the file says about the network
 
 
@@ -74,7 +74,7 @@ def format_of(path: Path) -> ModuleType:
     return next(module for module in formats().values() if hasattr(module, "recognises") and module.recognises(path))
 
 
-def export(state: State, mask: Mask, task: Task, name: str, values: Values, about: Mapping[str, Any], narrow: bool = False) -> Exported:
+def export(state: State, mask: Mask, task: Task, name: str, values: ValueType, about: Mapping[str, Any], narrow: bool = False) -> Exported:
     """Encode a network in a format. `narrow` leaves out channels that no layer reads, if the format does that."""
     chosen, model, notes = find_format(name), task.model(), []
     state.into(model)
@@ -107,7 +107,7 @@ def _narrowed(model: nn.Module, mask: Mask, task: Task) -> tuple[nn.Module, str]
     return small, f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}"
 
 
-def _rounding_note(model: nn.Module, state: State, mask: Mask, task: Task, values: Values) -> str:
+def _rounding_note(model: nn.Module, state: State, mask: Mask, task: Task, values: ValueType) -> str:
     """Say how storing the pruned layers as `values` changes the metric."""
     before = task.evaluate(model, "test")[task.metric]
     stored = {name: rounded(state.parameters[name], values, name).float() for name in mask.layers}
@@ -117,7 +117,7 @@ def _rounding_note(model: nn.Module, state: State, mask: Mask, task: Task, value
     return f"{values} values: {task.metric} on the test set {after:.4f}, with float32 values {before:.4f} (change {after - before:+.4f})"
 
 
-def rounded(weights: Tensor, values: Values, name: str) -> Tensor:
+def rounded(weights: Tensor, values: ValueType, name: str) -> Tensor:
     """Return the weights of a pruned layer in the type in which they are stored."""
     if weights.dtype != torch.float32:
         raise ValueError(f"{name} has type {str(weights.dtype).removeprefix('torch.')}; a sparse file holds weights that were float32")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import reader
-from swamp.export.formats import Exported, TrainedNetwork, Values, rounded
+from swamp.export.formats import Exported, TrainedNetwork, ValueType, rounded
 from swamp.export.reader import ESCAPE, FORMAT, Stream
 
 name = "sparse"
@@ -68,7 +68,7 @@ def load(path: Path, model: nn.Module, threads: int) -> nn.Module:
     return load_sparse(path, model).model
 
 
-def encode(state: State, mask: Mask, values: Values = "float32", about: Mapping[str, Any] | None = None) -> bytes:
+def encode(state: State, mask: Mask, values: ValueType = "float32", about: Mapping[str, Any] | None = None) -> bytes:
     """Return the bytes of a sparse file; equal networks give equal bytes. `values` is the type of the surviving weights. Tensors that are
     not pruned (biases, norms, their statistics) keep their types."""
     tensors = {**state.parameters, **state.buffers}
@@ -113,7 +113,7 @@ def as_gaps(alive: np.ndarray) -> np.ndarray:
     return stream
 
 
-def bound(state: State, mask: Mask, values: Values = "float32") -> float:
+def bound(state: State, mask: Mask, values: ValueType = "float32") -> float:
     """Return the least number of bytes for any code of positions, if weights of a layer survive independently: the values, the entropy
     of each layer's mask, and all tensors that are not pruned."""
     bits = sum(layer.numel() * _entropy(density) for layer, density in zip(mask.layers.values(), mask.densities.values(), strict=True))

@@ -33,7 +33,7 @@ def hold_out(num_examples: int, held_out: HeldOut, seed: int) -> tuple[Tensor, T
     return order[num_held_out:].sort().values, order[:num_held_out].sort().values
 
 
-class Split(Protocol):
+class LabelledExamples(Protocol):
     """Labelled examples."""
 
     @property
@@ -42,7 +42,7 @@ class Split(Protocol):
     def take(self, chosen: Tensor) -> Self: ...
 
 
-AnySplit = TypeVar("AnySplit", bound=Split)
+AnySplit = TypeVar("AnySplit", bound=LabelledExamples)
 
 
 class Dataset(Generic[AnySplit]):

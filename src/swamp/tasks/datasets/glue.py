@@ -19,7 +19,7 @@ URL = "https://gluebenchmark.com/tasks"
 
 
 @dataclass(frozen=True)
-class Table:
+class GlueFormat:
     """The file format of one of GLUE's tasks."""
 
     official: Official
@@ -28,7 +28,7 @@ class Table:
     counts: dict[str, tuple[int, ...]]  # the published number of examples of each class in each file
 
 
-MRPC = Table(
+MRPC = GlueFormat(
     Official(
         title="GLUE's MRPC",
         url=URL,
@@ -40,7 +40,7 @@ MRPC = Table(
     classes=("0", "1"),
     counts={"train.tsv": (1194, 2474), "dev.tsv": (129, 279), "msr_paraphrase_test.txt": (578, 1147)},
 )
-RTE = Table(
+RTE = GlueFormat(
     Official(
         title="GLUE's RTE",
         url=URL,
@@ -68,35 +68,37 @@ def read_rte(data: str) -> TextSet:
 TEXT_SETS = {"mrpc": read_mrpc, "rte": read_rte}
 
 
-def read_pairs(table: Table, path: Path) -> Pairs:
+def read_pairs(file_format: GlueFormat, path: Path) -> Pairs:
     """Read a file's examples. Only tabs and newlines separate, because sentences contain bare quotes and Unicode line separators."""
     try:
-        lines = table.official.read(path).decode("utf-8-sig").split("\n")
+        lines = file_format.official.read(path).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise table.official.damaged(path, error) from None
+        raise file_format.official.damaged(path, error) from None
     names, *rows = [line.rstrip("\r").split("\t") for line in lines if line.strip()] or [[]]
-    if missing := [column for column in table.columns if column not in names]:
+    if missing := [column for column in file_format.columns if column not in names]:
         raise ValueError(
-            f"{path} has no column {missing[0]!r} (its first line names {', '.join(names) or 'none'}); {table.official.wanted}"
+            f"{path} has no column {missing[0]!r} (its first line names {', '.join(names) or 'none'}); {file_format.official.wanted}"
         )
-    positions = [names.index(column) for column in table.columns]
+    positions = [names.index(column) for column in file_format.columns]
     first, second, labels = [], [], []
     for number, row in enumerate(rows, start=1):
         if len(row) != len(names):
-            raise table.official.damaged(path, f"row {number} has {len(row)} fields instead of {len(names)}")
+            raise file_format.official.damaged(path, f"row {number} has {len(row)} fields instead of {len(names)}")
         one, other, label = (row[position] for position in positions)
-        if label not in table.classes:
-            raise table.official.damaged(path, f"row {number} has the label {label!r}, which is none of {', '.join(table.classes)}")
+        if label not in file_format.classes:
+            raise file_format.official.damaged(
+                path, f"row {number} has the label {label!r}, which is none of {', '.join(file_format.classes)}"
+            )
         first.append(one)
         second.append(other)
-        labels.append(table.classes.index(label))
-    _check_counts(table, path, labels)
+        labels.append(file_format.classes.index(label))
+    _check_counts(file_format, path, labels)
     return Pairs(first, second, torch.tensor(labels))
 
 
-def _check_counts(table: Table, path: Path, labels: list[int]) -> None:
-    found, published = tuple(labels.count(index) for index in range(len(table.classes))), table.counts[path.name]
+def _check_counts(file_format: GlueFormat, path: Path, labels: list[int]) -> None:
+    found, published = tuple(labels.count(index) for index in range(len(file_format.classes))), file_format.counts[path.name]
     if found != published:
-        counted = " and ".join(f"{count:,} labelled {label}" for count, label in zip(found, table.classes, strict=True))
+        counted = " and ".join(f"{count:,} labelled {label}" for count, label in zip(found, file_format.classes, strict=True))
         wanted = " and ".join(f"{count:,}" for count in published)
-        raise table.official.damaged(path, f"it has {counted}, not {wanted}")
+        raise file_format.official.damaged(path, f"it has {counted}, not {wanted}")

@@ -37,8 +37,8 @@ def conv3x3_kernel(
         first = weight + (8 - tap if REVERSE else tap) * tap_stride
         factors = tl.load(first + inputs[:, None] * input_stride + outputs[None, :] * output_stride)
         total = tl.dot(values, factors, total)
-    places = y + pixels[:, None] * OUTPUTS + outputs[None, :]
-    tl.store(places, total.to(y.dtype.element_ty), mask=(pixels < num_pixels)[:, None])
+    pointers = y + pixels[:, None] * OUTPUTS + outputs[None, :]
+    tl.store(pointers, total.to(y.dtype.element_ty), mask=(pixels < num_pixels)[:, None])
 
 
 @triton.jit
@@ -47,7 +47,7 @@ def weight_gradient_kernel(
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     DOWNS: tl.constexpr, RIGHTS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """Compute the taps of DOWNS rows and RIGHTS columns. A tile may have room for more than the three that exist."""
+    """Compute the taps of DOWNS rows and RIGHTS columns. A tile may be larger than the three rows or columns that exist."""
     along, across = tl.arange(0, DOWNS * INPUTS), tl.arange(0, RIGHTS * OUTPUTS)
     inputs, outputs = along % INPUTS, across % OUTPUTS
     down = tl.program_id(1) * DOWNS + along // INPUTS - 1
@@ -70,19 +70,19 @@ def weight_gradient_kernel(
         )  # fmt: skip
         total = tl.dot(tl.trans(slopes), values, total)
     taps = (down + 1)[None, :] * 3 + (right + 1)[:, None]
-    places = ((tl.program_id(0) * OUTPUTS + outputs[:, None]) * 9 + taps) * INPUTS + inputs[None, :]
-    tl.store(partial + places, total, mask=(down < 2)[None, :] & (right < 2)[:, None])
+    offsets = ((tl.program_id(0) * OUTPUTS + outputs[:, None]) * 9 + taps) * INPUTS + inputs[None, :]
+    tl.store(partial + offsets, total, mask=(down < 2)[None, :] & (right < 2)[:, None])
 
 
 @triton.jit
 def add_up_kernel(partial, out, num_parts, size, PARTS: tl.constexpr, SIZE: tl.constexpr):
-    places = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    offsets = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     total = tl.zeros((PARTS, SIZE), tl.float32)
     for first in range(0, num_parts, PARTS):
         parts = first + tl.arange(0, PARTS)
-        inside = (parts < num_parts)[:, None] & (places < size)[None, :]
-        total += tl.load(partial + parts[:, None] * size + places[None, :], mask=inside, other=0.0)
-    tl.store(out + places, tl.sum(total, 0).to(out.dtype.element_ty), mask=places < size)
+        inside = (parts < num_parts)[:, None] & (offsets < size)[None, :]
+        total += tl.load(partial + parts[:, None] * size + offsets[None, :], mask=inside, other=0.0)
+    tl.store(out + offsets, tl.sum(total, 0).to(out.dtype.element_ty), mask=offsets < size)
 
 
 # Bytes of shared memory that a program may use, by compute capability. Large Ampere, Hopper and Blackwell cards have more than others.
@@ -123,7 +123,7 @@ def _convolved(x: Tensor, weight: Tensor, *, transposed: bool) -> Tensor:
     return y
 
 
-class Share(NamedTuple):
+class GradientSplit(NamedTuple):
     """How the gradient of a weight is split over programs."""
 
     downs: int  # the shifts by rows, and by columns, that a program computes
@@ -135,30 +135,30 @@ class Share(NamedTuple):
 
 
 # The fastest measured on an H200 with four particles side by side, by the larger number of channels. With 128 the library is faster.
-SHARES = {
-    16: Share(4, 4, 128, 4, 3, 132),
-    32: Share(4, 4, 64, 4, 3, 132),
-    64: Share(4, 1, 32, 4, 4, 32),
+GRADIENT_SPLITS = {
+    16: GradientSplit(4, 4, 128, 4, 3, 132),
+    32: GradientSplit(4, 4, 64, 4, 3, 132),
+    64: GradientSplit(4, 1, 32, 4, 4, 32),
 }
 
 
 @cache
-def _share(inputs: int, outputs: int, device: torch.device) -> Share:
+def _gradient_split(inputs: int, outputs: int, device: torch.device) -> GradientSplit:
     """Return the split of these channels, with fewer pixels at once where a card has less shared memory."""
-    share = SHARES[max(inputs, outputs)]
-    while share.pixels > 16 and 2 * share.stages * share.pixels * (share.downs * inputs + share.rights * outputs) > _shared_memory(device):
-        share = share._replace(pixels=share.pixels // 2)
-    return share
+    split = GRADIENT_SPLITS[max(inputs, outputs)]
+    while split.pixels > 16 and 2 * split.stages * split.pixels * (split.downs * inputs + split.rights * outputs) > _shared_memory(device):
+        split = split._replace(pixels=split.pixels // 2)
+    return split
 
 
 def weight_gradient(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
     count, inputs, height, width = x.shape
     outputs = gradient.shape[1]
-    if max(inputs, outputs) not in SHARES:
+    if max(inputs, outputs) not in GRADIENT_SPLITS:
         ones, only_weight = [1, 1], [False, True, False]
         return torch.ops.aten.convolution_backward(gradient, x, weight, None, ones, ones, ones, False, [0, 0], 1, only_weight)[1]
     num_pixels, size = count * height * width, 9 * inputs * outputs
-    downs, rights, pixels, warps, stages, programs = _share(inputs, outputs, x.device)
+    downs, rights, pixels, warps, stages, programs = _gradient_split(inputs, outputs, x.device)
     pixels_each = triton.cdiv(num_pixels, programs * pixels) * pixels
     programs = triton.cdiv(num_pixels, pixels_each)
     partial = torch.empty(programs * size, device=x.device)

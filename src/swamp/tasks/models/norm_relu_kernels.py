@@ -26,18 +26,18 @@ NUM_WARPS = 4
 @triton.jit
 def _store_sums(first, second, partial, C: tl.constexpr):
     """Store this program's two sums beside those of the other programs."""
-    places = partial + tl.arange(0, C) * tl.num_programs(0) + tl.program_id(0)
-    tl.store(places, first)
-    tl.store(places + C * tl.num_programs(0), second)
+    pointers = partial + tl.arange(0, C) * tl.num_programs(0) + tl.program_id(0)
+    tl.store(pointers, first)
+    tl.store(pointers + C * tl.num_programs(0), second)
 
 
 @triton.jit
 def _totals(partial, num_parts, PARTS: tl.constexpr):
     """Return both sums over all programs for this program's channel."""
     parts = tl.arange(0, PARTS)
-    places = partial + tl.program_id(0) * num_parts + parts
-    first = tl.load(places, mask=parts < num_parts, other=0.0)
-    second = tl.load(places + tl.num_programs(0) * num_parts, mask=parts < num_parts, other=0.0)
+    pointers = partial + tl.program_id(0) * num_parts + parts
+    first = tl.load(pointers, mask=parts < num_parts, other=0.0)
+    second = tl.load(pointers + tl.num_programs(0) * num_parts, mask=parts < num_parts, other=0.0)
     return tl.sum(first, 0), tl.sum(second, 0)
 
 
@@ -55,11 +55,11 @@ def statistics_kernel(
     for row in range(0, rows_each, ROWS):
         rows = begin + row + tl.arange(0, ROWS)
         inside = (rows < end)[:, None]
-        places = rows.to(tl.int64)[:, None] * C + columns[None, :]
-        value = tl.load(x + places, mask=inside, other=0.0)
+        offsets = rows.to(tl.int64)[:, None] * C + columns[None, :]
+        value = tl.load(x + offsets, mask=inside, other=0.0)
         if HAS_BRANCH:
-            value = (value.to(tl.float32) + tl.load(branch + places, mask=inside, other=0.0).to(tl.float32)).to(value.dtype)
-            tl.store(s + places, value, mask=inside)
+            value = (value.to(tl.float32) + tl.load(branch + offsets, mask=inside, other=0.0).to(tl.float32)).to(value.dtype)
+            tl.store(s + offsets, value, mask=inside)
         centred = tl.where(inside, value.to(tl.float32) - shift[None, :], 0.0)
         first += centred
         second += centred * centred
@@ -89,21 +89,21 @@ def apply_kernel(s, h, mean, scale, weight, bias, num_rows, C: tl.constexpr, ROW
     columns = tl.arange(0, C)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = (rows < num_rows)[:, None]
-    places = rows.to(tl.int64)[:, None] * C + columns[None, :]
+    offsets = rows.to(tl.int64)[:, None] * C + columns[None, :]
     slope = tl.load(scale + columns) * tl.load(weight + columns)
-    centred = tl.load(s + places, mask=inside, other=0.0).to(tl.float32) - tl.load(mean + columns)[None, :]
+    centred = tl.load(s + offsets, mask=inside, other=0.0).to(tl.float32) - tl.load(mean + columns)[None, :]
     out = tl.maximum(centred * slope[None, :] + tl.load(bias + columns)[None, :], 0.0)
-    tl.store(h + places, out.to(h.dtype.element_ty), mask=inside)
+    tl.store(h + offsets, out.to(h.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _through_relu(gradient, s, places, inside, mean, scale, weight, bias, columns):
+def _through_relu(gradient, s, offsets, inside, mean, scale, weight, bias, columns):
     """Return g and ŝ of a tile."""
-    normed = (tl.load(s + places, mask=inside, other=0.0).to(tl.float32) - tl.load(mean + columns)[None, :]) * tl.load(scale + columns)[
+    normed = (tl.load(s + offsets, mask=inside, other=0.0).to(tl.float32) - tl.load(mean + columns)[None, :]) * tl.load(scale + columns)[
         None, :
     ]
     positive = normed * tl.load(weight + columns)[None, :] + tl.load(bias + columns)[None, :] > 0.0
-    g = tl.load(gradient + places, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(gradient + offsets, mask=inside, other=0.0).to(tl.float32)
     return tl.where(positive & inside, g, 0.0), normed
 
 
@@ -120,8 +120,8 @@ def backward_sums_kernel(
     for row in range(0, rows_each, ROWS):
         rows = begin + row + tl.arange(0, ROWS)
         inside = (rows < end)[:, None]
-        places = rows.to(tl.int64)[:, None] * C + columns[None, :]
-        g, normed = _through_relu(gradient, s, places, inside, mean, scale, weight, bias, columns)
+        offsets = rows.to(tl.int64)[:, None] * C + columns[None, :]
+        g, normed = _through_relu(gradient, s, offsets, inside, mean, scale, weight, bias, columns)
         first += g
         second += g * normed
     _store_sums(tl.sum(first, 0), tl.sum(second, 0), partial, C)
@@ -142,14 +142,14 @@ def backward_apply_kernel(
     columns = tl.arange(0, C)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = (rows < num_rows)[:, None]
-    places = rows.to(tl.int64)[:, None] * C + columns[None, :]
-    g, normed = _through_relu(gradient, s, places, inside, mean, scale, weight, bias, columns)
+    offsets = rows.to(tl.int64)[:, None] * C + columns[None, :]
+    g, normed = _through_relu(gradient, s, offsets, inside, mean, scale, weight, bias, columns)
     mean_g = (tl.load(bias_gradient + columns) / num_rows)[None, :]
     mean_gs = (tl.load(weight_gradient + columns) / num_rows)[None, :]
     total = (tl.load(scale + columns) * tl.load(weight + columns))[None, :] * (g - mean_g - normed * mean_gs)
     if HAS_OTHER:
-        total += tl.load(other + places, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + places, total.to(out.dtype.element_ty), mask=inside)
+        total += tl.load(other + offsets, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + offsets, total.to(out.dtype.element_ty), mask=inside)
 
 
 class _NormReLU(torch.autograd.Function):

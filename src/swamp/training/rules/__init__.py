@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from swamp.core import rules
-from swamp.training.rules.dst import DST
-from swamp.training.rules.gradual import Gradual
-from swamp.training.rules.plain import Plain
-from swamp.training.rules.rigl import RigL
-from swamp.training.rules.sam import SAM
+from swamp.core.rules import DST, SAM, Gradual, RigL, Rule
+from swamp.training.rules.dst import DSTTraining
+from swamp.training.rules.gradual import GradualTraining
+from swamp.training.rules.plain import PlainTraining
+from swamp.training.rules.rigl import RigLTraining
+from swamp.training.rules.sam import SAMTraining
 
-BEHAVIOURS: dict[type[rules.Rule], type[Plain]] = {rules.SAM: SAM, rules.RigL: RigL, rules.Gradual: Gradual, rules.DST: DST}
+IMPLEMENTATIONS: dict[type[Rule], type[PlainTraining]] = {SAM: SAMTraining, RigL: RigLTraining, Gradual: GradualTraining, DST: DSTTraining}
 
 
-def behaviour(rule: rules.Rule | None) -> Plain:
+def behaviour(rule: Rule | None) -> PlainTraining:
     """Return the implementation of a rule, or plain masked training for None."""
-    return BEHAVIOURS[type(rule)](rule) if rule is not None else Plain()
+    return IMPLEMENTATIONS[type(rule)](rule) if rule is not None else PlainTraining()

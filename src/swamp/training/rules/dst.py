@@ -1,7 +1,7 @@
 """Dynamic sparse training learns thresholds beside the weights.
 
     forward:   w ∘ S(|w| − t)           S(x) = [x > 0], one t for each output unit, from 0
-    backward:  S'(x) := 2 − 4|x| for |x| ≤ 0.4,  0.4 for 0.4 < |x| ≤ 1,  0 beyond
+    backward:  S'(x) := 2 − 4|x| for |x| ≤ 0.4,  0.4 for 0.4 < |x| ≤ 1,  0 for larger |x|
     loss:      L + α Σ exp(−t)
 
 Weights under their threshold are not zero: they get gradient, decay and momentum, and can come back. The mask is applied at the end.
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from swamp.core.mask import Mask
 from swamp.core.state import call_with_tensors
 from swamp.tasks.task import Batch
-from swamp.training.rules.plain import Plain
+from swamp.training.rules.plain import PlainTraining
 from swamp.training.step import Parts
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Thresholded(nn.Module):
         return {name: thresholded(weights[name], t) for name, t in zip(self.names, self.thresholds, strict=True)}
 
 
-class DST(Plain):
+class DSTTraining(PlainTraining):
     moves_mask = True
     rounds_weights = False
 

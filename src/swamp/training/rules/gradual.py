@@ -9,13 +9,13 @@ from torch import Tensor
 
 from swamp.core.pruning import keep_highest
 from swamp.tasks.task import Batch
-from swamp.training.rules.plain import Plain
+from swamp.training.rules.plain import PlainTraining
 
 if TYPE_CHECKING:
     from swamp.training.learner import Learner
 
 
-class Gradual(Plain):
+class GradualTraining(PlainTraining):
     moves_mask = True
 
     def acts(self, step: int, num_steps: int) -> bool:

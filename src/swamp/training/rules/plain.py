@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from swamp.training.learner import Learner
 
 
-class Plain:
+class PlainTraining:
     """Plain masked training. A rule has no tensors of its own, only the learner's, so that a captured step serves every job of the rule."""
 
     moves_mask = False

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from swamp.core.pruning import highest
 from swamp.tasks.task import Batch
-from swamp.training.rules.plain import Plain
+from swamp.training.rules.plain import PlainTraining
 
 if TYPE_CHECKING:
     from swamp.training.learner import Learner
 
 
-class RigL(Plain):
+class RigLTraining(PlainTraining):
     moves_mask = True
 
     def acts(self, step: int, num_steps: int) -> bool:
@@ -45,6 +45,6 @@ def exchanged(weight: Tensor, gradient: Tensor, alive: Tensor, share: float) -> 
     num_alive = int(alive.sum())
     num_moved = int(share * num_alive)
     kept = highest(weight.abs(), alive, num_alive - num_moved)
-    # There is always room to grow: at least the dropped weights can grow back.
+    # Enough weights can always grow: at least the dropped ones can grow back.
     grown = highest(gradient.abs().to(torch.float32), ~kept, num_moved)
     return kept | grown

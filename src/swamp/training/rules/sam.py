@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from swamp.tasks.task import Batch
-from swamp.training.rules.plain import Plain
+from swamp.training.rules.plain import PlainTraining
 from swamp.training.step import Parts
 from swamp.training.update import masked
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TINY = 1e-12  # It avoids a division by zero for a gradient of zero.
 
 
-class SAM(Plain):
+class SAMTraining(PlainTraining):
     def gradient(self, learner: Learner, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
         loss, gradients = learner.gradient(batch, parts)
         found = [(name, gradient) for name, gradient in zip(learner.weights, gradients, strict=True) if gradient is not None]
