@@ -23,7 +23,7 @@ from swamp.trackers.tracker import Point, TrackedRun, Tracker, epoch_point, row_
 
 
 class GuardedTracker:
-    """Gives a tracker each point once. If the tracker fails, the user is informed once, and it gets no further points but is still closed."""
+    """Gives a tracker each point once. If the tracker fails, the user is informed once, and it is only closed from then on."""
 
     def __init__(self, name: str, store: Store, say: Callable[[str], None]) -> None:
         self.name, self.store, self.say = name, store, say
