@@ -252,9 +252,10 @@ def test_kernels_that_fail_on_a_card_are_done_without(
         return particle.Particle(*arguments)
 
     monkeypatch.setattr(particle_pool, "Particle", fragile)
+    monkeypatch.setattr(particle_pool, "fusable", lambda model: [model])
     task = digits()
     engine = bare(task, device)
-    engine.pool.fused = True
+    engine.pool.kernels = True
     trained(engine, make_jobs(task, schedule=Schedule(epochs=1)))
     assert all(variant.particles for variant in engine.pool.variants.values())
     assert messages(caplog) == [

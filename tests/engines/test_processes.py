@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,9 @@ from swamp.core.job import Job, Numerics
 from swamp.core.machine import num_cores
 from swamp.core.noise import Noise
 from swamp.core.schedules import Schedule
-from swamp.engines.engine import EngineContext, Progress
+from swamp.engines.engine import EngineContext, Progress, portable
 from swamp.engines.processes import Config as ProcessesConfig
 from swamp.engines.processes import Processes, Worker, WorkerDied
-from swamp.engines.worker import portable
 from swamp.store.directory import Store
 from tests.support.deadly import Deadly, Odd
 from tests.support.jobs import make_job
@@ -28,7 +28,7 @@ from tests.support.jobs import make_job
 def engine_of(tmp_path: Path, workers: int = 1, retries: int = 3) -> Iterator[tuple[Processes, list[Job], Store]]:
     """Three jobs of one epoch for workers whose start costs little: they read no data set."""
     store, task = Store(tmp_path / "run"), Deadly(folder=tmp_path)
-    context = EngineContext(task, store, Numerics(), torch.device("cpu"), 0.0)
+    context = EngineContext({task.fingerprint: task}, store, Numerics(), torch.device("cpu"), 0.0)
     store.save_solution("start", task.init(Noise(0)), ())
     noises = [Noise(0).fold("cycle", 0, "particle", number) for number in range(3)]
     jobs = [make_job(task, noise=noise, schedule=Schedule(epochs=1)) for noise in noises]
@@ -127,7 +127,7 @@ def test_modules_of_the_users_folder_do_not_reach_workers(tmp_path: Path, monkey
 
 def test_only_on_the_cpu(tmp_path: Path) -> None:
     with engine_of(tmp_path) as (engine, _, _):
-        context = EngineContext(engine.context.task, engine.context.store, engine.context.numerics, torch.device("cuda"), 0.0)
+        context = replace(engine.context, device=torch.device("cuda"))
         with pytest.raises(ValueError, match="trains on the CPU, not on cuda"):
             Processes(context, ProcessesConfig())
     assert num_cores() >= 1
@@ -137,6 +137,6 @@ def test_a_worker_whose_parent_says_nothing_ends_without_a_word() -> None:
     ours, theirs = socket.socketpair()
     ours.close()
     with theirs:
-        command = [sys.executable, "-m", "swamp.engines.worker", str(theirs.fileno())]
+        command = [sys.executable, "-m", "swamp.engines.processes", str(theirs.fileno())]
         done = subprocess.run(command, pass_fds=[theirs.fileno()], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -66,7 +66,7 @@ def trained(task: Blobs, config: engine.Config | None = None, **changes: Any) ->
     """A job of four epochs of three steps, on Ray where a configuration of it is given."""
     store, heard = MemoryStore(), []
     store.states["start"] = task.init(Noise(0))
-    context = EngineContext(task, store, Numerics(), CPU, 0.0)
+    context = EngineContext({task.fingerprint: task}, store, Numerics(), CPU, 0.0)
     built = engine.build(context, config) if config else sequential.build(context, sequential.Config())
     for _ in built.train([make_job(task, **changes)], heard.append):
         pass
@@ -95,7 +95,7 @@ def test_jobs_that_come_when_others_end_are_trained_once() -> None:
         asked.append(len(store.solutions))
         return [first, second]
 
-    built = engine.build(EngineContext(task, store, Numerics(), CPU, 0.0), engine.Config())
+    built = engine.build(EngineContext({task.fingerprint: task}, store, Numerics(), CPU, 0.0), engine.Config())
     built.train_streaming([first], heard.append, more)
     assert asked == [1, 2]
     assert [progress.key for progress in heard].count(second.key) == second.num_epochs
@@ -142,7 +142,7 @@ def test_a_checkpoint_of_an_earlier_process_is_gone_on_from() -> None:
     task, job = Blobs(), make_job(Blobs())
     store = MemoryStore()
     store.states["start"] = task.init(Noise(0))
-    context = EngineContext(task, store, Numerics(), CPU, 0.0)
+    context = EngineContext({task.fingerprint: task}, store, Numerics(), CPU, 0.0)
     first = sequential.build(context, sequential.Config())
 
     def stop(progress: Progress) -> None:

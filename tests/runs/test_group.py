@@ -17,7 +17,7 @@ from swamp.engines import graphed, sequential
 from swamp.engines.engine import Engine, EngineContext, Progress
 from swamp.runs import group
 from swamp.runs.config import Config
-from swamp.runs.group import Member, can_share, run_together
+from swamp.runs.group import MemberEngine, can_share, groups_of, run_together
 from swamp.runs.opening import PreparedRun, RunRequest, prepare
 from swamp.runs.progress import Listener
 from swamp.store.records import RowRecord, read_results
@@ -249,21 +249,53 @@ def test_what_can_share(quick: Make, tmp_path: Path) -> None:
     others: list[dict[str, Any]] = [{"engine": "sequential"}, {"engines__graphed__particles": 3}, {"precision": "bf16"}, {"threads": 2}]
     for other in others:
         assert not shares(first, quick(seed=1, **{**GRAPHED, **other}))
-    assert not shares(first, quick(seed=1, tasks__image__batch_size=64, **GRAPHED))
+    assert shares(first, quick(seed=1, tasks__image__batch_size=64, **GRAPHED))  # another task
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_groups_keep_to_what_can_share(quick: Make, tmp_path: Path) -> None:
+    kinds = [GRAPHED, {"engine": "sequential", "device": "cpu", "precision": "float32"}]
+    configs = [quick(seed=index, **kinds[index % 2]) for index in range(4)]
+    runs = prepared([(config, tmp_path / str(index)) for index, config in enumerate(configs)])
+    assert groups_of(runs) == [[runs[0], runs[2]], [runs[1]], [runs[3]]]
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_runs_of_several_tasks_leave_the_bytes_of_runs_alone(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lottery Pools holds examples out, so that its task is another, whose epochs have fewer steps; DST has a rule of its own."""
+    settings = {"pruning__cycles": 1, "tasks__image__batch_size": 64, **GRAPHED}
+    configs = {method: quick(method=method, **settings) for method in ("imp", "lottery-pools", "dst")}
+    for method, config in configs.items():
+        list(iterate(config, tmp_path / "alone" / method))
+    together: list[set[tuple[str, int]]] = []
+    epoch = graphed.Graphed._epoch
+
+    def noted(self: graphed.Graphed, *given: Any) -> Any:
+        together.append({(work.job.task, particle.task.steps_per_epoch) for particle, work in self.busy.items()})
+        return epoch(self, *given)
+
+    monkeypatch.setattr(graphed.Graphed, "_epoch", noted)
+    runs = prepared([(config, tmp_path / "shared" / method) for method, config in configs.items()])
+    assert len({run.task.fingerprint for run in runs}) == 2
+    assert groups_of(runs) == [runs]
+    assert run_together(runs, [Listener()] * 3) == [None] * 3
+    assert any(len({steps for _, steps in found}) == 2 for found in together)  # jobs of both tasks in one epoch, of unequal length
+    for method in configs:
+        assert contents(tmp_path / "shared" / method) == contents(tmp_path / "alone" / method)
 
 
 def test_a_member_works_only_while_it_is_waited_for() -> None:
     trace: list[str] = []
 
-    def work(member: Member) -> None:
+    def work(member: MemberEngine) -> None:
         trace.append("works")
-        member._wait()
+        member._pause()
         trace.append("works again")
 
-    member = Member(work, sequential.build(cast(EngineContext, None), sequential.Config()))
+    member = MemberEngine(work, sequential.build(cast(EngineContext, None), sequential.Config()))
     assert not trace
-    member.go_on()
+    member.resume()
     assert (trace, member.ended) == (["works"], False)
-    member.go_on()
-    assert (trace, member.ended, member.failure) == (["works", "works again"], True, None)
+    member.resume()
+    assert (trace, member.ended, member.error) == (["works", "works again"], True, None)
     member.stop()

@@ -91,7 +91,7 @@ def make_jobs(task: Any, **changes: Any) -> list[Job]:
 def make_workshop(task: Any, device: torch.device, numerics: Numerics | None = None, checkpoint_seconds: float = 1e9) -> EngineContext:
     store = MemoryStore()
     store.states["start"] = task.init(Noise(0).fold("init"))
-    return EngineContext(task, store, numerics or Numerics(), device, checkpoint_seconds)
+    return EngineContext({task.fingerprint: task}, store, numerics or Numerics(), device, checkpoint_seconds)
 
 
 def bare(task: Any, device: torch.device, **settings: Any) -> graphed.Graphed:

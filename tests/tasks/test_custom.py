@@ -149,7 +149,7 @@ def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pyt
     tasks = [CustomTask(model, form, data, loss=loss, batch_size=25) for form in (data, TensorDataset(*data))]
     jobs = make_jobs(tasks[0])
     device = torch.device(where)
-    expected = trained(sequential.build(make_workshop(tasks[1], device), sequential.Config()), jobs)
+    expected = trained(sequential.build(make_workshop(tasks[1], device), sequential.Config()), make_jobs(tasks[1]))
     engine = graphed.build(make_workshop(tasks[0], device), graphed.Config(compile=False))
     found = trained(engine, jobs)
     assert [len(kind.particles) for kind in engine.pool.variants.values()] == [len(jobs)]

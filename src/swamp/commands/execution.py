@@ -30,11 +30,11 @@ def execute(
     The first error is raised when all runs have ended.
     """
     from swamp.runs.opening import prepare
-    from swamp.runs.several import by_task, run_to_end
+    from swamp.runs.several import run_to_end
 
     runs = prepare(requests, cache)
     if any(run.config.engine_module.role() == "helper" for run in runs):  # Another process shows what this one helps to run.
-        for run in (run for batch in by_task(runs) for run in batch):
+        for run in runs:
             run_to_end(run)
         return
     try:

@@ -12,7 +12,7 @@ from functools import cache
 
 from swamp.core.discovery import modules_with
 from swamp.core.errors import nearest
-from swamp.engines.engine import EngineModule, Role
+from swamp.engines.engine import Engine, EngineContext, EngineModule, Role
 from swamp.engines.ranks import Rank
 
 FALLBACK = "sequential"  # trains any task on any device
@@ -44,3 +44,12 @@ def role_of_process(engines: Iterable[EngineModule]) -> Role:
         raise ValueError(f"torchrun started {rank.size} processes, and only --engine {able} knows how to share a run among them")
     roles = {module.role() for module in chosen}
     return "helper" if "helper" in roles else "leader" if "leader" in roles else "alone"
+
+
+def build_local(context: EngineContext) -> Engine:
+    """Return the engine by which a process of a cluster trains the single jobs that it is given."""
+    from swamp.engines import graphed, sequential
+
+    if context.device.type == "cuda":
+        return graphed.build(context, graphed.Config(particles=1))
+    return sequential.build(context, sequential.Config())

@@ -22,13 +22,10 @@ import torch.distributed as dist
 from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Optimizer, Solution
-from swamp.core.mask import Mask
-from swamp.core.state import State
-from swamp.engines.engine import Engine, EngineContext, Progress, Report, Role, SolutionStore, time_step, train_as_follower, train_job
-from swamp.engines.local import build_local
+from swamp.engines import build_local
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, Role, portable, time_step, train_as_follower, train_from
 from swamp.engines.mesh import VISIBILITY_TIMEOUT, Lost, Mesh, connected, waited_for
 from swamp.engines.ranks import Rank
-from swamp.engines.worker import portable
 from swamp.training.data_parallel import SharingLearner
 from swamp.training.train import Checkpoint
 
@@ -220,12 +217,36 @@ class Distributed(Engine):
                 pass
             return
         assert self.group is not None
-        learner = SharingLearner(self.context.task, job, self.context.device, self.group, self.config.batch_norm == "synced")
-        context = replace(self.context, store=GroupSolutionStore(self.context.store, self.group))
+        context, checkpoint = self.context, self._common_checkpoint(job)
+        learner = SharingLearner(context.task_of(job), job, context.device, self.group, self.config.batch_norm == "synced")
         if self._leads_group:
-            train_job(context, job, report, learner)
+            train_from(checkpoint, context, job, report, learner)
         else:
-            train_as_follower(context, job, learner)
+            train_as_follower(checkpoint, context, job, learner)
+
+    def _common_checkpoint(self, job: Job) -> Checkpoint | None:
+        """Return the checkpoint from which all ranks of the group resume: their leader names its epoch, and the others read it.
+
+        The leader cannot replace it before they have: it takes all of them to train the next epoch.
+        """
+        mesh, store = self._joined(), self.context.store
+        name = f"epoch/{mesh.num_said}/{job.key}"
+        if self._leads_group:
+            checkpoint = store.read_checkpoint(job.key)
+            mesh.give(name, checkpoint.epoch if checkpoint else job.first_epoch)
+            return checkpoint
+        epoch = mesh.given(name)
+        if epoch == job.first_epoch:
+            return None
+
+        def look() -> Checkpoint | None:
+            found = store.read_checkpoint(job.key)
+            return found if found and found.epoch == epoch else None
+
+        checkpoint = waited_for(look, VISIBILITY_TIMEOUT)
+        if checkpoint is None:
+            raise Lost(f"rank {self.rank.index} cannot see the checkpoint from which {job.label} resumes at epoch {epoch}")
+        return checkpoint
 
     def _groups(self) -> dist.ProcessGroup | None:
         """The group of this rank; every rank has to make all of them."""
@@ -238,36 +259,6 @@ class Distributed(Engine):
             group = dist.new_group(ranks, timedelta(seconds=self.config.timeout), backend)
             mine = group if self.rank.index in ranks else mine
         return mine
-
-
-class GroupSolutionStore:
-    """The store of ranks that train a job together: all go on from the checkpoint that their leader finds."""
-
-    def __init__(self, store: SolutionStore, group: dist.ProcessGroup) -> None:
-        self.store, self.group = store, group
-
-    def solution(self, key: str) -> Solution | None:
-        return self.store.solution(key)
-
-    def load_state(self, key: str) -> State:
-        return self.store.load_state(key)
-
-    def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
-        return self.store.save_solution(key, state, history, mask)
-
-    def read_checkpoint(self, key: str) -> Checkpoint | None:
-        box = [self.store.read_checkpoint(key) if dist.get_rank(self.group) == 0 else None]
-        dist.broadcast_object_list(box, group_src=0, group=self.group)
-        return box[0]
-
-    def write_checkpoint(self, key: str, checkpoint: Checkpoint) -> None:
-        self.store.write_checkpoint(key, checkpoint)
-
-    def remove_checkpoint(self, key: str) -> None:
-        self.store.remove_checkpoint(key)
-
-    def log_timing(self, record: dict[str, Any]) -> None:
-        self.store.log_timing(record)
 
 
 build = Distributed

@@ -1,8 +1,10 @@
-"""What an engine is, and the one way in which each of them trains a job."""
+"""The contract of engines, and the one way in which all of them train a job."""
 
 from __future__ import annotations
 
+import pickle
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
@@ -26,7 +28,7 @@ from swamp.training.train import Checkpoint, Training
 
 
 class SolutionStore(Protocol):
-    """Where engines put what they make. `runs.store.Store` is one; it must be picklable."""
+    """Where engines find starts and checkpoints and put solutions. `store.directory.Store` is one. It must be picklable."""
 
     def solution(self, key: str) -> Solution | None: ...
 
@@ -45,7 +47,7 @@ class SolutionStore(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """An epoch has ended, or a stored training was found; or something else was done that is counted and takes its time."""
+    """Says that an epoch has ended, that a stored training was found, or that other work that is counted was done."""
 
     key: str
     label: str
@@ -53,8 +55,8 @@ class Progress:
     epochs: int
     loss: float
     trained: int = 1  # epochs trained just now
-    record: Mapping[str, Any] = field(default_factory=dict)  # what the history has of an epoch trained just now
-    unit: str = "epoch"  # what is counted; what is no epoch was not planned, and has no loss
+    record: Mapping[str, Any] = field(default_factory=dict)  # the record in the history of an epoch trained just now
+    unit: str = "epoch"  # what is counted; other units than epochs are not part of the plan and have no loss
 
     @property
     def is_news(self) -> bool:
@@ -66,14 +68,23 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True, eq=False)
 class EngineContext:
-    """What an engine works with."""
+    """What an engine works with. `tasks` has a task for each run that the engine trains for, by fingerprint."""
 
-    task: Task
+    tasks: Mapping[str, Task]
     store: SolutionStore
     numerics: Numerics
     device: torch.device
     checkpoint_seconds: float
     must_match: Mapping[str, str] = field(default_factory=dict)  # what must be the same on every machine that takes part
+
+    def task_of(self, job: Job) -> Task:
+        return self.tasks[job.task]
+
+    @property
+    def task(self) -> Task:
+        """The task of the only run."""
+        (task,) = self.tasks.values()
+        return task
 
 
 class Engine:
@@ -166,31 +177,31 @@ class EngineModule:
 
 
 class CheckpointedTraining:
-    """A training and the store: it goes on from its checkpoint, saves itself now and then, and its result is load_solutions."""
+    """Trains one job with periodic checkpoints: resumes from a checkpoint, if one is given, and stores the result."""
 
-    def __init__(self, context: EngineContext, job: Job, learner: Learner | None = None) -> None:
+    def __init__(self, context: EngineContext, job: Job, checkpoint: Checkpoint | None, learner: Learner | None = None) -> None:
         self.context, self.job, self.begin = context, job, time.monotonic()
-        self.training = Training(context.task, job, context.store.load_state(job.start), context.device, learner)
-        checkpoint = context.store.read_checkpoint(job.key)
+        self.training = Training(context.task_of(job), job, context.store.load_state(job.start), context.device, learner)
         if checkpoint is not None:
             self.training.restore(checkpoint)
         self.first_epoch, self.last_save = self.training.epoch, self.begin
         self.unsaved: Checkpoint | None = None
 
     def after_epoch(self, record: dict[str, Any], report: Report) -> None:
+        """Report the epoch, and take a checkpoint if the last one is old enough."""
         job, training = self.job, self.training
         report(Progress(job.key, job.label, training.epoch - job.first_epoch, job.num_epochs, record["loss"], record=record))
         if not training.done and time.monotonic() - self.last_save >= self.context.checkpoint_seconds:
             self.unsaved, self.last_save = training.checkpoint(), time.monotonic()
 
     def save(self) -> None:
-        """Write the checkpoint that the epoch's end took, if it took one. That is a step of its own: an engine whose device works meanwhile
-        need not keep it waiting for the disk."""
+        """Write the checkpoint that `after_epoch` took, if it took one. This is separate so that the device can work meanwhile."""
         if self.unsaved is not None:
             self.context.store.write_checkpoint(self.job.key, self.unsaved)
             self.unsaved = None
 
     def finish(self, averaged: Averaged | None = None) -> Solution:
+        """Store the solution and the time it took, and remove the checkpoint."""
         store, job, epochs = self.context.store, self.job, self.training.epoch - self.first_epoch
         solution = store.save_solution(job.key, self.training.finish(averaged), self.training.history, self.training.mask)
         store.remove_checkpoint(job.key)
@@ -199,48 +210,62 @@ class CheckpointedTraining:
         return solution
 
 
-def load_solutions(store: SolutionStore, jobs: Iterable[Job]) -> Iterator[Solution]:
-    """What came of jobs that have been trained."""
-    for job in jobs:
-        solution = store.solution(job.key)
-        assert solution is not None
-        yield solution
-
-
-@contextmanager
-def _machine_for(job: Job) -> Iterator[None]:
-    with applied(job.numerics), compiling() if job.numerics.compile is True else nullcontext():
-        yield
-
-
 def train_job(context: EngineContext, job: Job, report: Report, learner: Learner | None = None) -> Solution:
-    """Train one job here and now, from its checkpoint if there is one, and shelve the result."""
-    with _machine_for(job):
-        work = CheckpointedTraining(context, job, learner)
+    """Train one job in this process, from its checkpoint if there is one, and store the result."""
+    return train_from(context.store.read_checkpoint(job.key), context, job, report, learner)
+
+
+def train_from(checkpoint: Checkpoint | None, context: EngineContext, job: Job, report: Report, learner: Learner | None = None) -> Solution:
+    """Train one job in this process from this checkpoint, or from the job's start if there is none, and store the result."""
+    with _numerics_of(job):
+        work = CheckpointedTraining(context, job, checkpoint, learner)
         while not work.training.done:
             work.after_epoch(work.training.run_epoch(), report)
             work.save()
         return work.finish()
 
 
-def train_as_follower(context: EngineContext, job: Job, learner: Learner) -> None:
-    """Take part in a training that another process reports, saves and finishes."""
-    with _machine_for(job):
-        training = CheckpointedTraining(context, job, learner).training
+def train_as_follower(checkpoint: Checkpoint | None, context: EngineContext, job: Job, learner: Learner) -> None:
+    """Take part in a training that another process reports, checkpoints and stores."""
+    with _numerics_of(job):
+        training = CheckpointedTraining(context, job, checkpoint, learner).training
         while not training.done:
             training.run_epoch()
 
 
 def time_step(context: EngineContext, job: Job, learner: Learner | None = None, num_steps: int = 5) -> float:
-    """The median of a few steps of the job here and now, which lead nowhere."""
-    task = context.task
-    with _machine_for(job):
+    """Return the median time of a few steps of the job in this process. Their result is not kept."""
+    task = context.task_of(job)
+    with _numerics_of(job):
         training = Training(task, job, context.store.load_state(job.start), context.device, learner)
         training.model.train()
         plan = training.plan(0)
         times = []
-        for step in range(num_steps + 2):  # the first two warm up
+        for step in range(num_steps + 2):  # The first two warm up.
             begin = time.perf_counter()
             training.step(task.batch(plan, step % task.steps_per_epoch), 1e-6).item()
             times.append(time.perf_counter() - begin)
     return sorted(times[2:])[num_steps // 2]
+
+
+@contextmanager
+def _numerics_of(job: Job) -> Iterator[None]:
+    with applied(job.numerics), compiling() if job.numerics.compile is True else nullcontext():
+        yield
+
+
+def load_solutions(store: SolutionStore, jobs: Iterable[Job]) -> Iterator[Solution]:
+    """Yield the solutions of jobs that have been trained."""
+    for job in jobs:
+        solution = store.solution(job.key)
+        assert solution is not None
+        yield solution
+
+
+def portable(error: Exception) -> Exception:
+    """Return an error that another process can unpickle: this one if it can, else one with the same text."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+    return error

@@ -64,9 +64,9 @@ class Graphed(Engine):
         super().__init__(context)
         self.pool = ParticlePool(context, config.particles or AUTOMATIC_PARTICLES, compiled=config.compile, kernels=config.kernels)
         self.busy: dict[Particle, CheckpointedTraining] = {}
-        self.averagers: dict[Numerics, Averager] = {}
+        self.averagers: dict[tuple[str, Numerics], Averager] = {}  # by the task's fingerprint and numerics
         self.coming: list[Particle] = []  # the particle at which a job is about to begin
-        if not context.task.resident:
+        if not all(task.resident for task in context.tasks.values()):
             log.warning("engine 'graphed': the data of this task do not lie on the GPU, so its steps are compiled but not captured")
 
     @property
@@ -90,7 +90,7 @@ class Graphed(Engine):
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
         """By real steps, compiled and captured as they will be; what was compiled is there when the run begins."""
-        first, task = jobs[0], self.context.task
+        first, task = jobs[0], self.context.task_of(jobs[0])
         with self._set_up_for(first.numerics):
             particles: list[Particle] = []
             for job in jobs:
@@ -119,7 +119,7 @@ class Graphed(Engine):
         with self._set_up_for(context.numerics):
             if task.resident:
                 try:
-                    return self._average(context.numerics, parameters, buffers, noise)
+                    return self._average(task, context.numerics, parameters, buffers, noise)
                 except torch.OutOfMemoryError:
                     self.averagers.clear()
                     self.pool.drop_idle(self.busy)  # which have the memory
@@ -188,7 +188,7 @@ class Graphed(Engine):
                 continue
             waiting.remove(job)
             self.coming, found = [particle], True
-            work = CheckpointedTraining(self.context, job, particle.learner)
+            work = CheckpointedTraining(self.context, job, self.context.store.read_checkpoint(job.key), particle.learner)
             if work.training.done:  # of no epochs
                 work.finish()
             else:
@@ -202,7 +202,8 @@ class Graphed(Engine):
         num_busy = len(self.busy)
         for particle, work in self.busy.items():
             particle.prepare(plans[particle], work.training.epoch_rates)
-        self._steps([(particle, work.training) for particle, work in self.busy.items()], self.context.task.steps_per_epoch)
+        longest = max(particle.task.steps_per_epoch for particle in self.busy)
+        self._steps([(particle, work.training) for particle, work in self.busy.items()], longest)
         for particle, work in self.busy.items():
             work.save()
             if work.training.epoch + 1 < work.job.end_epoch:
@@ -211,20 +212,25 @@ class Graphed(Engine):
             particle.graph_stream.wait()
             work.after_epoch(work.training.end_epoch(particle.losses), report)
             if work.training.done:
-                work.finish(partial(self._average, work.job.numerics))
+                work.finish(partial(self._average, particle.task, work.job.numerics))
                 del self.busy[particle], plans[particle]  # nothing may hold on to a particle that has to be freed
         return len(self.busy) < num_busy
 
-    def _average(self, numerics: Numerics, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
-        """With the statistics that belong to them, by a pass that is captured for the first average there is."""
-        if numerics not in self.averagers:
-            self.averagers[numerics] = Averager(self.context.task, noise, numerics, self.context.device)
-        return self.averagers[numerics](parameters, buffers, noise)
+    def _average(
+        self, task: Task, numerics: Numerics, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise
+    ) -> State:
+        """Return the parameters with their BatchNorm statistics, by a pass over the data that is captured for a task's first average."""
+        key = task.fingerprint, numerics
+        if key not in self.averagers:
+            self.averagers[key] = Averager(task, noise, numerics, self.context.device)
+        return self.averagers[key](parameters, buffers, noise)
 
     def _steps(self, pairs: Sequence[tuple[Particle, Training]], num_steps: int) -> None:
+        """Play so many steps of each, or a whole epoch where that is shorter: tasks differ in how many steps an epoch has."""
         for step in range(num_steps):
             for particle, training in pairs:
-                particle.play(training, step)
+                if step < particle.task.steps_per_epoch:
+                    particle.play(training, step)
 
     @contextmanager
     def _set_up_for(self, numerics: Numerics) -> Iterator[None]:

@@ -20,7 +20,8 @@ from typing import Any, TypeVar, cast
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from swamp.engines.ranks import Rank, Watch, called, first_line
+from swamp.core.errors import reason_of
+from swamp.engines.ranks import Rank, Watch, called
 
 T = TypeVar("T")
 POLL_SECONDS = 0.1  # seconds between looks at the store
@@ -61,7 +62,7 @@ class Mesh:
                 rank.address, rank.port, None, rank.leads and not rank.hosted, timedelta(seconds=timeout), False, multi_tenant=True
             )
         except RuntimeError as error:
-            raise Lost(f"rank {rank.index} cannot reach the rendezvous at {rank.address}:{rank.port} ({first_line(error)})") from None
+            raise Lost(f"rank {rank.index} cannot reach the rendezvous at {rank.address}:{rank.port} ({reason_of(error)})") from None
         sign = f"tmp-{uuid.uuid4().hex}"  # it is the session's name, too
         if rank.leads:
             leave(sign)
@@ -232,7 +233,7 @@ def connected() -> Iterator[None]:
         yield
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
-            raise Lost(f"the connection to other ranks is lost ({first_line(error)}); start the run again to go on") from None
+            raise Lost(f"the connection to other ranks is lost ({reason_of(error)}); start the run again to go on") from None
         raise
 
 

@@ -24,13 +24,14 @@ MAX_VARIANTS = (
 )
 
 log = logging.getLogger("swamp")
-Shape = tuple[Optimizer, Numerics, Rule | None]  # what compiled and captured steps depend on; masks, starts and schedules do not matter
+Shape = tuple[str, Optimizer, Numerics, Rule | None]  # what compiled and captured steps depend on, the task's fingerprint first
 
 
 @dataclass
 class CompiledVariant:
     """What was compiled and captured for jobs of one shape."""
 
+    fused: bool  # whether layers use kernels of their own
     parts: tuple[Parts, Parts]  # as written, and as fast as can be
     captures: bool  # whether a step can be captured, as far as is known
     doubtful: bool = False  # that was found while others were at work, which may have had the memory
@@ -41,9 +42,8 @@ class ParticlePool:
     """`most` is how many are busy at once; it falls when memory runs out."""
 
     def __init__(self, context: EngineContext, most: int, *, compiled: bool, kernels: bool) -> None:
-        self.context, self.compiled = context, compiled
-        self.most = most if context.task.resident else 1
-        self.fused = kernels and context.device.type == "cuda" and bool(fusable(context.task.model()))
+        self.context, self.compiled, self.kernels = context, compiled, kernels and context.device.type == "cuda"
+        self.most = most if any(task.resident for task in context.tasks.values()) else 1
         self.variants: dict[Shape, CompiledVariant] = {}  # the one used last stands last
 
     def free(self, job: Job, busy: Collection[Particle]) -> Particle | None:
@@ -94,8 +94,9 @@ class ParticlePool:
 
     def uncaptured_learner(self, job: Job) -> Learner:
         """For a training without a graph: compiled where that was asked for."""
-        learner = Learner(self.context.task, job.optimizer, job.numerics, self.context.device, job.rule, tuned=True, fused=self.fused)
-        learner.parts = self._variant(job, ()).parts[1]
+        task, variant = self.context.task_of(job), self._variant(job, ())
+        learner = Learner(task, job.optimizer, job.numerics, self.context.device, job.rule, tuned=True, fused=variant.fused)
+        learner.parts = variant.parts[1]
         return learner
 
     def clear(self) -> None:
@@ -103,35 +104,41 @@ class ParticlePool:
         torch.cuda.empty_cache()
 
     def _variant(self, job: Job, busy: Collection[Particle]) -> CompiledVariant:
-        shape = job.optimizer, job.numerics, job.rule
-        variant = self.variants.pop(shape, None) or CompiledVariant(self._parts(job), self.context.task.resident)
+        shape = job.task, job.optimizer, job.numerics, job.rule
+        variant = self.variants.pop(shape, None) or self._new_variant(job)
         idle = [other for other, its in self.variants.items() if not any(particle in busy for particle in its.particles)]
         for other in idle[: max(len(self.variants) + 1 - MAX_VARIANTS, 0)]:
             del self.variants[other]
         self.variants[shape] = variant
         return variant
 
-    def _parts(self, job: Job) -> tuple[Parts, Parts]:
-        model = self.context.task.model()
-        own = rule_parameters(behaviour(job.rule).network(model, self.context.task.prunable), model)
+    def _new_variant(self, job: Job) -> CompiledVariant:
+        task = self.context.task_of(job)
+        fused = self.kernels and bool(fusable(task.model()))
+        return CompiledVariant(fused, self._parts(job, fused), task.resident)
+
+    def _parts(self, job: Job, fused: bool) -> tuple[Parts, Parts]:
+        task = self.context.task_of(job)
+        model = task.model()
+        own = rule_parameters(behaviour(job.rule).network(model, task.prunable), model)
         update = Update(job.optimizer, [*dict(model.named_parameters()), *own])
-        written = eager_step(self.context.task, update)
+        written = eager_step(task, update)
         # the compiler picks kernels by timing them, and those decide the last bits
         if not self.compiled or job.numerics.deterministic:
             return written, written
-        return written, compiled_parts(self.context.task, update, model=not self.fused)
+        return written, compiled_parts(task, update, model=not fused)
 
     def _make(self, variant: CompiledVariant, job: Job) -> Particle:
-        task, device, start = self.context.task, self.context.device, self.context.store.load_state(job.start)
+        task, device, start = self.context.task_of(job), self.context.device, self.context.store.load_state(job.start)
         try:
-            return Particle(task, job, start, device, *variant.parts, self.fused)
+            return Particle(task, job, start, device, *variant.parts, variant.fused)
         except Exception as error:
-            if not (self.fused and type(error).__module__.startswith("triton")):
+            if not (variant.fused and type(error).__module__.startswith("triton")):
                 raise
             log.warning(f"engine 'graphed': the kernels of this model's layers do not work on this card ({reason_of(error)}); compiling it")
-        self.fused = False
-        variant.parts = self._parts(job)
-        return Particle(task, job, start, device, *variant.parts, self.fused)
+        self.kernels = variant.fused = False
+        variant.parts = self._parts(job, fused=False)
+        return Particle(task, job, start, device, *variant.parts, False)
 
     def _do_with(self, num: int) -> None:
         log.warning(f"engine 'graphed': there is memory for {num} particles at a time, not for {num + 1}")

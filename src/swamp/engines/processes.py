@@ -1,7 +1,7 @@
-"""Several jobs at once, each in a worker process of this machine's CPU.
+"""The engine `processes` trains several jobs at once, each in a worker process on this machine's CPU.
 
-A worker is a fresh interpreter at the other end of a socket. It lives as long as the socket does: when the parent goes, however it
-goes, the worker reads the end of the file and exits. It inherits no other file, so no lock outlives the parent.
+A worker is a fresh interpreter at the other end of a socket. It lives as long as the socket does: when the parent ends, in whatever way,
+the worker reads the end of the file and exits. A worker inherits no other file, so no lock outlives the parent.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import queue
 import socket
 import subprocess
 import sys
+import threading
+import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -22,7 +25,7 @@ from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Optimizer, Solution
 from swamp.core.machine import num_cores
-from swamp.engines.engine import Engine, EngineContext, Progress, Report
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, portable, train_job
 from swamp.tasks.task import Task
 
 name = "processes"
@@ -36,43 +39,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retries: Annotated[int, Meta(ge=0, description="How often a job whose worker died is tried again.")] = 3
 
 
-class WorkerDied(RuntimeError):
-    """A worker ended without an answer, more often than allowed."""
-
-
-class Worker:
-    """A child process and the connection to it."""
-
-    def __init__(self, context: EngineContext) -> None:
-        ours, theirs = socket.socketpair()
-        # modules are looked for where this process looks for them, not in whatever folder the user stands in (-P)
-        places = os.pathsep.join(place or os.getcwd() for place in sys.path)
-        environment = {**os.environ, "OMP_NUM_THREADS": str(context.numerics.threads), "PYTHONPATH": places}
-        command = [sys.executable, "-P", "-m", "swamp.engines.worker", str(theirs.fileno())]
-        # a process group of its own: Ctrl-C is for the parent, which then closes the socket
-        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, process_group=0)
-        theirs.close()
-        self.connection: Connection = Connection(ours.detach())
-        self.job: Job | None = None
-        self.unsent: list[object] = [context]
-
-    def give(self, job: Job) -> None:
-        """Hand it the job. A worker that died already is found out by whoever listens to it."""
-        self.job = job
-        with contextlib.suppress(OSError):
-            for message in (*self.unsent, job):
-                self.connection.send_bytes(pickle.dumps(message))
-            self.unsent = []
-
-    def close(self) -> None:
-        self.connection.close()  # the worker sees the end of the file and exits
-        try:
-            self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
 def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.device) -> None:
     _check_device(device)
 
@@ -83,7 +49,7 @@ def _check_device(device: torch.device) -> None:
 
 
 def why_not(task: Task) -> str:
-    """Worker processes cannot find what a notebook or script defines in itself."""
+    """Say so if the task cannot be pickled, or if workers could not find what a notebook or script defines in itself."""
     try:
         can_be_sent = b"__main__" not in pickle.dumps(task)
     except Exception:  # Pickling fails in as many ways as there are objects.
@@ -95,8 +61,12 @@ def why_not(task: Task) -> str:
     )
 
 
+class WorkerDied(RuntimeError):
+    """A worker ended without an answer, more often than allowed."""
+
+
 class Processes(Engine):
-    """Trains jobs in worker processes, one job for each worker at a time."""
+    """Trains jobs in worker processes. A worker has one job at a time."""
 
     def __init__(self, context: EngineContext, config: Config) -> None:
         _check_device(context.device)
@@ -115,15 +85,22 @@ class Processes(Engine):
         deaths: dict[str, int] = {}
         for job in jobs:
             while job.key not in done:
-                self._hand_out(waiting)
-                for key in self._listen(waiting, deaths, report):
+                self._assign(waiting)
+                for key in self._receive(waiting, deaths, report):
                     solution = store.solution(key)
                     assert solution is not None
                     done[key] = solution
             yield done[job.key]
 
-    def _hand_out(self, waiting: deque[Job]) -> None:
-        """Give every idle worker a job, starting workers while there are jobs for them."""
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.connection.close()
+        for worker in self.workers:
+            worker.close()
+        self.workers.clear()
+
+    def _assign(self, waiting: deque[Job]) -> None:
+        """Give a job to every idle worker, and start workers while there are jobs for them."""
         while waiting:
             idle = [worker for worker in self.workers if worker.job is None]
             if not idle and len(self.workers) < self.num_parallel:
@@ -131,11 +108,10 @@ class Processes(Engine):
                 self.workers += idle
             if not idle:
                 return
-            job = waiting.popleft()
-            idle[0].give(job)
+            idle[0].give(waiting.popleft())
 
-    def _listen(self, waiting: deque[Job], deaths: dict[str, int], report: Report) -> list[str]:
-        """Wait for news of busy workers; the keys of jobs that ended."""
+    def _receive(self, waiting: deque[Job], deaths: dict[str, int], report: Report) -> list[str]:
+        """Wait for messages of busy workers, and return the keys of jobs that ended."""
         ended = []
         for connection in wait([worker.connection for worker in self.workers if worker.job]):
             worker = next(worker for worker in self.workers if worker.connection is connection)
@@ -143,7 +119,7 @@ class Processes(Engine):
             try:
                 message = pickle.loads(worker.connection.recv_bytes())
             except (EOFError, OSError):
-                self._bury(worker, waiting, deaths)
+                self._replace_dead(worker, waiting, deaths)
                 continue
             match message:
                 case Progress():
@@ -156,8 +132,8 @@ class Processes(Engine):
                     worker.job = None
         return ended
 
-    def _bury(self, worker: Worker, waiting: deque[Job], deaths: dict[str, int]) -> None:
-        """Put a dead worker's job back; another takes it up from its checkpoint."""
+    def _replace_dead(self, worker: Worker, waiting: deque[Job], deaths: dict[str, int]) -> None:
+        """Return a dead worker's job to the queue. Another worker resumes it from its checkpoint."""
         job = worker.job
         assert job is not None
         worker.close()
@@ -169,12 +145,73 @@ class Processes(Engine):
             )
         waiting.appendleft(job)
 
+
+class Worker:
+    """A worker process and the connection to it, seen from the parent."""
+
+    def __init__(self, context: EngineContext) -> None:
+        ours, theirs = socket.socketpair()
+        # With -P, modules come from where this process finds them, not from the user's current folder.
+        search_path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+        environment = {**os.environ, "OMP_NUM_THREADS": str(context.numerics.threads), "PYTHONPATH": search_path}
+        command = [sys.executable, "-P", "-m", "swamp.engines.processes", str(theirs.fileno())]
+        # The worker has a process group of its own: Ctrl-C is for the parent, which then closes the socket.
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, process_group=0)
+        theirs.close()
+        self.connection: Connection = Connection(ours.detach())
+        self.job: Job | None = None
+        self.unsent: list[object] = [context]
+
+    def give(self, job: Job) -> None:
+        """Send the job. If the worker is dead, the next attempt to receive from it finds that out."""
+        self.job = job
+        with contextlib.suppress(OSError):
+            for message in (*self.unsent, job):
+                self.connection.send_bytes(pickle.dumps(message))
+            self.unsent = []
+
     def close(self) -> None:
-        for worker in self.workers:
-            worker.connection.close()
-        for worker in self.workers:
-            worker.close()
-        self.workers.clear()
+        self.connection.close()  # The worker reads the end of the file and exits.
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def serve(descriptor: int) -> None:
+    """Be the worker: read a context and then jobs from this socket, and send progress, results and errors back."""
+    connection: Connection = Connection(descriptor)
+    jobs: queue.Queue[Job] = queue.Queue()
+    try:
+        context: EngineContext = pickle.loads(connection.recv_bytes())
+    except EOFError:
+        return  # The parent ended before it sent anything.
+
+    def read() -> None:
+        try:
+            while True:
+                jobs.put(pickle.loads(connection.recv_bytes()))
+        except (EOFError, OSError):
+            os._exit(1)  # The parent has ended: stop at once, even in the middle of a training.
+
+    threading.Thread(target=read, daemon=True).start()
+
+    def send(message: object) -> None:
+        connection.send_bytes(pickle.dumps(message))
+
+    while True:
+        job = jobs.get()
+        try:
+            if context.store.solution(job.key) is None:  # Another worker may have died after storing it, before saying so.
+                train_job(context, job, send)
+            send(None)
+        except Exception as error:
+            error.add_note(traceback.format_exc())  # The traceback does not survive pickling otherwise.
+            send(portable(error))
 
 
 build = Processes
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from swamp.core.errors import reason_of
+
 
 @dataclass(frozen=True)
 class Rank:
@@ -61,7 +63,7 @@ class Watch:
                 self.store.add(names[self.rank.index], 1)
                 beats = self.store.multi_get(names)
             except RuntimeError as error:
-                self._end(f"the rendezvous at {self.rank.address}:{self.rank.port} is gone ({first_line(error)})")
+                self._end(f"the rendezvous at {self.rank.address}:{self.rank.port} is gone ({reason_of(error)})")
                 return
             now = self.answered = time.monotonic()
             heard = [now if beat != before else then for beat, before, then in zip(beats, last, heard, strict=True)]
@@ -85,7 +87,3 @@ class Watch:
 
 def called(ranks: Sequence[int]) -> str:
     return f"rank {', '.join(map(str, ranks))}"
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -18,13 +18,13 @@ from typing import Annotated, Any, cast
 import torch
 from msgspec import Meta, Struct
 
+from swamp.core.errors import reason_of
 from swamp.core.job import Job, Solution
 from swamp.core.machine import code_digest, num_cores
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.engines.engine import Engine, EngineContext, Progress, Report, load_solutions
-from swamp.engines.local import build_local
-from swamp.engines.worker import portable
+from swamp.engines import build_local
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, load_solutions, portable
 from swamp.training.train import Checkpoint
 
 name = "ray"
@@ -132,7 +132,7 @@ class Ray(Engine):
         try:
             self.ray.init(**settings)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise ValueError(f"engines.ray.address = {self.config.address!r}: no Ray cluster answers there ({first_line(error)})") from None
+            raise ValueError(f"engines.ray.address = {self.config.address!r}: no Ray cluster answers there ({reason_of(error)})") from None
         self.started = True
 
     def _submit(self, jobs: Sequence[Job]) -> dict[Any, Job]:
@@ -147,7 +147,7 @@ class Ray(Engine):
         try:
             messages = self.ray.get(self.board.take.remote())
         except self.ray.exceptions.RayError as error:
-            raise RayFailed(f"the Ray cluster is gone ({first_line(error)})") from None
+            raise RayFailed(f"the Ray cluster is gone ({reason_of(error)})") from None
         for message in messages:
             if isinstance(message, Progress):
                 report(message)
@@ -160,7 +160,7 @@ class Ray(Engine):
         except self.ray.exceptions.RayTaskError as error:  # before our own code ran: a module that the node has not, for example
             raise RayFailed(f"{job.label} could not begin on a node of the Ray cluster ({str(error.cause).strip() or error})") from None
         except self.ray.exceptions.RayError as error:
-            told = f"the worker of {job.label} died, and was tried {self.config.retries + 1} times ({first_line(error)})"
+            told = f"the worker of {job.label} died, and was tried {self.config.retries + 1} times ({reason_of(error)})"
             raise RayFailed(told) from None
         if isinstance(found, Exception):
             raise found
@@ -244,10 +244,6 @@ class RemoteStore:
 def software() -> dict[str, str]:
     """What must be the same on every node."""
     return {"torch": str(torch.__version__), "swamp's code": code_digest()}
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def train_there(context: EngineContext, job: Job, start: State, board: Any, home: Mapping[str, str]) -> RemoteStore | Exception:

@@ -137,7 +137,8 @@ def _open_each(requests: Sequence[RunRequest]) -> list[Task]:
 
 
 def make_engine_context(config: Config, task: Task, store: Store, must_match: Mapping[str, str] | None = None) -> EngineContext:
-    return EngineContext(task, store, config.numerics, torch.device(config.device), config.checkpoint_seconds, must_match or {})
+    tasks = {task.fingerprint: task}
+    return EngineContext(tasks, store, config.numerics, torch.device(config.device), config.checkpoint_seconds, must_match or {})
 
 
 def build_engine(config: Config, engine_context: EngineContext) -> Engine:

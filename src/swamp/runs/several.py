@@ -24,22 +24,18 @@ def run_to_end(run: PreparedRun, listener: Listener | None = None) -> None:
 def run_several(runs: Sequence[PreparedRun], listen: Listen, planned: Callable[[int], None]) -> list[BaseException | None]:
     """Run all of them, and return for each the error that ended it, or None. A run that fails does not stop the others.
 
-    Runs of one task train side by side where their engine can share its work among runs, and one after the other elsewhere. `listen`
-    opens the listener of a run, which is closed when the runs of its task have ended. `planned` gets the number of epochs that
-    they train together.
+    Runs that can share an engine train side by side, the others one after the other. `listen` opens the listener of a run, which is
+    closed when the runs that share its engine have ended. `planned` gets the number of epochs that all train.
     """
     for run in runs:  # All at once, so that resuming the directory later finds those that were never reached.
         with run.begin():
             pass
     planned(sum(plan.num_epochs for plan in new_plans(runs)))
     errors: dict[PreparedRun, BaseException | None] = {}
-    for batch in by_task(runs):
+    for batch in group.groups_of(runs):
         with ExitStack() as stack:
             listeners = [stack.enter_context(listen(run)) for run in batch]
-            if group.can_share(batch):
-                found = group.run_together(batch, listeners)
-            else:
-                found = [_error_of(run, listener) for run, listener in zip(batch, listeners, strict=True)]
+            found = group.run_together(batch, listeners) if len(batch) > 1 else [_error_of(batch[0], listeners[0])]
         errors |= dict(zip(batch, found, strict=True))
     return [errors[run] for run in runs]
 
@@ -52,14 +48,6 @@ def _error_of(run: PreparedRun, listener: Listener) -> BaseException | None:
         listener.say(f"failed: {error}")
         return error
     return None
-
-
-def by_task(runs: Sequence[PreparedRun]) -> list[list[PreparedRun]]:
-    """Return the runs of each task together. Every process that takes part works on them in this order."""
-    batches: dict[int, list[PreparedRun]] = {}
-    for run in runs:
-        batches.setdefault(id(run.task), []).append(run)
-    return list(batches.values())
 
 
 def new_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
@@ -81,5 +69,6 @@ def new_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
 def estimate_each(runs: Sequence[PreparedRun], plans: Sequence[Plan]) -> list[Estimate]:
     """Return what each plan takes on this machine. Steps are timed once for each task."""
     with ExitStack() as stack:
-        paces = {id(batch[0].task): stack.enter_context(pace(batch[0].config, batch[0].task)) for batch in by_task(runs)}
+        first_runs = {id(run.task): run for run in reversed(runs)}
+        paces = {key: stack.enter_context(pace(run.config, run.task)) for key, run in first_runs.items()}
         return [estimate(run.config, run.task, plan, *paces[id(run.task)]) for run, plan in zip(runs, plans, strict=True)]
