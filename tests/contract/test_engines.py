@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +13,7 @@ import pytest
 
 from swamp.engines import engine_modules
 from swamp.runs.config import Config
-from tests.support.runs import contents, iterate
+from tests.support.runs import QUICK, contents, iterate
 
 Make = Callable[..., Config]
 
@@ -48,3 +52,64 @@ def test_compiled_steps_agree_bit_for_bit_too(quick: Make, tmp_path: Path) -> No
     list(iterate(quick(device="cpu", pruning__cycles=1), tmp_path / "plain"))
     objects = [{path.name for path in (tmp_path / name / "objects").iterdir()} for name in ("sequential", "plain")]
     assert len(objects[0] & objects[1]) == 3  # the init and the mask that prunes nothing: no compiled result has a plain one's key
+
+
+OUTSIDE = '''
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from swamp.engines.engine import Engine, train_job
+
+name = "mine"
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """My settings."""
+
+    backwards: Annotated[bool, Meta(description="Train the last job first.")] = False
+
+
+class Mine(Engine):
+    def __init__(self, context, config):
+        super().__init__(context)
+        self.config = config
+
+    def train(self, jobs, report):
+        if self.config.backwards:
+            print("backwards")
+        order = reversed(jobs) if self.config.backwards else jobs
+        done = {job.key: self.context.store.solution(job.key) or train_job(self.context, job, report) for job in order}
+        yield from (done[job.key] for job in jobs)
+
+
+build = Mine
+'''
+
+
+def test_an_engine_comes_from_outside_in_one_file(quick: Make, tmp_path: Path) -> None:
+    """As another distribution brings it: a module, and the entry point that an installer writes down for it."""
+    site, folder = tmp_path / "site", tmp_path / "site/mine-1.0.dist-info"
+    folder.mkdir(parents=True)
+    (site / "mine_engine.py").write_text(OUTSIDE)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[swamp.engines]\nmine = mine_engine\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *filter(None, sys.path)])}
+
+    def swamp(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "swamp", *map(str, arguments)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+    settings = {**QUICK, "engine": "mine", "device": "cpu"}
+    options = [f"--{name}={value}" for name, value in settings.items()]
+    done = swamp("run", "digits", *options, "--engines.mine.backwards=true", "--out", tmp_path / "mine")
+    assert done.returncode == 0, done.stderr
+    assert "backwards" in done.stdout
+    list(iterate(quick(device="cpu"), tmp_path / "sequential"))
+    assert contents(tmp_path / "mine") == contents(tmp_path / "sequential")
+    quickly = ["--device=cpu", "--tasks.image.batch_size=256", "--engines.processes.workers=1", "--particles=1"]
+    timings = json.loads(swamp("bench", "digits", *quickly, "--json").stdout)["timings"]
+    assert [timing["engine"] for timing in timings] == ["sequential", "mine", "processes"]
+    refused = swamp("run", "digits", "--engine=mime", "--out", tmp_path / "mime")
+    assert refused.returncode == 2
+    assert "did you mean 'mine'? Known: distributed, graphed, mine, processes, ray, sequential" in refused.stderr

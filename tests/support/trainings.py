@@ -27,6 +27,7 @@ from tests.support.blobs import Blobs
 from tests.support.memory_store import MemoryStore
 
 NUM_PARTICLES = 3
+TWO_STEPS = 256  # the batch size with which an epoch of the digits has two steps, of which the second has a smaller batch
 
 
 class CallingLane:
@@ -136,16 +137,13 @@ def distance(expected: State, found: State, start: State, but: str = "") -> floa
 
 
 def check_same_trainings(expected: list[State], found: list[State], start: State) -> None:
-    """The same but for rounding, in float32.
+    """Check that trainings of two float32 steps are the same but for rounding.
 
-    Most are 1e-6 apart. Where rounding turns a ReLU on or off trajectories part, and not all of them meet such a place. Sequential does
-    so too: a start changed in its last bit moves the digits network, on a CPU, by up to 0.13 in one of eight trainings of 8 steps and by
-    up to 0.12 in half of those of 24; on an H200 it differs from itself by up to 0.008, and was up to 0.10 from graphed. Another
-    particle is 0.9 away.
+    Of longer trainings this cannot be asked: where rounding turns a ReLU on or off trajectories part, those of `sequential` too. A start
+    that is changed in its last bit moves the digits network by up to 0.13 in 8 steps on a CPU. Another particle is 0.9 away.
     """
     distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
-    assert min(distances) < 1e-3
-    assert max(distances) < 0.3
+    assert max(distances) < 1e-3, distances
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
