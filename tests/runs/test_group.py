@@ -254,7 +254,7 @@ def test_what_can_share(quick: Make, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("on_cpu")
 def test_groups_keep_to_what_can_share(quick: Make, tmp_path: Path) -> None:
-    kinds = [GRAPHED, {"engine": "sequential", "device": "cpu", "precision": "float32"}]
+    kinds: list[dict[str, Any]] = [GRAPHED, {"engine": "sequential", "device": "cpu", "precision": "float32"}]
     configs = [quick(seed=index, **kinds[index % 2]) for index in range(4)]
     runs = prepared([(config, tmp_path / str(index)) for index, config in enumerate(configs)])
     assert groups_of(runs) == [[runs[0], runs[2]], [runs[1]], [runs[3]]]
