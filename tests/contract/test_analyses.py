@@ -18,7 +18,7 @@ from swamp.analyses.running import draw, plan_analyses, run_analyses
 from swamp.analyses.study import Study
 from swamp.analyses.tables import analysis_tables
 from swamp.drawing.canvas import pyplot
-from swamp.report.page.analyses import StoredAnalyses
+from swamp.report.page.content import StoredAnalyses
 from swamp.runs.checks import KEEPS
 from swamp.runs.config import build_config
 from swamp.store.analysis_store import AnalysisStore

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from swamp.core.mask import Mask
-from swamp.report.page import charts, training_sections
+from swamp.report.page import charts
 from swamp.report.page.document import digest, page_file, script_text, write_report
+from swamp.report.page.sections import training
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
 from tests.support.made_up_runs import LAYERS, add_analyses, make_run
@@ -154,7 +155,7 @@ def test_values_are_those_of_the_seeds_that_got_so_far(tmp_path: Path) -> None:
 
 
 def test_longer_curves_are_thinned_and_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_sections, "MAX_EPOCHS", 100)
+    monkeypatch.setattr(training, "MAX_EPOCHS", 100)
     page = made([make_run(tmp_path / "run", "imp", epochs=50)], tmp_path / "report.html")
     curves = data_of(page)["training"][0]["curves"]
     assert {len(curve["loss"]) for curve in curves} == {17}  # type: ignore[attr-defined]

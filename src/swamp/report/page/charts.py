@@ -1,4 +1,4 @@
-"""The numbers of series as plain data, which static/*.js draws in the charts of several sections.
+"""What the charts of several sections share: the numbers of series as plain data, which static/*.js draws, and their legends.
 
 Errors are drawn, not accuracies: they begin at zero, and a difference of a tenth of a point can be seen.
 """
@@ -6,10 +6,11 @@ Errors are drawn, not accuracies: they begin at zero, and a difference of a tent
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from swamp.core.metric import Metric
+from swamp.drawing.markup import Html, element
 from swamp.drawing.numbers import spread
 from swamp.results.cells import best_first, cells, common_level, levels_of, metrics_of
 from swamp.results.series import Series, by_recipe, layer_names
@@ -96,3 +97,14 @@ def layers_of(series: Series) -> list[str]:
     """Return the names of a network's layers from input to output."""
     row = next((row for row in series.rows), None)
     return layer_names(row, series.directories) if row else []
+
+
+def each_recipe(all_series: Sequence[Series], draw: Callable[[Sequence[Series], str | None], Sequence[Html]]) -> list[Html]:
+    """Return a legend and charts for each recipe, whose numbers are on different data. A single recipe is not named."""
+    groups = by_recipe(all_series)
+    parts: list[Html] = []
+    for recipe, group in groups:
+        named = recipe if len(groups) > 1 else None
+        parts += [element("h3", recipe)] if named else []
+        parts += [element("div", data_chart="legend", data_recipe=named), *draw(group, named)]
+    return parts

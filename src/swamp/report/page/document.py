@@ -16,9 +16,9 @@ from string import Template
 
 from swamp.drawing.markup import Html, element, join, json_text
 from swamp.drawing.sections import Section
-from swamp.report.page import provenance, results, training_sections
-from swamp.report.page.analyses import StoredAnalyses
 from swamp.report.page.charts import series_data
+from swamp.report.page.content import PageContent, StoredAnalyses
+from swamp.report.page.sections import make_sections
 from swamp.report.page.top import header, notices
 from swamp.results.series import make_series
 from swamp.results.stored_run import LeftOut, StoredRun, read_runs
@@ -36,17 +36,6 @@ SCRIPTS = (
     "landscape",
     "page",
 )  # each uses those before it
-
-# The sections about results, in order; those of analyses and of configurations follow. A section is a function that returns None where
-# there is nothing to show; it gives the page the data of its own charts.
-RESULTS = (
-    results.curves,
-    results.results,
-    training_sections.cost,
-    training_sections.particles,
-    training_sections.training,
-    training_sections.layers,
-)
 
 
 def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun], list[LeftOut]]:
@@ -66,13 +55,7 @@ def page(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], directories: Se
     """`directories`: what was asked for, which may hold analyses that are of several runs."""
     all_series = make_series(runs)
     analyses = StoredAnalyses(all_series, directories)
-    made = [
-        *(make(all_series) for make in RESULTS),
-        *analyses.sections(),
-        provenance.configuration(all_series),
-        provenance.runs(all_series, analyses),
-    ]
-    parts = [part for part in made if part]
+    parts = make_sections(PageContent(all_series, analyses))
     data = {**series_data(all_series), **{key: value for part in parts for key, value in part.data.items()}}
     style, script = page_file("page.css"), script_text()
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")

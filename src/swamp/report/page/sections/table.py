@@ -1,49 +1,23 @@
-"""Sections of results: curves, and the paper's kind of table."""
+"""Section: the table of results, as papers print it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from swamp.core.metric import Metric
 from swamp.drawing.markup import Html, element
-from swamp.drawing.sections import Section, chart, section
+from swamp.drawing.sections import Section, section
+from swamp.report.page.content import PageContent
 from swamp.results.cells import Cell, cells, levels_of, metrics_of
 from swamp.results.notes import notes_of
 from swamp.results.paper import paper_numbers
 from swamp.results.series import Series, by_recipe
 
-
-def each_recipe(all_series: Sequence[Series], draw: Callable[[Sequence[Series], str | None], Sequence[Html]]) -> list[Html]:
-    """Return a legend and charts for each recipe, whose numbers are on different data. A single recipe is not named."""
-    groups = by_recipe(all_series)
-    parts: list[Html] = []
-    for recipe, group in groups:
-        named = recipe if len(groups) > 1 else None
-        parts += [element("h3", recipe)] if named else []
-        parts += [element("div", data_chart="legend", data_recipe=named), *draw(group, named)]
-    return parts
+order = 20
 
 
-def curves(all_series: Sequence[Series]) -> Section | None:
-    def pair(group: Sequence[Series], recipe: str | None) -> list[Html]:
-        first, *others = [metric.name for metric in metrics_of(group)]
-        drawn = [first, *(name for name in others if name == "nll")]
-        return [element("div", *(chart("curves", data_metric=name, data_recipe=recipe) for name in drawn), class_="pair")]
-
-    if not by_recipe(all_series):
-        return None
-    return section(
-        "Curves",
-        "Error against sparsity",
-        "Means over seeds on the test set, after the last epoch; bands are ± one standard deviation. Point at a chart to read it, "
-        "draw a box to look closer.",
-        element("div", data_chart="axes", class_="controls"),
-        *each_recipe(all_series, pair),
-    )
-
-
-def results(all_series: Sequence[Series]) -> Section | None:
-    groups = by_recipe(all_series)
+def show(content: PageContent) -> Section | None:
+    groups = by_recipe(content.series)
     if not groups:
         return None
     parts = []

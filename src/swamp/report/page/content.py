@@ -1,11 +1,11 @@
-"""What `swamp analyse` left beside the runs of a report: the sections about it, and the commands that make it again."""
+"""What a report is made of: series of runs, and the results of analyses that were stored beside them."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from swamp.analyses import analyses
 from swamp.analyses.analysis import PageResults, PageRun, StoredResult, options_of, read_stored
@@ -28,8 +28,8 @@ class StoredAnalyses:
                     if stored := self._read(run.directory, kind):
                         self.found[name].runs.append(PageRun(index, series.label, run.seed, stored))
             if between_runs := getattr(kind, "between_runs", None):
-                for place in dict.fromkeys([*directories, *labels]):
-                    if stored := self._read(place, between_runs, name):
+                for directory in dict.fromkeys([*directories, *labels]):
+                    if stored := self._read(directory, between_runs, name):
                         self.found[name].between_runs.append(stored.result)
 
     def _read(self, directory: Path, kind: Any, flag: str = "") -> StoredResult[Any] | None:
@@ -41,8 +41,8 @@ class StoredAnalyses:
 
     def sections(self) -> list[Section | None]:
         """Return the sections of the kinds of which there is something to show."""
-        shown = [(getattr(kind, "show_section", None), self.found[name]) for name, kind in analyses().items()]
-        return [show(found) for show, found in shown if show and (found.runs or found.between_runs)]
+        functions = [(getattr(kind, "show_section", None), self.found[name]) for name, kind in analyses().items()]
+        return [show(found) for show, found in functions if show and (found.runs or found.between_runs)]
 
     def commands(self, run: StoredRun) -> list[str]:
         """Return `swamp analyse …` for each result beside a run, with the options that it was made with."""
@@ -55,3 +55,10 @@ class StoredAnalyses:
                     given.append(f"--cycles {','.join(map(str, result.cycles))}")
                 commands.append(" ".join(["swamp analyse", shlex.quote(str(run.directory)), f"--{name}", *given]))
         return commands
+
+
+class PageContent(NamedTuple):
+    """What the sections of a page show."""
+
+    series: Sequence[Series]
+    analyses: StoredAnalyses

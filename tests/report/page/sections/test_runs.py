@@ -8,7 +8,7 @@ import pytest
 
 from swamp.commands.arguments import recipe_and_settings
 from swamp.commands.run import asked_runs
-from swamp.report.page.repeat import command
+from swamp.report.page.sections.runs import run_command
 from swamp.runs.config import Config, build_config, config_hash
 from swamp.runs.opening import RunRequest, prepare
 from swamp.runs.recipes import recipe_texts
@@ -40,7 +40,7 @@ def asked(text: str, monkeypatch: pytest.MonkeyPatch) -> Config:
 )
 def test_the_command_gives_the_same_numbers(settings: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     config = build_config("digits", {"precision": "float32", **settings})
-    text = command(config, Path("runs/a b"))
+    text = run_command(config, Path("runs/a b"))
     assert "config.toml" not in text
     assert config_hash(asked(text, monkeypatch)) == config_hash(config)
 
@@ -48,7 +48,7 @@ def test_the_command_gives_the_same_numbers(settings: dict[str, object], monkeyp
 def test_every_recipe_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     for recipe in set(recipe_texts()) - {"custom"}:
         config = build_config(recipe, {"precision": "bf16"})
-        assert command(config, Path("x")).startswith(f"swamp run {recipe} --method")
+        assert run_command(config, Path("x")).startswith(f"swamp run {recipe} --method")
 
 
 def test_what_no_command_line_says_is_left_to_the_file(
@@ -57,13 +57,13 @@ def test_what_no_command_line_says_is_left_to_the_file(
     (run,) = prepare([RunRequest(quick(methods__swamp__particles={"0": 1, "2": 3}), tmp_path / "run")])
     with run.begin():
         config = run.config
-    text = command(config, tmp_path / "run")
+    text = run_command(config, tmp_path / "run")
     assert str(tmp_path / "run" / "config.toml") in text
     assert config_hash(asked(text, monkeypatch)) == config_hash(read_config(tmp_path / "run"))
 
 
 def test_a_task_of_ones_own_is_named() -> None:
     mine = build_config("custom", {"task": "mine:task", "cycle.epochs": 3})
-    assert "swamp run custom --method swamp --cycle.epochs 3 " in command(mine, Path("run"))
-    assert " --task mine:task --out run-again" in command(mine, Path("run"))
-    assert " --task MODULE:FUNCTION --out run-again" in command(build_config("custom"), Path("run"))
+    assert "swamp run custom --method swamp --cycle.epochs 3 " in run_command(mine, Path("run"))
+    assert " --task mine:task --out run-again" in run_command(mine, Path("run"))
+    assert " --task MODULE:FUNCTION --out run-again" in run_command(build_config("custom"), Path("run"))

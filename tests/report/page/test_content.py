@@ -12,7 +12,7 @@ from swamp.analyses import surface
 from swamp.analyses.surface import MAX_CELLS
 from swamp.cli import app
 from swamp.drawing.sections import Section
-from swamp.report.page.analyses import StoredAnalyses
+from swamp.report.page.content import StoredAnalyses
 from swamp.results.stored_run import read_run
 from tests.support.analyses import add_results
 from tests.support.made_up_runs import add_analyses, add_overlap, made_up, make_run, read_series

@@ -1,22 +1,21 @@
-"""How the numbers were made: configurations, environments, commands."""
+"""Section: the settings in which configurations differ, and those that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from swamp.drawing.markup import Html, element
-from swamp.drawing.numbers import duration
-from swamp.drawing.sections import Section, command_line, count, section
-from swamp.report.page.analyses import StoredAnalyses
-from swamp.report.page.repeat import command
+from swamp.drawing.markup import element
+from swamp.drawing.sections import Section, count, section
+from swamp.report.page.content import PageContent
 from swamp.results.series import Series
-from swamp.results.stored_run import StoredRun
 from swamp.runs.settings import toml_text
 
+order = 80
 
-def configuration(all_series: Sequence[Series]) -> Section | None:
+
+def show(content: PageContent) -> Section | None:
     """The settings in which series differ, then those that they share."""
+    all_series = content.series
     if not all_series:
         return None
     names = sorted({name for series in all_series for name in series.settings} - {"method"})
@@ -69,45 +68,3 @@ def breakable(name: str) -> list[Any]:
     """A dotted name that may be broken after its dots."""
     *before, last = name.split(".")
     return [part for piece in before for part in (f"{piece}.", element("wbr"))] + [last]
-
-
-def runs(all_series: Sequence[Series], analyses: StoredAnalyses) -> Section | None:
-    if not all_series:
-        return None
-    return section(
-        "Runs",
-        "Runs, and how to make them again",
-        "Every number above is in these directories; times leave out what a cache had. The same command on the same kind of machine with "
-        "the same torch gives the same bits.",
-        element("ul", *(run_item(series, analyses) for series in all_series), class_="runs"),
-    )
-
-
-def run_item(series: Series, analyses: StoredAnalyses) -> Html:
-    """List the runs of a configuration."""
-    runs = series.runs
-    finished = sum(run.finished for run in runs)
-    done = finished == len(runs)
-    state = "finished" if done else ("not finished" if not finished else f"{finished} of {len(runs)} finished")
-    return element(
-        "li",
-        element("div", element("b", series.label), element("span", state, class_="state" if done else "state open"), class_="title"),
-        *(element("p", text) for text in dict.fromkeys(environment(run) for run in runs)),
-        element("ul", *(element("li", *place(run)) for run in runs), class_="places"),
-        element("pre", *(command_line(text) for run in runs for text in [command(run.config, run.directory), *analyses.commands(run)])),
-    )
-
-
-def place(run: StoredRun) -> list[Any]:
-    seconds = run.seconds()
-    rows = f"seed {run.config.seed}: {count(len(run.rows), 'row')}{f' in {duration(seconds)}' if seconds else ''}, "
-    notes = element("span", f" {run.config.notes}", class_="text") if run.config.notes else None
-    return [rows, element("code", run.directory), notes]
-
-
-def environment(run: StoredRun) -> str:
-    config, versions = run.config, run.header.get("versions")
-    known = versions if isinstance(versions, dict) else {}  # a bad one is no reason to show nothing
-    texts = [f"{name} {version}" for name, version in sorted(known.items(), key=lambda pair: pair[0] != "swamp")]
-    made_with = ", ".join(texts) or "unknown versions"
-    return f"{made_with}; {config.precision} on {config.device} by engine {config.engine}, {count(config.threads, 'thread')} a training."

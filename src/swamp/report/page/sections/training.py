@@ -1,4 +1,4 @@
-"""Sections about what results are made of: cost, particles, trainings, layers."""
+"""Section: training loss and learning rate of each training, and the numbers that its chart draws."""
 
 from __future__ import annotations
 
@@ -7,39 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from swamp.drawing.numbers import finite
-from swamp.drawing.sections import LEGEND, Section, chart, section
+from swamp.drawing.sections import Section, chart, section
 from swamp.report.page.charts import significant
-from swamp.report.page.results import each_recipe
-from swamp.results.series import Series, by_recipe
+from swamp.report.page.content import PageContent
+from swamp.results.series import Series
+
+order = 50
+
 
 MAX_EPOCHS = 150_000  # of all training curves together; beyond, every second epoch is left out, or every third, …
 
 
-def cost(all_series: Sequence[Series]) -> Section | None:
-    if not by_recipe(all_series):
-        return None
-    return section(
-        "Cost",
-        "Cost against error",
-        "Each line goes through a method’s sparsities. The paper’s cost is the forward multiply-adds of one example in the masked network, "
-        "summed over all trainings so far; the total counts every example, epoch and backward pass, and the ticket.",
-        *each_recipe(all_series, lambda _, recipe: [chart("cost", data_recipe=recipe)]),
-    )
-
-
-def particles(all_series: Sequence[Series]) -> Section | None:
-    if not any(row.members for series in all_series for row in series.rows):
-        return None
-    return section(
-        "Particles",
-        "Particles and their average",
-        "Each particle of a cycle alone, and the average of their weights, which is what the cycle reports and what is pruned.",
-        chart("particles"),
-    )
-
-
-def training(all_series: Sequence[Series]) -> Section | None:
-    curves = training_curves(all_series)
+def show(content: PageContent) -> Section | None:
+    curves = training_curves(content.series)
     if not curves["training"]:
         return None
     thinned = f" One epoch in {curves['epochStep']} is drawn, so that the page stays small." if curves["epochStep"] > 1 else ""
@@ -92,15 +72,3 @@ def stage(label: str) -> str:
     ('cycle 3', 'ticket')
     """
     return re.sub(r", particle \d+$", "", label)
-
-
-def layers(all_series: Sequence[Series]) -> Section | None:
-    if not any(row.densities for series in all_series for row in series.rows):
-        return None
-    return section(
-        "Layers",
-        "Density of each layer",
-        "What remains of each layer’s weights, from the network’s input to its output, as the mean over seeds.",
-        LEGEND,
-        chart("layers"),
-    )
