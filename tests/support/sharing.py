@@ -97,7 +97,7 @@ def main(rank: int, folder: str) -> None:
         drawn = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
         learner = SharingLearner(TASK, make_job(TASK), CPU, groups[0], True)
         seed_model_draws(CPU, 5)
-        learner._draw_own()
+        learner._seed_draws_by_rank()
         dist.all_gather(drawn, torch.randint(2**60, (1,)), group=groups[0])
         seed_model_draws(CPU, 5)
         found["draws of the first share"] = float(drawn[0] - torch.randint(2**60, (1,)))

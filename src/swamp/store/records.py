@@ -14,20 +14,20 @@ from swamp.core.metric import Metric
 from swamp.store.directory import Store
 from swamp.tasks.metrics import find_metrics
 
-TASK_PLACEHOLDER = "MODULE:FUNCTION"  # the maker of a task that a script gave
+TASK_PLACEHOLDER = "MODULE:FUNCTION"  # stands in commands for the function that makes a task, where a script gave the task itself
 
 
 class RowRecord(Struct, frozen=True, kw_only=True):
-    """A row as results.json has it."""
+    """A row as results.json stores it."""
 
     cycle: int
     sparsity: float  # of the prunable weights
     sparsity_of_all: float  # of all parameters
     num_survivors: int
     num_prunable: int
-    metric: str  # the name of the one that counts
-    metrics: dict[str, float]  # on the test set; of a classifier accuracy, nll, calibrated_nll, ece
-    members: list[dict[str, float]]  # the same for each particle; empty where there is only one
+    metric: str  # the name of the metric that counts
+    metrics: dict[str, float]  # on the test set; for a classifier accuracy, nll, calibrated_nll and ece
+    members: list[dict[str, float]]  # the metrics of each particle; empty where there is only one
     densities: dict[str, float]  # of each prunable layer
     empty_layers: list[str]
     macs: float  # forward multiply-adds of one example
@@ -36,7 +36,7 @@ class RowRecord(Struct, frozen=True, kw_only=True):
     solution: str  # key of the weights
     mask: str  # key of the mask
     particles: list[str]  # keys of the particles' weights
-    selected_on: str | UnsetType = UNSET  # the split by which the method chose it, which was then not trained on
+    selected_on: str | UnsetType = UNSET  # the held-out split by which the method selected the row
     descriptions: list[Metric] | UnsetType = UNSET  # of all metrics; rows that were stored by version 0.1.0 lack them
     checksum: str = ""  # of all the rest
 
@@ -48,13 +48,13 @@ class RowRecord(Struct, frozen=True, kw_only=True):
         return {metric.name: metric for metric in [*counts, *known]}
 
     def checked(self) -> str:
-        """The checksum that the row should have."""
+        """Return the checksum that the row should have."""
         rest = {name: value for name, value in msgspec.to_builtins(self).items() if name != "checksum"}
         return hashlib.sha256(canonical(rest)).hexdigest()[:40]
 
 
 def read_results(out: Path) -> list[RowRecord]:
-    """The rows that a run directory has so far."""
+    """Return the rows that a run directory has so far."""
     path = out / "results.json"
     if not path.exists():
         return []
@@ -68,7 +68,7 @@ def read_results(out: Path) -> list[RowRecord]:
 
 
 def resume_command(out: Path) -> str:
-    """The command that resumes a run, as a user types it."""
+    """Return the command that resumes a run, as a user types it."""
     config = (Store(out).header() or {}).get("config", {})
     given_by_script = config.get("task") == "custom" and not config["tasks"]["custom"]["factory"]
     return f"swamp resume {shlex.quote(str(out))}" + (f" --task {TASK_PLACEHOLDER}" if given_by_script else "")

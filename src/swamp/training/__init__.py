@@ -1,1 +1,1 @@
-"""One job, start to end."""
+"""Training: trains one job from its start to its end."""
