@@ -296,7 +296,7 @@ def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "in use by another process" in err
 
 
-def test_unwritable_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("x")
     status, _, err = call(capsys, "run", *FLAGS, "--out", tmp_path / "file" / "run")
     assert status == 1
@@ -364,7 +364,7 @@ def test_a_reader_that_leaves_is_no_failure(arguments: tuple[str, ...]) -> None:
     assert process.returncode == 141
 
 
-def test_a_pipe_that_broke_elsewhere_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_that_broke_elsewhere_is_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks() -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 

@@ -26,7 +26,7 @@ def test_wheel(built: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     tracked = subprocess.run(["git", "ls-files", "src/swamp"], cwd=ROOT, capture_output=True, text=True).stdout.split()
     there = [str(path.relative_to(ROOT)) for path in (ROOT / "src/swamp").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert {name.removeprefix("src/") for name in there} <= names  # every room, and every recipe
+    assert {name.removeprefix("src/") for name in there} <= names  # every module, and every recipe
     assert not tracked or set(there) == set(tracked), "a file of the package is not under version control"
     assert not any(name.startswith("tests") for name in names)
 

@@ -52,7 +52,7 @@ def test_it_follows_another_process_to_its_end(tmp_path: Path, capsys: pytest.Ca
     ]
 
 
-def test_a_dead_run_is_told_from_a_slow_one(
+def test_a_dead_run_is_distinguished_from_a_slow_one(
     tmp_path: Path, quick: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
@@ -116,7 +116,7 @@ def test_what_it_offers_for_copying_is_quoted() -> None:
     assert module.stillness(Path("my runs/a"), 9).endswith("swamp resume 'my runs/a'")
 
 
-def test_why_a_run_failed_is_told_wherever_it_is_looked_at(
+def test_why_a_run_failed_is_shown_by_every_command(
     tmp_path: Path, quick: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"

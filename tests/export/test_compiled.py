@@ -148,7 +148,7 @@ def test_the_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(list((tmp_path / "swamp").iterdir())) == 2
 
 
-def test_machines_without_a_compiler_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_without_a_compiler_get_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -74,7 +74,7 @@ def test_a_file_that_is_no_narrower_form_is_refused() -> None:
 
 
 class Twice(nn.Module):
-    """One convolution in two places: what the first leaves unread the second may write."""
+    """A convolution is used twice: what its first use leaves unread, its second use may write."""
 
     def __init__(self) -> None:
         super().__init__()

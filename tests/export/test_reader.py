@@ -111,7 +111,7 @@ def test_what_would_not_fit_is_refused_before_it_is_made() -> None:
 def test_a_file_that_is_larger_than_its_network_is_not_even_read(tmp_path: Path) -> None:
     path = tmp_path / "model.swamp"
     path.write_bytes(GOOD)
-    os.truncate(path, 1 << 36)  # a hole: it takes no room
+    os.truncate(path, 1 << 36)  # a hole, which takes no disk space
     with pytest.raises(Malformed, match="more than the 10000 that its tensors may take"):
         reader.read(path, max_decoded=10_000)
 

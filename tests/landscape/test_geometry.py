@@ -24,10 +24,10 @@ def test_a_plane_goes_through_its_three_points_and_keeps_lengths() -> None:
     plane = Plane.through(*CORNERS)
     assert dot(plane.across, plane.up) == pytest.approx(0)
     assert [dot(v, v) for v in (plane.across, plane.up)] == pytest.approx([1, 1])
-    places = [plane.project(corner.parameters) for corner in CORNERS]
-    assert [number for place in places for number in place] == pytest.approx([0, 0, 3, 0, 1, 2])
-    for place, corner in zip(places, CORNERS, strict=True):
-        back = plane.at(*place)
+    projections = [plane.project(corner.parameters) for corner in CORNERS]
+    assert [number for projection in projections for number in projection] == pytest.approx([0, 0, 3, 0, 1, 2])
+    for projection, corner in zip(projections, CORNERS, strict=True):
+        back = plane.at(*projection)
         assert all(torch.allclose(back[name], corner.parameters[name], atol=1e-6) for name in back)
 
 
@@ -42,7 +42,7 @@ def test_no_plane_through_a_line() -> None:
         Plane.through(state(0, 0, 1), state(0, 0, 1), state(2, 0, 1))
 
 
-def test_a_grid_holds_all_places_and_is_not_stretched() -> None:
+def test_a_grid_holds_all_points_and_is_not_stretched() -> None:
     xs, ys = grid([(0, 0), (3, 0), (1, 2)], 5, 0.5)
     assert (xs[0], xs[-1]) == pytest.approx((-1.5, 4.5))
     assert (ys[0], ys[-1]) == pytest.approx((-2, 4))

@@ -38,8 +38,8 @@ def explicit(task: Blobs, state: State) -> Tensor:
     shapes = [p.shape for p in model.parameters()]
 
     def loss(flat: Tensor) -> Tensor:
-        pieces = flat.split([math.prod(shape) for shape in shapes])
-        given = {name: piece.view(shape) for name, piece, shape in zip(names, pieces, shapes, strict=True)}
+        parts = flat.split([math.prod(shape) for shape in shapes])
+        given = {name: part.view(shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
         outputs = torch.func.functional_call(model, given, (task.x,))
         return nn.functional.cross_entropy(outputs, task.y)
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_differentiated_forwards_is_said_once_and_done_backwards(
 
 def test_a_batch_that_does_not_fit_into_memory_is_divided(way: str) -> None:
     class Small(Blobs):
-        """A device with room for three examples."""
+        """A device whose memory holds three examples."""
 
         asked: list[int] = []  # noqa: RUF012
 
@@ -302,8 +302,8 @@ def test_an_independent_library_finds_the_same() -> None:
     state.into(model)
     theirs = pyhessian.hessian(model, nn.CrossEntropyLoss(), data=batch, cuda=False)
     vector = torch.randn(hessian.size, generator=torch.Generator().manual_seed(0))
-    pieces = [piece.view(p.shape) for piece, p in zip(vector.split([p.numel() for p in theirs.params]), theirs.params, strict=True)]
-    expected = torch.cat([piece.reshape(-1) for piece in hessian_vector_product(theirs.gradsH, theirs.params, pieces)])
+    parts = [part.view(p.shape) for part, p in zip(vector.split([p.numel() for p in theirs.params]), theirs.params, strict=True)]
+    expected = torch.cat([part.reshape(-1) for part in hessian_vector_product(theirs.gradsH, theirs.params, parts)])
     assert torch.allclose(hessian(vector[None])[0], expected, atol=1e-5 * float(expected.abs().max()))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

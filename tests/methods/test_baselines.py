@@ -1,4 +1,4 @@
-"""What each baseline promises beyond the contract."""
+"""What each baseline promises in addition to the contract."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_dst_reports_what_it_reached(quick: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("collapse", [math.inf, 3e-3])
 def test_the_search_for_alpha_brackets_and_halves(collapse: float) -> None:
-    """Against a made-up law, density = (1 + α/1e-4)⁻¹, beyond some α dense again, and beyond ten times that diverging."""
+    """Against a made-up law, density = (1 + α/1e-4)⁻¹, dense again above some α, and diverging above ten times that."""
     tried: dict[float, float] = {}
     for _ in range(12):
         alpha = next_alpha(tried, target=0.05)

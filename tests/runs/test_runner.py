@@ -69,7 +69,7 @@ def test_the_directory_is_as_documented(whole: Path) -> None:
     assert all(json.loads(line)["seconds"] >= 0 for line in (whole / "timing.jsonl").read_text().splitlines())
 
 
-def test_array_files_hold_one_metadata_key_and_nothing_of_their_making(whole: Path) -> None:
+def test_array_files_hold_one_metadata_key_and_nothing_of_how_they_were_made(whole: Path) -> None:
     for path in whole.rglob("*.safetensors"):
         with safe_open(path, "pt") as file:
             (text,) = file.metadata().values()

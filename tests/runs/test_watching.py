@@ -15,7 +15,7 @@ from tests.support.runs import contents, iterate
 
 
 def test_a_watcher_hears_what_the_runner_does(tmp_path: Path, quick: Any) -> None:
-    """Stopped in the middle of a training with a checkpoint behind it, then gone on with."""
+    """Stopped in the middle of a training with a checkpoint written, and then resumed."""
     out, config = tmp_path / "run", quick(pruning__cycles=1, cycle__epochs=3, checkpoint_seconds=0)
     own, seen = Heard(stop_after=1 + 2), Heard()
     with pytest.raises(KeyboardInterrupt):
@@ -26,8 +26,8 @@ def test_a_watcher_hears_what_the_runner_does(tmp_path: Path, quick: Any) -> Non
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before  # it reads only
     assert seen.total == own.total == 1 + 2 * 2 * 3
     assert seen.rows == []  # and yet there is something to see
-    told = {event.label: (event.epoch, event.epochs, event.trained) for event in seen.events}
-    assert told == {"ticket": (1, 1, 0), "cycle 0, particle 0": (1, 3, 0)}
+    reported = {event.label: (event.epoch, event.epochs, event.trained) for event in seen.events}
+    assert reported == {"ticket": (1, 1, 0), "cycle 0, particle 0": (1, 3, 0)}
     assert [event.loss for event in seen.events] == [own.events[0].loss, own.events[1].loss]
     assert not watch.finished
 
@@ -36,7 +36,7 @@ def test_a_watcher_hears_what_the_runner_does(tmp_path: Path, quick: Any) -> Non
 
     for row in iterate(config, out):
         watch.look()
-        assert seen.rows[-1] == row.cycle  # results.json was written anew from its first row on, and no row is told twice
+        assert seen.rows[-1] == row.cycle  # results.json was written anew from its first row on, and no row is reported twice
         assert not watch.finished
     watch.look()
     assert watch.finished

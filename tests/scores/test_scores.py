@@ -71,7 +71,7 @@ def explicit_hessian(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> t
     names = [name for name, _ in model.named_parameters()]
 
     def of_flat(flat: Tensor) -> Tensor:
-        parts = [piece.reshape(shape) for piece, shape in zip(flat.split([s.numel() for s in shapes]), shapes, strict=True)]
+        parts = [part.reshape(shape) for part, shape in zip(flat.split([s.numel() for s in shapes]), shapes, strict=True)]
         return torch.func.functional_call(_Loss(model, loss), {f"model.{name}": part for name, part in zip(names, parts, strict=True)}, ())
 
     flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])

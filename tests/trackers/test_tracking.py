@@ -1,4 +1,4 @@
-"""Trackers are told everything once, and a run never suffers from them."""
+"""Trackers get everything once, and a run does not fail because of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.runs import contents, iterate
 
 
 class Hearing(Listener):
-    """A listener that remembers what was said to the user, and stops the run where it is told to."""
+    """A listener that remembers the messages to the user, and stops the run after a given number of epochs."""
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.said: list[str] = []
@@ -40,7 +40,7 @@ class Hearing(Listener):
 
 
 class Recorder:
-    """A tracker in memory, which raises at the call that it is told to raise at."""
+    """A tracker in memory, which raises an error at a given call."""
 
     def __init__(self, fail_at: int | None = None) -> None:
         self.points: list[Point] = []
@@ -146,7 +146,9 @@ def test_a_stopped_run_goes_on_in_its_log_and_tells_latecomers_all(
     with pytest.raises(KeyboardInterrupt):
         follow(config, tmp_path / "run", ["memory"], Hearing(stop_after))
     assert first.closed == [False]
-    assert len([point for point in first.points if point.axis == "epoch"]) == stop_after - 1  # the screen, told first, stopped it there
+    assert (
+        len([point for point in first.points if point.axis == "epoch"]) == stop_after - 1
+    )  # the display gets each epoch first, and stopped the run there
     then, late = offer("memory", Recorder()), offer("late", Recorder())
     follow(config, tmp_path / "run", ["memory", "late"])
     assert contents(tmp_path / "run") == left

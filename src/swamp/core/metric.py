@@ -1,4 +1,4 @@
-"""Metric: how a measured number is called, written, ranked and drawn."""
+"""Describes metrics: how a measured number is called, written, ranked and drawn."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class Metric(Struct, frozen=True, omit_defaults=True):
     name: str
     label: str = ""  # what tables call it, with its unit; by default its name
     scale: float = 1.0  # what a value is multiplied by before it is written: 100 for a percentage
-    digits: int = 4  # behind the point
-    maximise: bool | None = None  # whether more is better; None where nobody said, which gives no ranks
+    digits: int = 4  # after the decimal point
+    maximise: bool | None = None  # whether more is better; None where it is not known, so that nothing is ranked
     error: str = ""  # what 1 minus the value is called: charts draw it in percent, because it begins at zero; empty: they draw the value
 
     def __post_init__(self) -> None:
-        structs.force_setattr(self, "scale", float(self.scale))  # as it is read back, for checksums
+        structs.force_setattr(self, "scale", float(self.scale))  # It is read back as a float, and checksums must agree.
         if not self.label:
             structs.force_setattr(self, "label", self.name)
 
@@ -42,7 +42,7 @@ class Metric(Struct, frozen=True, omit_defaults=True):
 
     @property
     def drawn_label(self) -> str:
-        """What charts call what they draw."""
+        """The name of what charts draw."""
         test_set = self.name.rpartition(".")[0]
         if self.error:
             return f"{test_set or 'test'} {self.error} %"

@@ -50,14 +50,14 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def plus(pruning: Pruning) -> dict[str, Any]:
-    """One particle through 90 % sparsity, four from there on: {"0" = 1, "11" = 4} at α = 0.2."""
+    """Return the settings of one particle through 90 % sparsity and four from there on: {"0" = 1, "11" = 4} at α = 0.2."""
     cycles = range(pruning.cycles + 1)
     first = next((cycle for cycle in cycles if pruning.density(cycle) < Fraction(1, 10)), len(cycles))
     return {"methods": {name: {"particles": {"0": 1, str(first): 4}}}}
 
 
 def soups(pruning: Pruning) -> dict[str, Any]:
-    """One dense training; after each pruning the average goes on as N particles, and no particle averages over its trajectory."""
+    """Return the settings of one dense training, after which N particles continue from each pruned average without SWA."""
     return {"pruning": {"rewind": "lr"}, "methods": {name: {"particles": {"0": 1, "1": 4}, "swa": False}}}
 
 

@@ -1,7 +1,7 @@
-"""The folder beside a run in which analyses keep what they find.
+"""The folder in a run directory in which analyses store their results.
 
 DIR/analysis/NAME.json, NAME.npz     results; NAME.png and NAME.svg are their pictures
-DIR/analysis/objects/KEY.*           every point, probe and training that they took, so that a killed analysis goes on
+DIR/analysis/objects/KEY.*           every point, probe and training that they computed, so that a killed analysis can be resumed
 DIR/analysis/work/                   temporary files; removed when the analysis ends
 """
 
@@ -25,7 +25,7 @@ Schema = TypeVar("Schema", bound=Struct)
 
 
 class AnalysisStore(Store):
-    """Reads the objects of the run and writes beside them; the run's own files are never touched."""
+    """Reads the objects of the run, and writes only to the folder of its analyses: the run's own files never change."""
 
     def __init__(self, run: Path) -> None:
         super().__init__(run / "analysis")

@@ -58,7 +58,7 @@ class Tracker(Protocol):
         ...
 
     def close(self, finished: bool) -> None:
-        """The run has finished or, if not `finished`, was stopped."""
+        """End the log of a run that has finished or, if not `finished`, was stopped."""
         ...
 
 

@@ -34,7 +34,7 @@ def hold_out(num_examples: int, held_out: HeldOut, seed: int) -> tuple[Tensor, T
 
 
 class LabelledExamples(Protocol):
-    """Labelled examples."""
+    """Examples with labels, from which `take` chooses some by index."""
 
     @property
     def labels(self) -> Tensor: ...
