@@ -142,11 +142,11 @@ def read_ensembles(places: Iterable[Path]) -> list[Ensemble]:
     return list(found.values())
 
 
-def is_stored(place: Path, directories: Sequence[Path]) -> bool:
-    """Whether the ensemble of these runs, as they are now, is kept there."""
-    stored = _read(place, f"ensemble-{len(directories)}")
-    solutions = [row.solutions for row in stored.rows] if stored else []
-    return solutions == [[row.solution for row in chosen] for chosen in in_common(directories)]
+def read_ensemble(directories: Sequence[Path]) -> Ensemble | None:
+    """Return the ensemble of these runs that is stored beside the first of them; None where there is none of the runs as they are now."""
+    stored = _read(directories[0], f"ensemble-{len(directories)}")
+    current = [[row.solution for row in chosen] for chosen in in_common(directories)] if stored else []
+    return stored if stored and [row.solutions for row in stored.rows] == current else None
 
 
 def _read(place: Path, name: str) -> Ensemble | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -17,6 +16,7 @@ from swamp.analyses.rows import kept
 from swamp.analyses.spreads import are_single, by_sparsity, finished
 from swamp.analyses.study import PRODUCT, CachedStep, Study, Work
 from swamp.analyses.tables import CYCLE, cycle_of, examples_of
+from swamp.core.metric import Metric
 from swamp.drawing.canvas import BLUE, STYLES, shades, tidy
 from swamp.drawing.markup import Html, element
 from swamp.drawing.numbers import percent
@@ -27,7 +27,6 @@ from swamp.landscape.point import Split
 from swamp.results.comparison import BASELINE
 from swamp.results.series import grouped
 from swamp.results.statistics import EXPLAINED, difference_text, paired
-from swamp.store.analysis_store import AnalysisStore
 from swamp.store.records import RowRecord
 
 name = "hessian"
@@ -202,10 +201,12 @@ def _traces(found: SeriesResults) -> dict[tuple[str, ...], dict[int, float]]:
     return traces
 
 
-def traces_in(directory: Path, split: str) -> dict[int, float]:
-    """Return the stored traces of one run by cycle, if they are of this split's examples."""
-    result = AnalysisStore(directory).read_result(name, Result)
-    return {row.cycle: row.trace.mean for row in result.rows} if result and result.split == split else {}
+TRACE = Metric("trace", "trace of the Hessian", digits=1, maximise=False)  # a metric that grids can show
+
+
+def traces_by_cycle(result: Result, split: str) -> dict[int, float]:
+    """Return the traces of a run, if they are of this split's examples."""
+    return {row.cycle: row.trace.mean for row in result.rows} if result.split == split else {}
 
 
 def figure(plt: Any, found: StoredResult[Result]) -> Any:

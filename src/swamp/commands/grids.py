@@ -132,17 +132,19 @@ def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
 
 def make_ensembles(sweep: Sweep) -> None:
     """Make the ensembles that the grid asks for, of runs that are finished; each is kept beside the first of its runs."""
-    from swamp.analyses.ensemble import average_predictions, is_stored, write_ensemble
+    from swamp.analyses.ensemble import average_predictions, read_ensemble, write_ensemble
     from swamp.store.directory import Store
 
     for paths in (paths for labels in sweep.cells for paths in sweep.ensembles(labels)):
-        if all(Store(path).finished() for path in paths) and not is_stored(paths[0], paths):
+        if all(Store(path).finished() for path in paths) and not read_ensemble(paths):
             write_ensemble(paths[0], paths, list(average_predictions(paths, device=sweep.runs[0].config.device)))
 
 
 def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
-    """Of the grid, and of the analyses of its runs where nobody has just shown those."""
+    """Print the tables of a grid, and those of the analyses of its runs where nobody has just shown them."""
     from swamp.analyses import find_analysis
+    from swamp.analyses.analysis import read_stored
+    from swamp.analyses.ensemble import read_ensemble
     from swamp.analyses.tables import analysis_tables
     from swamp.report.grid_tables import grid_tables
     from swamp.results.series import make_series
@@ -151,8 +153,11 @@ def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     from swamp.terminal import print_table
 
     stored = {run.directory: read_run(run.directory) for run in sweep.runs if Store(run.directory).header()}
-    kinds = [find_analysis(sweep.grid.analysis)] if analyses and sweep.grid.analysis else []
-    of_analyses = analysis_tables(kinds, make_series(stored.values()))
-    for table in [*of_analyses, *grid_tables(sweep, stored)]:
+    kinds = [find_analysis(sweep.grid.analysis)] if sweep.grid.analysis else []
+    analysed = {path: found.result for path in stored for kind in kinds if (found := read_stored(path, kind))}
+    groups = [paths for labels in sweep.cells for paths in sweep.ensembles(labels)]
+    ensembles = {tuple(paths): ensemble for paths in groups if (ensemble := read_ensemble(paths))}
+    of_analyses = analysis_tables(kinds if analyses else [], make_series(stored.values()))
+    for table in [*of_analyses, *grid_tables(sweep, stored, analysed, ensembles)]:
         print_table(table, plain)
         print()

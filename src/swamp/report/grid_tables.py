@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from swamp.analyses.ensemble import is_stored, read_ensembles
-from swamp.analyses.hessian import traces_in
+from swamp.analyses.analysis import Result
+from swamp.analyses.ensemble import Ensemble
+from swamp.analyses.hessian import TRACE, traces_by_cycle
+from swamp.analyses.hessian import Result as HessianResult
 from swamp.core.errors import nearest
 from swamp.core.metric import Metric
 from swamp.core.pruning import Pruning, rounded_share
@@ -27,23 +29,22 @@ from swamp.runs.checks import require_same_config
 from swamp.runs.config import Config, deciding_settings
 from swamp.runs.grid import BETWEEN, Grid, Labels, Sweep, expand
 from swamp.runs.settings import text_of
-from swamp.store.analysis_store import AnalysisStore
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metric
 
 GridLevel = Fraction | None  # a density that the table shows; None: the last cycle of each run, whatever its density
-TRACE = Metric("trace", "trace of the Hessian", digits=1, maximise=False)  # which an analysis adds to the metrics of rows
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Findings:
-    """A grid's rows, read from its run directories."""
+    """The rows of a grid's runs, and the ensembles of these runs."""
 
     sweep: Sweep
     rows: Mapping[tuple[Labels, GridLevel], Mapping[int, RowRecord]]  # by the grid's cell, by level, and by seed
     densities: Mapping[tuple[Labels, GridLevel], Fraction]
     recipes: Mapping[Labels, str]
+    ensembles: Mapping[tuple[Path, ...], Ensemble]  # by the directories of their runs
     num_finished: int
     num_analysed: int
 
@@ -139,7 +140,9 @@ def levels_by_cycle(grid: Grid, pruning: Pruning) -> dict[int, GridLevel]:
     return {cycle: None if grid.at == "last" else pruning.density(cycle) for cycle in grid.cycles(pruning)}
 
 
-def gather(sweep: Sweep, stored: Mapping[Path, StoredRun]) -> Findings:
+def gather(
+    sweep: Sweep, stored: Mapping[Path, StoredRun], analysed: Mapping[Path, Result], ensembles: Mapping[tuple[Path, ...], Ensemble]
+) -> Findings:
     """Arrange the rows of a grid's runs, by directory, as the tables show them."""
     rows: dict[tuple[Labels, GridLevel], dict[int, RowRecord]] = {}
     densities: dict[tuple[Labels, GridLevel], Fraction] = {}
@@ -152,21 +155,25 @@ def gather(sweep: Sweep, stored: Mapping[Path, StoredRun]) -> Findings:
             continue
         require_same_config(config, directory, run.header)
         num_finished += run.finished
-        traces = traces_in(directory, sweep.grid.split) if sweep.grid.analysis == "hessian" else {}
-        analysed = bool(traces) if sweep.grid.analysis == "hessian" else AnalysisStore(directory).has_result(sweep.grid.analysis)
-        num_analysed += bool(sweep.grid.analysis) and analysed
+        result = analysed.get(directory)
+        traces = traces_by_cycle(result, sweep.grid.split) if isinstance(result, HessianResult) else {}
+        num_analysed += bool(traces) if isinstance(result, HessianResult) else result is not None
         for row in run.rows:
             if row.cycle in traces:
                 described = [*row.described.values(), TRACE]
                 row = structs.replace(row, metrics={**row.metrics, TRACE.name: traces[row.cycle]}, descriptions=described)
             if row.cycle in levels and (sweep.grid.metric != TRACE.name or row.cycle in traces):
                 rows.setdefault((labels, levels[row.cycle]), {})[config.seed] = row
-    return Findings(sweep, rows, densities, {run.labels: run.config.recipe for run in sweep.runs}, num_finished, num_analysed)
+    recipes = {run.labels: run.config.recipe for run in sweep.runs}
+    return Findings(sweep, rows, densities, recipes, ensembles, num_finished, num_analysed)
 
 
-def grid_tables(sweep: Sweep, stored: Mapping[Path, StoredRun]) -> list[Table]:
-    """Tables of a grid: its runs are given by directory, as far as they were begun."""
-    found = gather(sweep, stored)
+def grid_tables(
+    sweep: Sweep, stored: Mapping[Path, StoredRun], analysed: Mapping[Path, Result], ensembles: Mapping[tuple[Path, ...], Ensemble]
+) -> list[Table]:
+    """Return the tables of a grid. Its runs, as far as they were begun, and the results of the grid's analysis are given by directory,
+    ensembles by the directories of their runs."""
+    found = gather(sweep, stored, analysed, ensembles)
     tables = [main_table(found)]
     if sweep.grid.against:
         tables.append(difference_table(found))
@@ -215,14 +222,13 @@ def cell_text(found: Findings, labels: Labels, level: GridLevel) -> Ranked:
 def ensemble_lines(found: Findings, labels: Labels) -> Iterator[tuple[list[str], list[str]]]:
     """The names and the numbers of each ensemble of a cell that was made."""
     sweep, grid = found.sweep, found.sweep.grid
-    made = {len(one.runs): one for paths in sweep.ensembles(labels)[:1] for one in read_ensembles(paths[:1])}
     for paths in sweep.ensembles(labels):
-        one = made.get(len(paths))
-        if one is None or not is_stored(paths[0], paths):
+        ensemble = found.ensembles.get(tuple(paths))
+        if ensemble is None:
             continue
         levels = levels_by_cycle(grid, next(run.config.pruning for run in sweep.runs if run.labels == labels))
-        metric = find_metric(grid.metric or one.metric)
-        texts = {levels[row.cycle]: metric.text(row.metrics[metric.name]) for row in one.rows if row.cycle in levels}
+        metric = find_metric(grid.metric or ensemble.metric)
+        texts = {levels[row.cycle]: metric.text(row.metrics[metric.name]) for row in ensemble.rows if row.cycle in levels}
         named = [f"{label}-{len(paths)}" if axis in grid.ensembles else label for axis, label in zip(sweep.axes, labels, strict=True)]
         yield named, [texts.get(level, "–") for level in found.levels]
 

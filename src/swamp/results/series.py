@@ -14,7 +14,6 @@ from swamp.core.pruning import Pruning, rounded_share
 from swamp.results.stored_run import StoredRun
 from swamp.runs.config import deciding_settings
 from swamp.runs.settings import text_of
-from swamp.store.directory import Store
 from swamp.store.records import RowRecord
 
 
@@ -124,9 +123,14 @@ def by_recipe(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
     return grouped([series for series in all_series if series.rows])
 
 
-def layer_names(row: RowRecord, directories: Sequence[Path]) -> list[str]:
-    """The layers of a row, from the network's input to its output if a stored mask gives that order; results.json is sorted by name."""
-    found = next((names for path in directories if (names := Store(path).mask_layers(row.mask))), None)
+def layer_names(all_series: Iterable[Series]) -> list[str]:
+    """Return the layers of the first row of series, from the network's input to its output if a run stored that row's mask; otherwise
+    sorted by name, as in results.json. Without rows there are none."""
+    runs = [run for series in all_series for run in series.runs]
+    row = next((row for run in runs for row in run.rows), None)
+    if row is None:
+        return []
+    found = next((names for run in runs if (names := run.mask_layers(row.mask))), None)
     return found if found and set(found) == set(row.densities) else sorted(row.densities)
 
 

@@ -62,6 +62,10 @@ class StoredRun:
         """Read metrics.jsonl: one record per epoch of each training, in order. Lines that cannot be read are skipped."""
         return files.json_lines(self.directory / "metrics.jsonl", {"training": str, "epoch": int})
 
+    def mask_layers(self, mask: str) -> list[str] | None:
+        """Read the names of a stored mask's layers, from the network's input to its output; None where the mask is not stored here."""
+        return Store(self.directory).mask_layers(mask)
+
     def seconds(self) -> float | None:
         """How long the run took, summed over all its processes; None where the journal does not say."""
         rows = [line for line in Store(self.directory).journal.records() if str(line["what"]).startswith("row ")]

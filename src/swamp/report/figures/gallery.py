@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.analyses import analyses
-from swamp.analyses.analysis import Analysis, read_series, read_stored
+from swamp.analyses.analysis import Analysis, SeriesResults, StoredResult, read_stored
 from swamp.analyses.ensemble import Ensemble, read_ensembles
 from swamp.core.errors import nearest
 from swamp.drawing.canvas import check_picture, pyplot, save
@@ -57,11 +57,13 @@ def analysis(plt: Any, kind: Analysis, runs: Sequence[StoredRun]) -> Any:
     spread_figure = getattr(kind, "spread_figure", None)
     if len(runs) > 1 and not spread_figure:
         raise ValueError(f"figure {kind.name!r} is of one run, not of {len(runs)}")
-    found = {run.directory: read_stored(run.directory, kind) for run in runs}
-    if lacking := [directory for directory, one in found.items() if one is None]:
-        raise ValueError(f"figure {kind.name!r} needs an analysis that is not there yet: swamp analyse {lacking[0]} --{kind.name}")
-    if spread_figure and len(runs) > 1:
-        return spread_figure(plt, read_series(kind, make_series(runs)))
-    (one,) = found.values()
-    assert one is not None
-    return kind.figure(plt, one)
+    found: dict[Path, StoredResult[Any]] = {}
+    for run in runs:
+        stored = read_stored(run.directory, kind)
+        if stored is None:
+            raise ValueError(f"figure {kind.name!r} needs an analysis that is not there yet: swamp analyse {run.directory} --{kind.name}")
+        found[run.directory] = stored
+    if spread_figure is None or len(runs) == 1:
+        return kind.figure(plt, found[runs[0].directory])
+    all_series = make_series(runs)
+    return spread_figure(plt, [SeriesResults(one, one.label, [found[path].result for path in one.directories]) for one in all_series])

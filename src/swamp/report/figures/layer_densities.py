@@ -17,10 +17,9 @@ from swamp.store.records import RowRecord
 
 def layer_densities(plt: Any, all_series: Sequence[Series]) -> Any:
     """Of one method a line for each sparsity; of several a line each, at the highest sparsity that most of them have."""
-    first = next((row for series in all_series for row in series.rows), None)
-    if first is None:
+    if not any(series.rows for series in all_series):
         raise ValueError("none of these runs has a finished row yet")
-    names = layer_names(first, [directory for series in all_series for directory in series.directories])
+    names = layer_names(all_series)
     if any(set(row.densities) != set(names) for series in all_series for row in series.rows):
         raise ValueError("these runs are of different networks: their layers cannot stand in one picture")
     figure, axes = plt.subplots(figsize=(min(4.5 + 0.18 * len(names), 16), 4.6), layout="constrained")

@@ -23,7 +23,7 @@ PREFERRED = ("swamp", "imp")  # shown at first in any case
 def series_data(all_series: Sequence[Series]) -> dict[str, Any]:
     """Return what the charts of several sections draw: the metrics, and every series with its points."""
     metrics = metrics_of(all_series)
-    layers = {id(series): layers_of(series) for series in all_series}
+    layers = {id(series): layer_names([series]) for series in all_series}
     first = shown_at_first(all_series)
     return {
         "metrics": {metric.name: {"label": metric.drawn_label, "digits": metric.digits} for metric in metrics},
@@ -91,12 +91,6 @@ def shown_at_first(all_series: Sequence[Series]) -> set[int]:
         chosen = [series for name in names for series in group if series.name == name][:FEW]
         first |= {index for index, series in enumerate(all_series) if series in chosen}
     return first
-
-
-def layers_of(series: Series) -> list[str]:
-    """Return the names of a network's layers from input to output."""
-    row = next((row for row in series.rows), None)
-    return layer_names(row, series.directories) if row else []
 
 
 def each_recipe(all_series: Sequence[Series], draw: Callable[[Sequence[Series], str | None], Sequence[Html]]) -> list[Html]:
