@@ -1,4 +1,4 @@
-"""Steps that no CUDA graph can hold are trained all the same, and the user is told why."""
+"""Steps that no CUDA graph can hold are trained all the same, and the user learns why."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.support.trainings import (
     both,
     check_like_sequential,
     distance,
+    make_engine_context,
     make_jobs,
-    make_workshop,
     messages,
     started,
     trained,
@@ -111,7 +111,7 @@ def test_a_failed_capture_leaves_the_process_as_it_was(caplog: pytest.LogCapture
 def test_a_step_that_cannot_be_captured_is_trained_all_the_same(caplog: pytest.LogCaptureFixture, compiled: bool) -> None:
     task, device = LookingBlobs(), torch.device("cuda")
     jobs = make_jobs(task)
-    found = trained(graphed.build(make_workshop(task, device), graphed.Config(compile=compiled)), jobs)
+    found = trained(graphed.build(make_engine_context(task, device), graphed.Config(compile=compiled)), jobs)
     assert "cannot be captured as a CUDA graph" in caplog.text
     check_like_sequential(task, jobs, found, device)
 
@@ -130,7 +130,7 @@ def test_one_shape_that_cannot_be_captured_leaves_the_others_their_graphs(
     monkeypatch.setattr(particle_pool, "Particle", picky)
     task = PlacedBlobs()
     sharp, plain = make_jobs(task, rule=SAM(rho=0.05)), make_jobs(task)
-    context = make_workshop(task, device)
+    context = make_engine_context(task, device)
     found = trained(graphed.build(context, graphed.Config(compile=False)), [*sharp, *plain])
     assert len(made) == 3
     (message,) = messages(caplog)

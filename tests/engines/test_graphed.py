@@ -32,8 +32,8 @@ from tests.support.trainings import (
     check_same_trainings,
     digits,
     distance,
+    make_engine_context,
     make_jobs,
-    make_workshop,
     on_cuda,
     started,
     trained,
@@ -68,7 +68,7 @@ def test_bf16_weights_are_those_of_sequential_to_its_precision(device: torch.dev
     short = Schedule(epochs=1, learning_rate=0.02)
     jobs = make_jobs(task, numerics=Numerics(precision="bf16"), schedule=short)
     expected, found = both(task, jobs, device, compile=compiled, kernels=kernels)
-    exact = trained(sequential.build(make_workshop(task, device), sequential.Config()), make_jobs(task, schedule=short))
+    exact = trained(sequential.build(make_engine_context(task, device), sequential.Config()), make_jobs(task, schedule=short))
     start = started(task, jobs)
     rounding = sum(distance(a, b, start) for a, b in zip(exact, expected, strict=True)) / len(jobs)
     distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
@@ -99,8 +99,8 @@ def test_draws_inside_the_model_follow_the_noise(device: torch.device, compiled:
 def test_a_stopped_training_goes_on_bit_for_bit(device: torch.device) -> None:
     task, numerics = digits(), Numerics(deterministic=True)
     jobs = make_jobs(task, numerics=numerics, swa=SWA(start=0.4, learning_rate=0.01))
-    whole = trained(graphed.build(make_workshop(task, device), graphed.Config()), jobs)
-    context = make_workshop(task, device, checkpoint_seconds=0.0)
+    whole = trained(graphed.build(make_engine_context(task, device), graphed.Config()), jobs)
+    context = make_engine_context(task, device, checkpoint_seconds=0.0)
 
     def stop(progress: Progress) -> None:
         if progress.epoch == 2 and progress.label.endswith("1"):
@@ -118,7 +118,7 @@ def test_a_stopped_training_goes_on_bit_for_bit(device: torch.device) -> None:
 def test_deterministic_gives_equal_bits(device: torch.device) -> None:
     task = digits()
     jobs = make_jobs(task, numerics=Numerics(deterministic=True))
-    runs = [trained(graphed.build(make_workshop(task, device), graphed.Config()), jobs) for _ in range(2)]
+    runs = [trained(graphed.build(make_engine_context(task, device), graphed.Config()), jobs) for _ in range(2)]
     assert [state.digest() for state in runs[0]] == [state.digest() for state in runs[1]]
 
 
@@ -174,7 +174,7 @@ def test_averages_where_nothing_can_be_captured(device: torch.device) -> None:
     assert not engine.averagers
 
 
-def test_idle_places_make_room_for_an_average(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_particles_are_freed_for_an_average(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     def scarce(*arguments: Any) -> Any:
         raise torch.OutOfMemoryError
 
@@ -244,7 +244,7 @@ def test_what_is_wanted_again_is_trained_beside_those_at_work(device: torch.devi
 def test_what_fails_in_a_pause_keeps_the_checkpoints_of_those_at_work(device: torch.device) -> None:
     task = PlacedBlobs()
     long, short, _ = make_jobs(task)
-    engine = graphed.build(make_workshop(task, device, checkpoint_seconds=0.0), graphed.Config(compile=False))
+    engine = graphed.build(make_engine_context(task, device, checkpoint_seconds=0.0), graphed.Config(compile=False))
 
     def more() -> list[Job]:
         raise KeyboardInterrupt
@@ -261,7 +261,7 @@ def test_what_fails_in_a_pause_keeps_the_checkpoints_of_those_at_work(device: to
 
 def test_checkpoints_outlive_a_card_that_fails(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     task = PlacedBlobs()
-    context = make_workshop(task, device, checkpoint_seconds=0.0)
+    context = make_engine_context(task, device, checkpoint_seconds=0.0)
     graph_stream: Any = CallingLane if device.type == "cpu" else GraphStream
     jobs, seen = make_jobs(task), []
 
@@ -284,12 +284,12 @@ def test_checkpoints_are_written_while_the_card_works(device: torch.device, monk
     monkeypatch.setattr(graphed.Graphed, "_steps", lambda *arguments: [events.append("steps"), steps(*arguments)])
     monkeypatch.setattr(MemoryStore, "write_checkpoint", lambda *arguments: [events.append("save"), write(*arguments)])
     task = PlacedBlobs()
-    context = make_workshop(task, device, checkpoint_seconds=0.0)
+    context = make_engine_context(task, device, checkpoint_seconds=0.0)
     trained(graphed.build(context, graphed.Config(compile=False)), make_jobs(task)[:2])
     assert events == ["steps", *["steps", "save", "save"] * 2]
 
 
-def test_what_is_shelved_is_not_trained_again(device: torch.device) -> None:
+def test_stored_trainings_are_not_trained_again(device: torch.device) -> None:
     task = PlacedBlobs()
     jobs = make_jobs(task)
     engine = bare(task, device, particles=2)
@@ -303,6 +303,6 @@ def test_what_is_shelved_is_not_trained_again(device: torch.device) -> None:
 
 
 def test_other_devices_are_refused_in_a_sentence() -> None:
-    build = partial(graphed.build, make_workshop(PlacedBlobs(), torch.device("cpu")), graphed.Config())
+    build = partial(graphed.build, make_engine_context(PlacedBlobs(), torch.device("cpu")), graphed.Config())
     with pytest.raises(ValueError, match="engine 'graphed' trains on CUDA devices, not on cpu"):
         build()

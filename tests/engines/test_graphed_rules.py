@@ -10,7 +10,17 @@ from swamp.core.job import Numerics
 from swamp.core.rules import DST, SAM, Gradual, RigL, Rule
 from swamp.core.schedules import SWA, Schedule
 from swamp.engines import graphed, sequential
-from tests.support.trainings import TWO_STEPS, PlacedBlobs, both, check_same_trainings, digits, make_jobs, make_workshop, started, trained
+from tests.support.trainings import (
+    TWO_STEPS,
+    PlacedBlobs,
+    both,
+    check_same_trainings,
+    digits,
+    make_engine_context,
+    make_jobs,
+    started,
+    trained,
+)
 
 RULES: list[Rule] = [
     SAM(rho=0.05),
@@ -34,7 +44,7 @@ def test_rules_with_compiled_steps_and_bf16(device: torch.device, rule: Rule) ->
     task = digits()
     numerics = Numerics(precision="bf16") if device.type == "cuda" else Numerics()
     jobs = make_jobs(task, rule=rule, schedule=SHORT, numerics=numerics)
-    context = make_workshop(task, device, numerics)
+    context = make_engine_context(task, device, numerics)
     engine = graphed.build(context, graphed.Config(compile=device.type == "cuda"))
     solutions = list(engine.train(jobs, lambda _: None))
     for solution in solutions:
@@ -55,13 +65,13 @@ def test_a_continuation_takes_the_momentum_along(device: torch.device) -> None:
     task = digits(TWO_STEPS)
     schedule = Schedule(epochs=4, learning_rate=0.02)
     first = make_jobs(task, rule=RigL(interval=1, fraction=0.4, until=0.75), schedule=schedule, span=(0, 1))[:1]
-    context = make_workshop(task, device)
+    context = make_engine_context(task, device)
     (solution,) = sequential.build(context, sequential.Config()).train(first, lambda _: None)
     middle, mask = solution.load(), context.store.masks[solution.mask]  # type: ignore[attr-defined]
     rest = make_jobs(task, start=solution.key, mask=mask, swa=SWA(start=0.25), schedule=schedule, span=(1, 2))
     results = []
     for build, config in ((sequential.build, sequential.Config()), (graphed.build, graphed.Config(compile=False))):
-        continued = make_workshop(task, device)
+        continued = make_engine_context(task, device)
         continued.store.states[solution.key] = middle  # type: ignore[attr-defined]
         engine = build(continued, config)  # type: ignore[arg-type, operator]
         results.append(trained(engine, rest))

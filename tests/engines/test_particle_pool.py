@@ -25,8 +25,8 @@ from tests.support.trainings import (
     check_like_sequential,
     digits,
     distance,
+    make_engine_context,
     make_jobs,
-    make_workshop,
     messages,
     started,
     trained,
@@ -57,7 +57,7 @@ def test_short_of_memory_fewer_train_at_a_time(
 def test_memory_that_runs_out_on_the_way_means_fewer_at_a_time(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The means of SWA come late; here there is no room for the third."""
+    """The means of SWA come late; here memory does not suffice for the third."""
     means: set[int] = set()
 
     class Mean(RunningMean):
@@ -75,9 +75,9 @@ def test_memory_that_runs_out_on_the_way_means_fewer_at_a_time(
     check_like_sequential(task, jobs, found, device)
 
 
-@pytest.mark.parametrize("room", [0, 2])
+@pytest.mark.parametrize("capacity", [0, 2])
 def test_memory_that_runs_out_when_a_job_begins(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, room: int
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capacity: int
 ) -> None:
     """A checkpoint may bring the means of SWA."""
     attempts = []
@@ -86,14 +86,14 @@ def test_memory_that_runs_out_when_a_job_begins(
         attempts.append(1)
         if len(attempts) > 20:
             raise AssertionError("it tries for ever")
-        if len(engine.busy) == room:
+        if len(engine.busy) == capacity:
             raise torch.OutOfMemoryError
         return CheckpointedTraining(*arguments)
 
     monkeypatch.setattr(graphed, "CheckpointedTraining", begin)
     task = PlacedBlobs()
     engine = bare(task, device)
-    if not room:
+    if not capacity:
         with pytest.raises(torch.OutOfMemoryError):
             trained(engine, make_jobs(task))
         return
@@ -115,16 +115,16 @@ def test_jobs_of_two_shapes_share_the_card_and_keep_their_graphs(device: torch.d
     assert together == {6}
     trained(engine, [replace(job, noise=job.noise.fold("next")) for job in mixed])
     assert (together, len(made)) == ({6}, 6)
-    expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), mixed)
+    expected = trained(sequential.build(make_engine_context(task, device), sequential.Config()), mixed)
     for a, b in zip(expected, first, strict=True):
         assert distance(a, b, started(task, plain)) < 1e-3
     engine.close()
 
 
-def test_particles_of_another_shape_make_room_when_memory_runs_out(
+def test_particles_of_another_shape_are_freed_when_memory_runs_out(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Idle ones are freed before anybody is told to do with less."""
+    """Idle ones are freed before any engine has to use fewer."""
     living: weakref.WeakSet[particle.Particle] = weakref.WeakSet()
 
     def scarce(*arguments: Any) -> particle.Particle:
@@ -143,7 +143,7 @@ def test_particles_of_another_shape_make_room_when_memory_runs_out(
     assert not messages(caplog)
     assert engine.num_parallel == graphed.AUTOMATIC_PARTICLES
     check_like_sequential(task, [*plain, *sharp], found, device)
-    # all at once there is room for three; who has no place waits for one
+    # memory suffices for three at once; a job without a particle waits for one
     again = [replace(job, noise=job.noise.fold("next")) for job in (*plain, *sharp)]
     assert len(trained(engine, again)) == 6
     assert messages(caplog) == ["engine 'graphed': there is memory for 3 particles at a time, not for 4"]
@@ -208,7 +208,7 @@ def test_what_failed_is_gone_before_another_is_tried(device: torch.device, monke
     assert left == [None]
 
 
-def test_idle_places_make_room_for_what_trains_without_a_graph(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_particles_are_freed_for_trainings_without_a_graph(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed, "train_job", lambda context, job, report, learner: scarce(context, job, report, learner))
 
     def scarce(*arguments: Any) -> Any:
@@ -232,7 +232,7 @@ def test_a_place_takes_the_next_job_when_it_has_done_one(device: torch.device) -
     task = PlacedBlobs()
     long, *short = make_jobs(task)
     jobs = [long, *(replace(job, schedule=Schedule(epochs=1)) for job in short), replace(short[0], span=(0, 0))]
-    context = make_workshop(task, device)
+    context = make_engine_context(task, device)
     seen: list[tuple[str, int, int]] = []
     engine = graphed.build(context, graphed.Config(compile=False, particles=2))
     report = lambda progress: seen.append((progress.label, progress.epoch, len(context.store.solutions)))  # type: ignore[attr-defined] # noqa: E731

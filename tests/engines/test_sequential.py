@@ -9,7 +9,7 @@ from swamp.core.job import Numerics
 from swamp.engines import sequential
 from swamp.runs.config import build_config, resolve
 from tests.support.blobs import Blobs
-from tests.support.trainings import distance, make_jobs, make_workshop, started, trained
+from tests.support.trainings import distance, make_engine_context, make_jobs, started, trained
 
 
 def test_compiled_steps_compute_the_same_but_for_rounding() -> None:
@@ -17,7 +17,7 @@ def test_compiled_steps_compute_the_same_but_for_rounding() -> None:
     plain = make_jobs(task)[:2]
     compiled = [replace(job, numerics=Numerics(compile=True)) for job in plain]
     expected, found, again = (
-        trained(sequential.build(make_workshop(task, device), sequential.Config()), jobs) for jobs in (plain, compiled, compiled)
+        trained(sequential.build(make_engine_context(task, device), sequential.Config()), jobs) for jobs in (plain, compiled, compiled)
     )
     assert [state.digest() for state in found] == [state.digest() for state in again]
     for a, b in zip(expected, found, strict=True):

@@ -154,7 +154,9 @@ def test_a_run_that_has_ended_is_left_as_it_is(quick: Make, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_an_average_for_which_there_is_no_room_waits_for_the_others(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_average_that_does_not_fit_into_memory_waits_for_the_others(
+    quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused, averaged = [], graphed.Graphed.averaged
 
     def scarce(self: graphed.Graphed, *given: Any) -> Any:

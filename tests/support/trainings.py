@@ -1,4 +1,4 @@
-"""What tests of engines share: jobs, a place to train them, and how far apart their results are."""
+"""What tests of engines share: jobs, the context to train them in, and how far apart their results are."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def make_jobs(task: Any, **changes: Any) -> list[Job]:
     return [replace(job, noise=noise) for noise in Noise(0).fold("cycle", 1).split("particle", NUM_PARTICLES)]
 
 
-def make_workshop(task: Any, device: torch.device, numerics: Numerics | None = None, checkpoint_seconds: float = 1e9) -> EngineContext:
+def make_engine_context(
+    task: Any, device: torch.device, numerics: Numerics | None = None, checkpoint_seconds: float = 1e9
+) -> EngineContext:
     store = MemoryStore()
     store.states["start"] = task.init(Noise(0).fold("init"))
     return EngineContext({task.fingerprint: task}, store, numerics or Numerics(), device, checkpoint_seconds)
@@ -97,7 +99,7 @@ def make_workshop(task: Any, device: torch.device, numerics: Numerics | None = N
 
 def bare(task: Any, device: torch.device, **settings: Any) -> graphed.Graphed:
     """The graphed engine without a compiler, which takes longer than these trainings."""
-    return graphed.build(make_workshop(task, device), graphed.Config(compile=False, **settings))
+    return graphed.build(make_engine_context(task, device), graphed.Config(compile=False, **settings))
 
 
 def two_kinds(task: Any) -> list[Job]:
@@ -114,9 +116,9 @@ def trained(engine: Any, jobs: list[Job]) -> list[State]:
 
 def both(task: Any, jobs: list[Job], device: torch.device, **settings: Any) -> tuple[list[State], list[State]]:
     """What sequential and graphed make of the jobs."""
-    context = make_workshop(task, device)
+    context = make_engine_context(task, device)
     expected = trained(sequential.build(context, sequential.Config()), jobs)
-    engine = graphed.build(make_workshop(task, device), graphed.Config(**settings))
+    engine = graphed.build(make_engine_context(task, device), graphed.Config(**settings))
     found = trained(engine, jobs)
     assert all(variant.particles for variant in engine.pool.variants.values())
     engine.close()
@@ -157,6 +159,6 @@ def on_cuda(*values: Any) -> Any:
 
 def check_like_sequential(task: Any, jobs: list[Job], found: list[State], device: torch.device) -> None:
     """For networks so small that rounding does not part them."""
-    expected = trained(sequential.build(make_workshop(task, device), sequential.Config()), jobs)
+    expected = trained(sequential.build(make_engine_context(task, device), sequential.Config()), jobs)
     for a, b in zip(expected, found, strict=True):
         assert distance(a, b, started(task, jobs)) < 1e-3

@@ -25,7 +25,7 @@ from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import prunable_weights
 from swamp.training.train import Diverged
 from tests.support.runs import contents, iterate
-from tests.support.trainings import distance, graphed_on_cpu, make_jobs, make_workshop, started, trained
+from tests.support.trainings import distance, graphed_on_cpu, make_engine_context, make_jobs, started, trained
 
 CPU = torch.device("cpu")
 GENERATOR = torch.Generator().manual_seed(0)
@@ -149,8 +149,8 @@ def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pyt
     tasks = [CustomTask(model, form, data, loss=loss, batch_size=25) for form in (data, TensorDataset(*data))]
     jobs = make_jobs(tasks[0])
     device = torch.device(where)
-    expected = trained(sequential.build(make_workshop(tasks[1], device), sequential.Config()), make_jobs(tasks[1]))
-    engine = graphed.build(make_workshop(tasks[0], device), graphed.Config(compile=False))
+    expected = trained(sequential.build(make_engine_context(tasks[1], device), sequential.Config()), make_jobs(tasks[1]))
+    engine = graphed.build(make_engine_context(tasks[0], device), graphed.Config(compile=False))
     found = trained(engine, jobs)
     assert [len(kind.particles) for kind in engine.pool.variants.values()] == [len(jobs)]
     for a, b in zip(expected, found, strict=True):
