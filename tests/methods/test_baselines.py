@@ -14,6 +14,7 @@ import torch
 from swamp import progress_display
 from swamp.core.cost import masked_macs
 from swamp.core.mask import Mask
+from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.pruning import keep_highest, magnitude, rounded_share
 from swamp.core.schedules import learning_rates
@@ -251,7 +252,7 @@ def test_a_mixture_is_what_it_says(quick: Make, tmp_path: Path) -> None:
 def test_lottery_pools_know_what_is_better(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maximise: bool) -> None:
     config = quick(**{"method": "lottery-pools", "methods.lottery-pools.shares": (0.5,), "pruning.cycles": 1})
     ctx = context(config, tmp_path / "run")
-    monkeypatch.setattr(type(ctx.task), "maximise", maximise)
+    monkeypatch.setattr(type(ctx.task), "metrics", {"accuracy": Metric("accuracy", maximise=maximise)})
     # a mixture is worth 0.9 and a solution of IMP 0.5, whatever that means
     stored = {solution.key for solution in (row.solution for row in imp_rows(ctx))}
     monkeypatch.setattr(ctx, "evaluate", lambda solution, split: {"accuracy": 0.5 if solution.key in stored else 0.9})
