@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from swamp.analyses import analyses
-from swamp.analyses.overlap import compare
+from swamp.analyses.masks import compare_masks
 from swamp.analyses.running import run_analyses
 from swamp.analyses.study import EPOCH, POINT, PRODUCT, Study
 from swamp.api import prune
@@ -254,7 +254,7 @@ def test_mistakes(run: Path, tmp_path: Path, quick: Callable[..., Config]) -> No
 
 def test_masks_of_two_runs(run: Path, quick: Callable[..., Config], tmp_path: Path) -> None:
     list(iterate(quick(pruning__cycles=1, method="imp", seed=5), tmp_path / "imp"))
-    pairs = compare([run, tmp_path / "imp"]).pairs
+    pairs = compare_masks([run, tmp_path / "imp"]).pairs
     assert [pair.cycle for pair in pairs] == [0, 1]
     assert pairs[0].iou == 1
     assert 0.25 < pairs[1].iou < 0.6

@@ -9,11 +9,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from swamp.analyses import analyses, hessian, overlap
+from swamp.analyses import analyses, hessian, masks
 from swamp.analyses.analysis import read_series as read_results
 from swamp.analyses.analysis import read_stored
-from swamp.analyses.running import draw, draw_spread
-from swamp.analyses.tables import analysis_tables
+from swamp.analyses.presentation import analysis_tables, draw, draw_spread
 from swamp.drawing.canvas import pyplot
 from swamp.drawing.tables import Table
 from swamp.results.series import Series
@@ -21,12 +20,12 @@ from swamp.store.analysis_store import AnalysisStore
 from tests.support.analyses import ARRAYS, RUN, add_results, analysed, made_up_results
 from tests.support.made_up_runs import read_series
 
-PICTURES: dict[str, Any] = {**analyses(), "overlap": overlap}
-SPREADS = [name for name, kind in analyses().items() if hasattr(kind, "spread_figure")]
+PICTURES: dict[str, Any] = {**analyses(), "overlap": masks.between_runs}
+SPREADS = [name for name, kind in analyses().items() if kind.spread_figure]
 
 
 def trace_differences(series: list[Series]) -> list[Table]:
-    return list(hessian.more_tables(read_results(hessian, series)))  # type: ignore[arg-type]
+    return list(hessian.more_tables(read_results(analyses()["hessian"], series)))
 
 
 def spread_picture(plt: Any, series: list[Series], name: str) -> Any:
@@ -159,7 +158,7 @@ def test_several_runs_are_drawn_with_their_spread(tmp_path: Path) -> None:
 
 
 def test_the_overlap_of_runs_as_a_table() -> None:
-    assert overlap.table(msgspec.convert(made_up_results()["overlap"], overlap.Result)).rows == [
+    assert masks.overlap_table(msgspec.convert(made_up_results()["overlap"], masks.OverlapResult)).rows == [
         ["runs/a", "runs/b", "1", "0.5000", "0.3000", "0.2000"]
     ]
 

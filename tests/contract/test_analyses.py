@@ -14,9 +14,9 @@ import pytest
 
 from swamp.analyses import analyses
 from swamp.analyses.analysis import Analysis, Result, Settings, options_of, read_stored
-from swamp.analyses.running import draw, plan_analyses, run_analyses
+from swamp.analyses.presentation import analysis_tables, draw
+from swamp.analyses.running import plan_analyses, run_analyses, work_left
 from swamp.analyses.study import Study
-from swamp.analyses.tables import analysis_tables
 from swamp.drawing.canvas import pyplot
 from swamp.report.page.content import StoredAnalyses
 from swamp.runs.checks import KEEPS
@@ -149,7 +149,7 @@ def test_one_that_is_killed_goes_on(analysed: Analysed, finished: Path, tmp_path
     counted = [sum(one.units.values()) for one in (stopped, last)]
     study = Study(finished, options=SMALL)
     works, _ = plan_analyses(study, [kind])
-    planned = sum(units for counts in study.left(works).values() for what, units in counts.items() if what != "epochs")
+    planned = sum(units for counts in work_left(study, works).values() for what, units in counts.items() if what != "epochs")
     assert sum(counted) <= planned  # what the first had done was not done again
     assert counted[0] or not planned
 
@@ -219,10 +219,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from swamp.analyses import analysis
-from swamp.analyses.analysis import Line, RowResult, about
-from swamp.analyses.rows import kept
+from swamp.analyses.analysis import Line, RowResult, cycle_fields
+from swamp.analyses.presentation import CYCLE, cycle_cells
 from swamp.analyses.study import Work
-from swamp.analyses.tables import CYCLE, cycle_of
 from swamp.drawing.markup import element
 from swamp.drawing.sections import section
 from swamp.landscape.similarity import norm
@@ -247,18 +246,18 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 
 
 def plan(study, settings):
-    rows, notes = kept(study, "solution", lambda row: [row.solution], needs)
+    rows, notes = study.rows_with_solution()
     steps = [study.step("length", {"solution": row.solution}, lambda row=row: norm(study.state(row.solution))) for row in rows]
 
     def finish():
-        found = [Row(**about(row), length=settings.factor * study.get(step)) for row, step in zip(rows, steps)]
+        found = [Row(**cycle_fields(row), length=settings.factor * study.get(step)) for row, step in zip(rows, steps)]
         return Result(run=study.identity, factor=settings.factor, rows=found), {}
 
     return Work(finish, steps, notes=notes)
 
 
 def lines(result):
-    return [Line(cycle_of(row), {"length of all": row.length}) for row in result.rows]
+    return [Line(cycle_cells(row), {"length of all": row.length}) for row in result.rows]
 
 
 def figure(plt, found):
@@ -268,8 +267,8 @@ def figure(plt, found):
     return figure
 
 
-def show_section(found):
-    texts = [f"{run.label}: {row.length:.1f}" for run in found.runs for row in run.found.result.rows]
+def show_section(page):
+    texts = [f"{series.label}: {row.length:.1f}" for series in page.found for result in series.results for row in result.rows]
     return section("Mine", "My lengths", "How long they are.", element("p", ", ".join(texts)))
 '''
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from swamp.analyses import analyses, overlap
+from swamp.analyses import analyses
+from swamp.analyses.masks import OverlapResult
 from swamp.analyses.running import plan_analyses, run_analyses
 from swamp.analyses.study import AnalysisListener, Study
 from swamp.engines.engine import Progress
@@ -146,7 +147,7 @@ ARRAYS: dict[str, dict[str, Any]] = {
 def add_results(run: Path, shift: float = 0.0, seed: int = 3) -> AnalysisStore:
     """Store made-up results of all kinds beside a run."""
     store = AnalysisStore(run)
-    schemas: dict[str, Any] = {"overlap": overlap.Result, **{name: kind.Result for name, kind in analyses().items()}}
+    schemas: dict[str, Any] = {"overlap": OverlapResult, **{name: kind.Result for name, kind in analyses().items()}}
     for name, result in made_up_results(shift).items():
         store.write_result(name, msgspec.convert({**result, "run": {**RUN, "seed": seed}}, schemas[name]), ARRAYS.get(name))
     return store

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 from msgspec import Meta, Struct, structs
 
 from swamp.drawing.canvas import text
+from swamp.drawing.sections import Section
 from swamp.drawing.tables import Table
 from swamp.methods.method import Keep
 from swamp.results.series import Series
@@ -34,7 +35,6 @@ class Option(NamedTuple):
     """A setting that has a description, and so is an option of `swamp analyse`."""
 
     type: Any
-    default: Any
     help: str
 
 
@@ -45,7 +45,7 @@ def options_of(settings: type[Settings]) -> dict[str, Option]:
     for one in structs.fields(settings):
         text = next((meta.description for meta in get_args(annotated[one.name])[1:] if meta.description), None)
         if text:
-            options[one.name] = Option(plain[one.name], one.default, f"{text} Default: {one.default}.")
+            options[one.name] = Option(plain[one.name], f"{text} Default: {one.default}.")
     return options
 
 
@@ -82,7 +82,7 @@ class Result(Struct, frozen=True, kw_only=True):
         return text(f"{what}: {self.run.method} on {self.run.recipe}, seed {self.run.seed}")
 
 
-R = TypeVar("R", bound=Result)
+R = TypeVar("R", bound=Struct)
 
 
 @dataclass(frozen=True)
@@ -103,87 +103,78 @@ class StoredResult(Generic[R]):
 
 
 class SeriesResults(NamedTuple):
-    """What was found of the runs of one series."""
+    """What one kind has found of the runs of one series."""
 
+    number: int  # of the series among all that are shown
     series: Series
     label: str
-    results: Sequence[Any]
+    stored: Sequence[StoredResult[Any]]
 
     @property
-    def name(self) -> str:
-        return text(f"{self.label} (n={len(self.results)})")
-
-
-class PageRun(NamedTuple):
-    """A stored result among those of a report: its series by number and name, its seed."""
-
-    series: int
-    label: str
-    seed: int
-    found: StoredResult[Any]
+    def results(self) -> list[Any]:
+        return [one.result for one in self.stored]
 
     @property
-    def keys(self) -> dict[str, int]:
-        """How the script of the page knows the run."""
-        return {"series": self.series, "seed": self.seed}
+    def legend(self) -> str:
+        return text(f"{self.label} (n={len(self.stored)})")
 
 
-@dataclass
+@dataclass(frozen=True)
 class PageResults:
-    """What one kind of analysis has found of the runs of a report."""
+    """What one kind has found of the runs of a report."""
 
-    runs: list[PageRun] = field(default_factory=list)
-    between_runs: list[Any] = field(default_factory=list)  # results of `Analysis.between_runs`
-    labels: dict[Path, str] = field(default_factory=dict)  # of all runs of the report, by resolved directory
-    warnings: list[str] = field(default_factory=list)  # about files that could not be read
+    found: Sequence[SeriesResults]
+    between_runs: Sequence[Any]  # results of `BetweenRuns.compare`
+    labels: Mapping[Path, str]  # of all runs of the report, by resolved directory
+    warnings: list[str] = field(default_factory=list)  # about files that could not be read; a section may add to them
+
+    @property
+    def runs(self) -> list[tuple[dict[str, int], StoredResult[Any]]]:
+        """The results of all runs, each with the keys by which the script of the page knows the run."""
+        return [({"series": one.number, "seed": stored.result.run.seed}, stored) for one in self.found for stored in one.stored]
 
 
 class Line(NamedTuple):
-    """A line of a table: what it is about, and numbers by the head of their column."""
+    """A line of a table: the cells that say what it is about, and numbers by the head of their column."""
 
-    about: tuple[str, ...]
+    cells: tuple[str, ...]
     numbers: dict[str, float | None]
 
 
-class BetweenRuns(Protocol):
+@dataclass(frozen=True)
+class BetweenRuns:
     """What a kind finds by comparing several runs. It is stored beside the first of the directories that were given."""
 
     name: str
     Result: type[Struct]
-
-    @staticmethod
-    def compare(directories: Sequence[Path], cycles: Sequence[int] | None) -> Any: ...  # raises ValueError where nothing can be compared
-
-    @staticmethod
-    def table(result: Any) -> Table: ...
-
-    @staticmethod
-    def figure(plt: Any, found: StoredResult[Any]) -> Any: ...
+    compare: Callable[[Sequence[Path], Sequence[int] | None], Any]  # raises ValueError where nothing can be compared
+    table: Callable[[Any], Table]
+    figure: Callable[[Any, StoredResult[Any]], Any]
 
 
-class Analysis(Protocol):
-    """A module of this package, or of another distribution that registers it as an entry point of the group `swamp.analyses`."""
+@dataclass(frozen=True)
+class Analysis:
+    """The contract of a module that defines a kind of analysis. The attributes without a default are required."""
 
     name: str  # of its flag, its files and its figure
     summary: str  # the help of its flag
     needs: Keep  # the least `keep` of a run that has the weights for all its cycles; "last" also where any two networks, or none, will do
     Settings: type[Settings]
     Result: type[Result]
+    plan: Callable[[Study, Any], Work]  # raises ValueError with a sentence where the run lacks what it takes
+    figure: Callable[[Any, StoredResult[Any]], Any]
+    heads: tuple[str, ...] = ()  # of the cells that say what a line of the table is about
+    lines: Callable[[Any], list[Line]] | None = None  # of the table of a result
+    note: Callable[[Sequence[Any]], str] | None = None  # below the table of these results
+    more_tables: Callable[[Sequence[SeriesResults]], Iterable[Table]] | None = None  # of several runs
+    spread_figure: Callable[[Any, Sequence[SeriesResults]], Any] | None = None  # of several runs, with means over seeds
+    show_section: Callable[[PageResults], Section | None] | None = None  # of the HTML report
+    between_runs: BetweenRuns | None = None
 
-    @staticmethod
-    def plan(study: Study, settings: Any) -> Work: ...  # raises ValueError with a sentence where the run lacks what it takes
-
-    @staticmethod
-    def figure(plt: Any, found: StoredResult[Any]) -> Any: ...
-
-    # The rest is optional:
-    #
-    # heads: tuple[str, ...], lines(result) -> list[Line]         a table: the heads of what its lines are about, and its lines
-    # note(results) -> str                                        a note below the table
-    # more_tables(found: Sequence[SeriesResults])                 further tables of several runs
-    # spread_figure(plt, found: Sequence[SeriesResults])          a figure of several runs, with means over seeds
-    # show_section(found: PageResults) -> Section | None          a section of the HTML report
-    # between_runs: BetweenRuns                                   what comparing several runs finds
+    @classmethod
+    def of(cls, module: Any) -> Analysis:
+        """Return what the module defines, with defaults for the rest."""
+        return cls(**{field.name: getattr(module, field.name) for field in fields(cls) if hasattr(module, field.name)})
 
 
 def read_stored(directory: Path, kind: Analysis | BetweenRuns, flag: str = "") -> StoredResult[Any] | None:
@@ -195,16 +186,15 @@ def read_stored(directory: Path, kind: Analysis | BetweenRuns, flag: str = "") -
     return StoredResult(directory, kind.name, result) if result is not None else None
 
 
-def read_series(kind: Analysis, all_series: Sequence[Series]) -> list[SeriesResults]:
+def read_series(kind: Analysis, all_series: Sequence[Series], read: Callable[[Path, Analysis], Any] = read_stored) -> list[SeriesResults]:
     """Read what a kind has found of the runs of each series; series of which nothing is stored are left out."""
     found = []
-    for series in all_series:
-        stored = [one.result for path in series.directories if (one := read_stored(path, kind))]
-        if stored:
-            found.append(SeriesResults(series, series.label, stored))
+    for index, series in enumerate(all_series):
+        if stored := [one for path in series.directories if (one := read(path, kind))]:
+            found.append(SeriesResults(index, series, series.label, stored))
     return found
 
 
-def about(row: RowRecord) -> dict[str, Any]:
-    """Return the fields that every record of a cycle has."""
+def cycle_fields(row: RowRecord | RowResult) -> dict[str, Any]:
+    """Return the fields that every `RowResult` has."""
     return {"cycle": row.cycle, "sparsity": row.sparsity}

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 
 from swamp.analyses import analysis
-from swamp.analyses.analysis import Arrays, Line, RowResult, Settings, StoredResult, about
-from swamp.analyses.rows import kept
+from swamp.analyses.analysis import Arrays, Line, RowResult, Settings, StoredResult, cycle_fields
+from swamp.analyses.presentation import CYCLE, cycle_cells
 from swamp.analyses.study import Study, Work
-from swamp.analyses.tables import CYCLE, cycle_of
 from swamp.drawing.canvas import GREY, STYLES, shades, tidy
 from swamp.landscape.calibration import reliability
 from swamp.store.records import RowRecord
@@ -44,7 +43,7 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 def plan(study: Study, settings: Settings) -> Work:
     if not getattr(study.task, "classifies", True):  # known before any work is done, so that other analyses go on
         raise ValueError(NO_CLASSES)
-    rows, notes = kept(study, "solution", lambda row: [row.solution], needs)
+    rows, notes = study.rows_with_solution()
 
     def curve(row: RowRecord) -> Any:
         model = study.task.model().to(study.device)
@@ -58,7 +57,7 @@ def plan(study: Study, settings: Settings) -> Work:
     steps = {row.cycle: study.step("reliability", {"solution": row.solution}, partial(curve, row)) for row in rows}
 
     def finish() -> tuple[Result, Arrays]:
-        found = [msgspec.convert({**about(row), "metrics": row.metrics, **study.get(steps[row.cycle])}, Row) for row in rows]
+        found = [msgspec.convert({**cycle_fields(row), "metrics": row.metrics, **study.get(steps[row.cycle])}, Row) for row in rows]
         return Result(run=study.identity, rows=found), {}
 
     return Work(finish, list(steps.values()), notes=notes)
@@ -70,7 +69,7 @@ def lines(result: Result) -> list[Line]:
         shown = {"ECE %": 100 * row.ece, "NLL": nll, "calib. NLL": calibrated, "T": row.temperature}
         return {name: value for name, value in shown.items() if value is not None}
 
-    return [Line(cycle_of(row), numbers(row)) for row in result.rows]
+    return [Line(cycle_cells(row), numbers(row)) for row in result.rows]
 
 
 def figure(plt: Any, found: StoredResult[Result]) -> Any:

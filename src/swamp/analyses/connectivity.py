@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from swamp.analyses.analysis import Arrays, Line, PageResults, SeriesResults, StoredResult, about
-from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_columns, line_between, measured, numbers, path_chart
-from swamp.analyses.rows import sentence
-from swamp.analyses.spreads import band, by_sparsity, finished
+from swamp.analyses.analysis import Arrays, PageResults, SeriesResults, StoredResult, cycle_fields
+from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, line_between, measured, numbers, path_chart
+from swamp.analyses.presentation import draw_band, draw_by_sparsity, finish_spread, measure_axes, training_losses
 from swamp.analyses.study import Study, Work
-from swamp.analyses.tables import training_losses
 from swamp.drawing.canvas import BLUE, GREY, ORANGE, shades, tidy
 from swamp.drawing.numbers import measure_of
 from swamp.drawing.sections import Section, section
@@ -23,8 +21,7 @@ from swamp.landscape.connectivity import between
 name = "connectivity"
 summary = "Loss and error on the lines between solutions of successive cycles, and between particles."
 needs = "last"
-heads = ("path",)
-note = training_losses
+heads, lines, note = ("path",), barrier_lines, training_losses
 
 
 class Path(LinePath, frozen=True, kw_only=True):
@@ -45,23 +42,19 @@ class Result(PathsResult, frozen=True, kw_only=True):
 
 
 def plan(study: Study, settings: Settings) -> Work:
-    rows = [row for row in study.rows if study.has(row.solution)]
-    lacking = [row for row in study.rows if not study.has(row.solution)]
-    notes = [sentence(study, "the solution", lacking, "averages")] if lacking else []
-    pairs = [(f"cycle {a.cycle} to {b.cycle}", "cycles", b, a.solution, b.solution) for a, b in pairwise(rows)]
-    with_particles = [row for row in study.rows if len(row.particles) > 1]
+    with_solution, no_solution = study.rows_with_solution(required=False)
+    with_particles, no_particles = study.rows_with_particles(required=False)
+    notes = [*no_solution, *no_particles]
+    pairs = [(f"cycle {a.cycle} to {b.cycle}", "cycles", b, a.solution, b.solution) for a, b in pairwise(with_solution)]
     for row in with_particles:
-        if all(map(study.has, row.particles)):
-            for i, (a, b) in enumerate(pairwise(row.particles)):
-                pairs.append((f"cycle {row.cycle}, particles {i} and {i + 1}", "particles", row, a, b))
-    if dropped := [row for row in with_particles if not all(map(study.has, row.particles))]:
-        notes.append(sentence(study, "the particles", dropped, "all"))
+        for i, (a, b) in enumerate(pairwise(row.particles)):
+            pairs.append((f"cycle {row.cycle}, particles {i} and {i + 1}", "particles", row, a, b))
     if not pairs:
         raise ValueError(" ".join(["connectivity needs two solutions, and there are not two here.", *notes]))
     lines = [(label, kind, row, line_between(study, settings, a, b)) for label, kind, row, a, b in pairs]
 
     def finish() -> tuple[Result, Arrays]:
-        paths = [Path(label=label, kind=kind, **about(row), **measured(study, settings, line)) for label, kind, row, line in lines]
+        paths = [Path(label=label, kind=kind, **cycle_fields(row), **measured(study, settings, line)) for label, kind, row, line in lines]
         return Result(run=study.identity, lambdas=between(settings.points), examples=study.num_examples, paths=paths), {}
 
     return Work(finish, [step for *_, line in lines for step in line], notes=notes)
@@ -76,15 +69,11 @@ def cycles_in(label: str) -> list[int]:
     return [int(text) for text in re.findall(r"\d{1,9}", label)]
 
 
-def lines(result: Result) -> list[Line]:
-    return [Line((path.label,), barrier_columns(path.barriers)) for path in result.paths]
-
-
 def figure(plt: Any, found: StoredResult[Result]) -> Any:
     """As in the paper, the lines between successive cycles stand one after the other; below, the lines between particles."""
     result = found.result
     kinds = [kind for kind in ("cycles", "particles") if result.of_kind(kind)]
-    figure, grid = _subplots(plt, kinds, result.measures)
+    figure, grid = measure_axes(plt, result.measures, 3.4, len(kinds))
     for kind, row in zip(kinds, grid, strict=True):
         for measure, axes in zip(result.measures, row, strict=True):
             draw = _one_after_the_other if kind == "cycles" else _fan
@@ -93,11 +82,6 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
             tidy(axes)
     figure.suptitle(result.title("Linear connectivity"), fontsize=11)
     return figure
-
-
-def _subplots(plt: Any, kinds: Sequence[str], measures: Sequence[str]) -> Any:
-    size = (4.3 * len(measures), 3.4 * len(kinds))
-    return plt.subplots(len(kinds), len(measures), figsize=size, layout="constrained", squeeze=False)
 
 
 def _one_after_the_other(plt: Any, axes: Any, lambdas: Sequence[float], paths: Sequence[Path], measure: str) -> None:
@@ -135,11 +119,11 @@ def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
     """Above, the lines between successive cycles one after the other; below, how high the lines between particles rise."""
     kinds = [kind for kind in ("cycles", "particles") if any(one.of_kind(kind) for series in found for one in series.results)]
     measures = found[0].results[0].measures
-    figure, grid = _subplots(plt, kinds, measures)
+    figure, grid = measure_axes(plt, measures, 3.4, len(kinds))
     for kind, row in zip(kinds, grid, strict=True):
         for measure, axes in zip(measures, row, strict=True):
             (_bands if kind == "cycles" else _rises)(axes, found, measure)
-    return finished(figure, grid, "Linear connectivity", found)
+    return finish_spread(figure, grid, "Linear connectivity", found)
 
 
 def _bands(axes: Any, found: Sequence[SeriesResults], measure: str) -> None:
@@ -150,7 +134,7 @@ def _bands(axes: Any, found: Sequence[SeriesResults], measure: str) -> None:
             paths = [(one.lambdas, path) for one in series.results for path in one.of_kind("cycles") if path.label == stop]
             curves = [numbers(path.values[measure], scale) for lambdas, path in paths if lambdas == paths[0][0]]
             if curves:
-                band(axes, [place + x for x in paths[0][0]], curves, index, series.name, marker="")
+                draw_band(axes, [place + x for x in paths[0][0]], curves, index, series.legend, marker="")
     axes.set_xticks([place + 0.5 for place in range(len(stops))], [stop.removeprefix("cycle ") for stop in stops])
     axes.tick_params(axis="x", length=0)
     axes.set_xlabel("from cycle to cycle")
@@ -167,13 +151,13 @@ def _rises(axes: Any, found: Sequence[SeriesResults], measure: str) -> None:
             for path in one.of_kind("particles"):
                 pairs.setdefault(path.sparsity, []).extend(numbers([path.barriers[measure].barrier], scale))
             runs.append({sparsity: float(np.mean(values)) for sparsity, values in pairs.items()})
-        by_sparsity(axes, index, series, runs)
+        draw_by_sparsity(axes, index, series, runs)
     axes.axhline(0, color=GREY, linestyle=":", linewidth=1)
     axes.set_ylabel(f"{label}: barrier between particles")
 
 
-def show_section(found: PageResults) -> Section:
-    chart, data = path_chart(found, name)
+def show_section(page: PageResults) -> Section:
+    chart, data = path_chart(page, name)
     intro = (
         "Loss and error on straight lines between solutions of successive cycles, and between particles of a cycle; BatchNorm statistics "
         "are recomputed at every point."

@@ -11,11 +11,9 @@ import torch
 from msgspec import Meta
 
 from swamp.analyses import analysis
-from swamp.analyses.analysis import Arrays, Line, PageResults, RowResult, SeriesResults, StoredResult, about
-from swamp.analyses.rows import kept
-from swamp.analyses.spreads import are_single, by_sparsity, finished
+from swamp.analyses.analysis import Arrays, Line, PageResults, RowResult, SeriesResults, StoredResult, cycle_fields
+from swamp.analyses.presentation import CYCLE, are_single, cycle_cells, draw_by_sparsity, examples_of, finish_spread, sparsity_ticks
 from swamp.analyses.study import PRODUCT, CachedStep, Study, Work
-from swamp.analyses.tables import CYCLE, cycle_of, examples_of
 from swamp.core.metric import Metric
 from swamp.drawing.canvas import BLUE, STYLES, shades, tidy
 from swamp.drawing.markup import Html, element
@@ -70,7 +68,7 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 
 
 def plan(study: Study, settings: Settings) -> Work:
-    rows, notes = kept(study, "solution", lambda row: [row.solution], needs)
+    rows, notes = study.rows_with_solution()
     num_examples = min(settings.examples, study.task.size(settings.split))
     probes = {row.cycle: [_probes(study, settings, row, first) for first in range(0, settings.max_probes, CHUNK)] for row in rows}
     spectra = {row.cycle: [_spectrum(study, settings, row, start) for start in range(settings.starts)] for row in rows}
@@ -98,7 +96,7 @@ def plan(study: Study, settings: Settings) -> Work:
             arrays |= {f"cycle-{row.cycle}.eigenvalue": at, f"cycle-{row.cycle}.density": density}
             found.append(
                 Row(
-                    **about(row),
+                    **cycle_fields(row),
                     trace=traces[row.cycle],
                     top_eigenvalues=best.nodes[: -NUM_TOP - 1 : -1],
                     top_residuals=best.residuals[: -NUM_TOP - 1 : -1],
@@ -160,7 +158,7 @@ def _inputs(study: Study, settings: Settings, row: RowRecord) -> dict[str, Any]:
 def lines(result: Result) -> list[Line]:
     return [
         Line(
-            (*cycle_of(row), result.measured_on),
+            (*cycle_cells(row), result.measured_on),
             {
                 "trace": row.trace.mean,
                 "its standard error": row.trace.standard_error,
@@ -197,7 +195,7 @@ def _traces(found: SeriesResults) -> dict[tuple[str, ...], dict[int, float]]:
     traces: dict[tuple[str, ...], dict[int, float]] = {}
     for result in found.results:
         for row in result.rows:
-            traces.setdefault((*cycle_of(row), result.measured_on), {})[result.run.seed] = row.trace.mean
+            traces.setdefault((*cycle_cells(row), result.measured_on), {})[result.run.seed] = row.trace.mean
     return traces
 
 
@@ -225,8 +223,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     # above the curves, so that it never hides one
     middle.legend(frameon=False, fontsize=8, ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1.0), title="rank", title_fontsize=8)
     for axes in (left, middle):
-        axes.set_xticks(places, [row.percentage for row in rows])
-        axes.set_xlabel("sparsity")
+        sparsity_ticks(axes, rows)
     for row, colour in zip(rows, shades(plt, len(rows)), strict=True):
         x, y = (found.arrays[f"cycle-{row.cycle}.{axis}"] for axis in ("eigenvalue", "density"))
         right.semilogy(x, y.clip(1e-12), color=colour, label=row.percentage, linewidth=1.4)
@@ -248,27 +245,27 @@ def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
     )
     kinds = sorted({result.measured_on for series in found for result in series.results})
     if len(kinds) > 1:  # results on different examples are not to be averaged
-        parts = [(series, kind, [one for one in series.results if one.measured_on == kind]) for series in found for kind in kinds]
-        found = [series._replace(label=f"{series.label}, {kind}", results=results) for series, kind, results in parts if results]
+        parts = [(series, kind, [one for one in series.stored if one.result.measured_on == kind]) for series in found for kind in kinds]
+        found = [series._replace(label=f"{series.label}, {kind}", stored=stored) for series, kind, stored in parts if stored]
     for (label, value, error), axes in zip(measures, row_of_axes, strict=True):
         for index, series in enumerate(found):
             runs = [{row.sparsity: value(row) for row in one.rows} for one in series.results]
             rows = sorted(series.results[0].rows, key=lambda row: row.sparsity)
-            by_sparsity(axes, index, series, runs, [error(row) for row in rows] if are_single(found) else None)
+            draw_by_sparsity(axes, index, series, runs, [error(row) for row in rows] if are_single(found) else None)
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
     title = f"Curvature on {kinds[0]}" if len(kinds) == 1 else "Curvature"
-    return finished(figure, row_of_axes, title, found, "± standard error of the estimate")
+    return finish_spread(figure, row_of_axes, title, found, "± standard error of the estimate")
 
 
-def show_section(found: PageResults) -> Section:
-    columns = sorted({round(row.sparsity, 4) for run in found.runs for row in run.found.result.rows})
+def show_section(page: PageResults) -> Section:
+    columns = sorted({round(row.sparsity, 4) for _, stored in page.runs for row in stored.result.rows})
     body = []
-    for run in found.runs:
-        rows = {round(row.sparsity, 4): row for row in run.found.result.rows}
-        head = element("th", f"{run.label}, seed {run.seed}", scope="row")
+    for _, stored in page.runs:
+        rows = {round(row.sparsity, 4): row for row in stored.result.rows}
+        head = element("th", page.labels[stored.directory.resolve()], scope="row")
         cells = (_cell(rows.get(column)) for column in columns)
-        body.append(element("tr", head, element("td", run.found.result.measured_on), *cells))
+        body.append(element("tr", head, element("td", stored.result.measured_on), *cells))
     heading = [element("th", text, scope="col") for text in ("run", "on", *map(percent, columns))]
     table = element("table", element("thead", element("tr", *heading)), element("tbody", *body), class_="results")
     return section(

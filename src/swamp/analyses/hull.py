@@ -9,14 +9,21 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from swamp.analyses import analysis
-from swamp.analyses.analysis import Arrays, Line, RowResult, SeriesResults, StoredResult, about
+from swamp.analyses.analysis import Arrays, Line, RowResult, SeriesResults, StoredResult, cycle_fields
 from swamp.analyses.paths import Rise, Values, barrier_columns, numbers
-from swamp.analyses.rows import kept, several
-from swamp.analyses.spreads import by_sparsity, finished
-from swamp.analyses.study import CachedStep, Study, Work, encoded, finite
-from swamp.analyses.tables import CYCLE, cycle_of, training_losses
+from swamp.analyses.presentation import (
+    CYCLE,
+    cycle_cells,
+    draw_by_sparsity,
+    finish_spread,
+    legend_below,
+    measure_axes,
+    sparsity_ticks,
+    training_losses,
+)
+from swamp.analyses.study import CachedStep, Study, Work, finite_values
 from swamp.drawing.canvas import BLUE, GREY, ORANGE, tidy
-from swamp.drawing.numbers import measure_of
+from swamp.drawing.numbers import finite, measure_of
 from swamp.landscape.connectivity import dirichlet, hull_excess
 from swamp.store.records import RowRecord
 
@@ -46,7 +53,7 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 
 
 def plan(study: Study, settings: Settings) -> Work:
-    rows, notes = kept(study, "particles", several, needs)
+    rows, notes = study.rows_with_particles()
     mixtures = {row.cycle: dirichlet(study.setting.noise.fold("hull"), len(row.particles), settings.samples) for row in rows}
 
     def points(row: RowRecord, shares: Iterable[Sequence[float]]) -> list[CachedStep]:
@@ -61,11 +68,11 @@ def plan(study: Study, settings: Settings) -> Work:
         names, shares = list(at_corners[0]), mixtures[row.cycle]
         rises = {n: Rise.of(hull_excess(shares, [v[n] for v in at_points], [v[n] for v in at_corners])) for n in names}
         return Row(
-            **about(row),
+            **cycle_fields(row),
             mixtures=shares,
-            values={n: [encoded(value[n]) for value in at_points] for n in names},
-            corners={n: [encoded(value[n]) for value in at_corners] for n in names},
-            mean=finite(study.values(middle[row.cycle])),
+            values={n: [finite(value[n]) for value in at_points] for n in names},
+            corners={n: [finite(value[n]) for value in at_corners] for n in names},
+            mean=finite_values(study.values(middle[row.cycle])),
             barriers=rises,
         )
 
@@ -76,13 +83,13 @@ def plan(study: Study, settings: Settings) -> Work:
 
 
 def lines(result: Result) -> list[Line]:
-    return [Line(cycle_of(row), barrier_columns(row.barriers)) for row in result.rows]
+    return [Line(cycle_cells(row), barrier_columns(row.barriers)) for row in result.rows]
 
 
 def figure(plt: Any, found: StoredResult[Result]) -> Any:
     rows = found.result.rows
     measures = list(rows[0].values)
-    figure, grid = plt.subplots(1, len(measures), figsize=(4.3 * len(measures), 3.8), layout="constrained", squeeze=False)
+    figure, grid = measure_axes(plt, measures, 3.8)
     for measure, axes in zip(measures, grid[0], strict=True):
         label, scale = measure_of(measure)
         for index, row in enumerate(rows):
@@ -95,12 +102,11 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
             axes.plot([index] * len(corners), corners, "o", color="none", markeredgecolor="black", label="particles" if first else None)
             mean = numbers([row.mean[measure]], scale)
             axes.plot([index], mean, "*", color=ORANGE, markersize=13, markeredgecolor="black", label="their mean" if first else None)
-        axes.set_xticks(range(len(rows)), [row.percentage for row in rows])
+        sparsity_ticks(axes, rows)
         axes.set_xlim(-0.5, len(rows) - 0.5)
-        axes.set_xlabel("sparsity")
         axes.set_ylabel(label)
         tidy(axes)
-    figure.legend(*grid[0][0].get_legend_handles_labels(), frameon=False, fontsize=9, ncols=3, loc="outside lower center")
+    legend_below(figure, grid[0][0], 3)
     figure.suptitle(found.result.title("The particles' convex hull"), fontsize=11)
     return figure
 
@@ -108,12 +114,12 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
 def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
     """Show how far the worst mixture lies above the worst particle."""
     measures = list(found[0].results[0].rows[0].barriers)
-    figure, grid = plt.subplots(1, len(measures), figsize=(4.3 * len(measures), 3.8), layout="constrained", squeeze=False)
+    figure, grid = measure_axes(plt, measures, 3.8)
     for measure, axes in zip(measures, grid[0], strict=True):
         label, scale = measure_of(measure)
         for index, series in enumerate(found):
             runs = [{row.sparsity: numbers([row.barriers[measure].excess], scale)[0] for row in one.rows} for one in series.results]
-            by_sparsity(axes, index, series, runs)
+            draw_by_sparsity(axes, index, series, runs)
         axes.axhline(0, color=GREY, linestyle=":", linewidth=1)
         axes.set_ylabel(f"{label}: worst mixture − worst particle", fontsize=9)
-    return finished(figure, grid, "The particles' convex hull", found)
+    return finish_spread(figure, grid, "The particles' convex hull", found)

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from swamp.analyses import analysis, overlap
-from swamp.analyses.analysis import Arrays, Line, PageResults, RowResult, Settings, StoredResult, about
+from swamp.analyses import analysis
+from swamp.analyses.analysis import Arrays, BetweenRuns, Line, PageResults, RowResult, Settings, StoredResult, cycle_fields
+from swamp.analyses.presentation import CYCLE, cycle_cells
 from swamp.analyses.study import Study, Work
-from swamp.analyses.tables import CYCLE, cycle_of
-from swamp.drawing.canvas import shades
+from swamp.drawing.canvas import GREY, STYLES, shades, text, tidy
 from swamp.drawing.charts import density_axes
 from swamp.drawing.markup import element
 from swamp.drawing.sections import Section, chart, command_line, section
+from swamp.drawing.tables import Table
 from swamp.landscape import similarity
 from swamp.landscape.similarity import Overlap
+from swamp.store.analysis_store import AnalysisStore
+from swamp.store.records import read_results
 
 name = "masks"
 summary = "Density of each layer over the cycles; overlap of masks between cycles, and between runs where several are given."
 needs = "last"
 heads = CYCLE
-between_runs = overlap
 
 
 class Row(RowResult, frozen=True, kw_only=True):
@@ -44,7 +49,7 @@ def plan(study: Study, settings: Settings) -> Work:
         masks = [study.mask(row) for row in study.rows]
         table = [[similarity.overlap(a, b) for b in masks] for a in masks]
         # results.json sorts names; here they stand in the order of the network
-        rows = [Row(**about(row), densities={layer: row.densities[layer] for layer in study.task.prunable}) for row in study.rows]
+        rows = [Row(**cycle_fields(row), densities={layer: row.densities[layer] for layer in study.task.prunable}) for row in study.rows]
         return Result(run=study.identity, rows=rows, overlap=table), {}
 
     return Work(finish)
@@ -59,7 +64,7 @@ def lines(result: Result) -> list[Line]:
         if index:
             before = result.overlap[index][index - 1]
             numbers |= {"IoU with the mask before": before.iou, "by chance": before.chance}
-        found.append(Line(cycle_of(row), numbers))
+        found.append(Line(cycle_cells(row), numbers))
     return found
 
 
@@ -89,17 +94,17 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     return figure
 
 
-def show_section(found: PageResults) -> Section | None:
+def show_section(page: PageResults) -> Section | None:
     """Show the masks of each run, and the pairs of runs that are both in the report."""
     masks = []
-    for run in found.runs:
-        result = run.found.result
-        rows = [{"cycle": row.cycle, "sparsity": row.sparsity} for row in result.rows]
+    for keys, stored in page.runs:
+        result = stored.result
+        rows = [cycle_fields(row) for row in result.rows]
         tables = {kind: [[getattr(cell, kind) for cell in line] for line in result.overlap] for kind in ("iou", "beyond")}
-        masks.append({**run.keys, "rows": rows, **tables})
+        masks.append({**keys, "rows": rows, **tables})
     pairs, commands = [], []
-    for result in found.between_runs:
-        named = [(pair, [found.labels.get(Path(run).resolve()) for run in pair.runs]) for pair in result.pairs]
+    for result in page.between_runs:
+        named = [(pair, [page.labels.get(Path(run).resolve()) for run in pair.runs]) for pair in result.pairs]
         shown = [{**msgspec.to_builtins(pair), "runs": runs} for pair, runs in named if all(runs)]
         pairs += shown
         if shown:
@@ -117,3 +122,65 @@ def show_section(found: PageResults) -> Section | None:
         *commands,
         data={"masks": masks, "pairs": pairs},
     )
+
+
+# -- between runs ----------------------------------------------------------------------------------------------------------------
+
+
+class Pair(RowResult, frozen=True, kw_only=True):
+    """The masks of two runs at one cycle, compared as in `landscape.similarity.Overlap`."""
+
+    runs: tuple[str, str]
+    iou: float
+    chance: float
+    beyond: float
+
+
+class OverlapResult(Struct, frozen=True, kw_only=True):
+    pairs: list[Pair]
+
+
+def compare_masks(directories: Sequence[Path], cycles: Sequence[int] | None = None) -> OverlapResult:
+    """Compare the masks of each two runs of one network, at each cycle that both have."""
+    pairs = []
+    rows = {path: {row.cycle: row for row in read_results(path)} for path in directories}
+    for first, second in combinations(directories, 2):
+        for cycle in sorted(rows[first].keys() & rows[second].keys()):
+            if cycles is not None and cycle not in cycles:
+                continue
+            a, b = (AnalysisStore(path).load_mask(rows[path][cycle].mask) for path in (first, second))
+            if a is not None and b is not None and similarity.comparable(a, b):
+                runs = (str(first), str(second))
+                pairs.append(Pair(runs=runs, **cycle_fields(rows[first][cycle]), **msgspec.structs.asdict(similarity.overlap(a, b))))
+    if not pairs:
+        raise ValueError("masks of different runs: no two of these are of one network with a cycle in common")
+    return OverlapResult(pairs=pairs)
+
+
+def overlap_table(result: OverlapResult) -> Table:
+    body = [[*pair.runs, str(pair.cycle), *(f"{value:.4f}" for value in (pair.iou, pair.chance, pair.beyond))] for pair in result.pairs]
+    return Table("overlap of masks between runs", ["run", "and run", "cycle", "IoU", "by chance", "beyond chance"], body)
+
+
+def overlap_figure(plt: Any, found: StoredResult[OverlapResult]) -> Any:
+    result = found.result
+    compared = list(dict.fromkeys(pair.runs for pair in result.pairs))
+    figure, axes = plt.subplots(figsize=(6.6, 4.2), layout="constrained")
+    for runs, (colour, marker) in zip(compared, STYLES * len(compared), strict=False):
+        pairs = [pair for pair in result.pairs if pair.runs == runs]
+        cycles = [pair.cycle for pair in pairs]
+        label = text(" and ".join(Path(run).name for run in runs))
+        axes.plot(cycles, [pair.iou for pair in pairs], color=colour, marker=marker, label=label)
+        axes.plot(cycles, [pair.chance for pair in pairs], color=colour, linestyle=":", linewidth=1)
+    axes.plot([], [], color=GREY, linestyle=":", label="by chance, at these densities")
+    axes.set_ylim(0, 1.05)
+    axes.set_xticks(sorted({pair.cycle for pair in result.pairs}))
+    axes.set_xlabel("cycle")
+    axes.set_ylabel("overlap of masks (IoU)")
+    axes.set_title("Masks of different runs", fontsize=11)
+    tidy(axes)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+between_runs = BetweenRuns("overlap", OverlapResult, compare_masks, overlap_table, overlap_figure)

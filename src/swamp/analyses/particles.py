@@ -9,10 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from swamp.analyses import analysis
-from swamp.analyses.analysis import Arrays, Line, RowResult, Settings, StoredResult, about
-from swamp.analyses.rows import sentence
+from swamp.analyses.analysis import Arrays, Line, RowResult, Settings, StoredResult, cycle_fields
+from swamp.analyses.presentation import CYCLE, cycle_cells, sparsity_ticks
 from swamp.analyses.study import CachedStep, Study, Work
-from swamp.analyses.tables import CYCLE, cycle_of
 from swamp.drawing.canvas import GREEN, STYLES, tidy
 from swamp.drawing.charts import bars
 from swamp.landscape.similarity import distances, norm
@@ -67,15 +66,14 @@ def plan(study: Study, settings: Settings) -> Work:
 
     def found(row: RowRecord) -> Row:
         between = msgspec.convert(study.get(apart[row.cycle]), Distances) if row.cycle in apart else None
-        return Row(**about(row), metric=row.metric, average=row.metrics, particles=row.members, distances=between)
+        return Row(**cycle_fields(row), metric=row.metric, average=row.metrics, particles=row.members, distances=between)
 
     def finish() -> tuple[Result, Arrays]:
         all_rows = list(map(found, rows))
         steps = [CycleStep(before=a.cycle, after=b.cycle, **study.get(step)) for a, b, step in successive]
         return Result(run=study.identity, rows=all_rows, successive=steps), {}
 
-    notes = [sentence(study, "the particles", lacking, "all")] if lacking else []
-    return Work(finish, [*apart.values(), *(step for *_, step in successive)], notes=notes)
+    return Work(finish, [*apart.values(), *(step for *_, step in successive)], notes=study.not_kept("particles", lacking, "all"))
 
 
 def _distances(study: Study, row: RowRecord) -> CachedStep:
@@ -105,7 +103,7 @@ def lines(result: Result) -> list[Line]:
         if row.distances:
             between = row.distances.between_particles
             numbers |= {"distance between particles": sum(between) / len(between), "norm of the average": row.distances.norm}
-        found.append(Line(cycle_of(row), numbers))
+        found.append(Line(cycle_cells(row), numbers))
     return found
 
 
@@ -128,8 +126,7 @@ def _draw_errors(axes: Any, rows: list[Row]) -> None:
         heights += [*alone, average]
     margin = max(heights) - min(heights) or 1.0
     axes.set_ylim(max(0.0, min(heights) - margin), max(heights) + 0.25 * margin)
-    axes.set_xticks(range(len(rows)), [row.percentage for row in rows])
-    axes.set_xlabel("sparsity")
+    sparsity_ticks(axes, rows)
     axes.set_ylabel("test error (%)" if metric.error else metric.label)
     axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper right")
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from swamp.analyses import analysis
-from swamp.analyses.analysis import PageResults
-from swamp.analyses.study import CachedStep, Study, encoded
+from swamp.analyses.analysis import Line, PageResults
+from swamp.analyses.study import CachedStep, Study
 from swamp.drawing.markup import Html
-from swamp.drawing.numbers import measure_of
+from swamp.drawing.numbers import finite, measure_of
 from swamp.drawing.sections import chart
 from swamp.landscape.connectivity import Barrier, barrier, between
 
@@ -31,7 +31,7 @@ class Rise(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(found: Barrier) -> Rise:
-        return Rise(barrier=encoded(found.barrier), excess=encoded(found.excess))
+        return Rise(barrier=finite(found.barrier), excess=finite(found.excess))
 
 
 class LinePath(Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ def measured(study: Study, settings: Settings, line: Sequence[CachedStep]) -> di
     found = {name: [value[name] for value in values] for name in values[0]}
     lambdas = between(settings.points)
     return {
-        "values": {name: list(map(encoded, numbers)) for name, numbers in found.items()},
+        "values": {name: list(map(finite, numbers)) for name, numbers in found.items()},
         "barriers": {name: Rise.of(barrier(lambdas, numbers)) for name, numbers in found.items()},
     }
 
@@ -86,19 +86,24 @@ def barrier_columns(found: Mapping[str, Rise]) -> dict[str, float | None]:
     return columns
 
 
+def barrier_lines(result: PathsResult) -> list[Line]:
+    """Return a line of a table for each path."""
+    return [Line((path.label,), barrier_columns(path.barriers)) for path in result.paths]
+
+
 def numbers(values: Sequence[float | None], scale: float = 1.0) -> list[float]:
     """Return values as a figure draws them, with a gap where one is missing."""
     return [math.nan if value is None else scale * value for value in values]
 
 
-def path_chart(found: PageResults, key: str, kind: str = "") -> tuple[Html, dict[str, Any]]:
+def path_chart(page: PageResults, key: str, kind: str = "") -> tuple[Html, dict[str, Any]]:
     """Return a chart of the lines of all runs and its data, which the page keeps under `key`; errors are in %. Lines of different kinds
     are drawn apart, unless one `kind` is given for all."""
     data = []
-    for run in found.runs:
-        result = run.found.result
+    for keys, stored in page.runs:
+        result = stored.result
         paths = [{"label": path.label, "kind": kind or path.kind, "values": _in_percent(path.values)} for path in result.paths]
-        data.append({**run.keys, "paths": [{"lambdas": result.lambdas, **path} for path in paths]})
+        data.append({**keys, "paths": [{"lambdas": result.lambdas, **path} for path in paths]})
     return chart("connectivity", data_key=key), {key: data}
 
 

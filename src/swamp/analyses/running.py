@@ -1,18 +1,17 @@
-"""Plans and runs analyses of a study, and draws what they found."""
+"""Plans analyses of a study, estimates what they will take, and runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-from swamp.analyses.analysis import Analysis, BetweenRuns, Result, SeriesResults, read_stored
-from swamp.analyses.study import Study, Work, settings_of
-from swamp.drawing.canvas import encoded, pyplot
-from swamp.store.analysis_store import AnalysisStore
+import torch
 
-DPI = 130
+from swamp.analyses.analysis import Analysis, Result
+from swamp.analyses.study import EPOCH, POINT, PRODUCT, Study, Work, settings_of
+from swamp.landscape.point import Split
+from swamp.runs.bench import pace
 
 
 def plan_analyses(study: Study, kinds: Iterable[Analysis]) -> tuple[dict[str, Work], list[str]]:
@@ -38,7 +37,7 @@ def run_analyses(study: Study, works: Mapping[str, Work]) -> dict[str, Result]:
     with store.locked():
         store.clear_temporaries()
         at_most = [name for name, work in works.items() if work.at_most]
-        study.listener.begin(study.left(works), partial(study.seconds, works), at_most)
+        study.listener.begin(work_left(study, works), partial(seconds_per_unit, study, works), at_most)
         for name, work in works.items():
             found[name], arrays = work.finish()
             store.write_result(name, found[name], arrays)
@@ -46,33 +45,50 @@ def run_analyses(study: Study, works: Mapping[str, Work]) -> dict[str, Result]:
     return found
 
 
-def draw(kind: Analysis | BetweenRuns, store: AnalysisStore) -> list[Path]:
-    """Draw the figure of a stored result beside it. There is none where matplotlib is not installed: the result is what counts."""
-    found = read_stored(store.run, kind)
-    plt = _pyplot()
-    return _write(plt, store, kind.name, kind.figure(plt, found)) if plt and found else []
+def work_left(study: Study, works: Mapping[str, Work]) -> dict[str, dict[str, int]]:
+    """Count for each analysis how much of what kind is not stored yet; what several need counts for the first of them."""
+    seen: set[str] = set()
+    left: dict[str, dict[str, int]] = {}
+    for name, work in works.items():
+        counts = left.setdefault(name, {})
+        for key, kind, units in _units_left(study, work):
+            if key not in seen:
+                seen.add(key)
+                counts[kind] = counts.get(kind, 0) + units
+    return left
 
 
-def draw_spread(kind: Analysis, store: AnalysisStore, found: Sequence[SeriesResults]) -> list[Path]:
-    """Draw the figure of several runs' results, NAME-runs, if the kind has one and there are two results."""
-    plt = _pyplot()
-    draw_several = getattr(kind, "spread_figure", None)
-    if not plt or not draw_several or sum(len(series.results) for series in found) < 2:
-        return []
-    return _write(plt, store, f"{kind.name}-runs", draw_several(plt, found))
+def _units_left(study: Study, work: Work) -> Iterator[tuple[str, str, int]]:
+    for job in work.jobs:
+        if study.analysis_store.solution(job.key) is None:
+            yield job.key, EPOCH, job.num_epochs
+    for step in work.steps:
+        if not study.is_stored(step):
+            yield step.key, step.kind, step.units
 
 
-def _pyplot() -> Any:
-    try:
-        return pyplot()
-    except ValueError:
-        return None
-
-
-def _write(plt: Any, store: AnalysisStore, name: str, figure: Any) -> list[Path]:
-    try:
-        for suffix in (".png", ".svg"):
-            store.write_bytes(f"{name}{suffix}", encoded(figure, suffix, DPI))
-    finally:
-        plt.close(figure)
-    return [store.root / f"{name}{suffix}" for suffix in (".png", ".svg")]
+def seconds_per_unit(study: Study, works: Mapping[str, Work]) -> dict[str, float]:
+    """Measure what one of each kind takes, here and now, on work that has to be done anyway where that is possible."""
+    kinds = {kind for counts in work_left(study, works).values() for kind in counts}
+    found: dict[str, float] = {}
+    if POINT in kinds:
+        # Points of networks that are still to be trained cannot be measured yet.
+        points = [step for work in works.values() if not work.jobs for step in work.steps if step.kind == POINT]
+        ready = {step.key: step for step in points if not study.is_stored(step)}
+        for step in sorted(ready.values(), key=lambda step: step.units)[:2]:  # the first warms up
+            begin = time.monotonic()
+            study.get(step)
+            found[POINT] = (time.monotonic() - begin) / step.units
+    row = next((row for row in study.rows if study.has(row.solution)), None)
+    if PRODUCT in kinds and row:
+        split: Split = study.options.get("split", "train")
+        hessian = study.hessian(row.solution, row.mask, split, num_batches=1)
+        hessian(torch.zeros(1, hessian.size))
+        begin = time.monotonic()
+        hessian(torch.zeros(3, hessian.size))
+        found[PRODUCT] = (time.monotonic() - begin) / 3 * len(study.hessian_batches(split))
+    if EPOCH in kinds:
+        with pace(study.config, study.task) as (num_parallel, step_seconds):
+            count = min(num_parallel, 4)
+            found[EPOCH] = step_seconds(count) * study.task.steps_per_epoch / count
+    return found

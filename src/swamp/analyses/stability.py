@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.analyses.analysis import Arrays, Line, PageResults, SeriesResults, StoredResult
-from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_columns, line_between, measured, numbers, path_chart
-from swamp.analyses.spreads import band, finished
+from swamp.analyses.analysis import Arrays, PageResults, SeriesResults, StoredResult
+from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, line_between, measured, numbers, path_chart
+from swamp.analyses.presentation import draw_band, finish_spread, legend_below, measure_axes, training_losses
 from swamp.analyses.study import Study, Work
-from swamp.analyses.tables import training_losses
 from swamp.drawing.canvas import STYLES, tidy
 from swamp.drawing.numbers import measure_of
 from swamp.drawing.sections import Section, section
@@ -19,8 +18,7 @@ from swamp.tasks.task import dense_mask
 name = "stability"
 summary = "Two dense trainings from the random init against two from the ticket. Trains four networks."
 needs = "last"
-heads = ("path",)
-note = training_losses
+heads, lines, note = ("path",), barrier_lines, training_losses
 
 
 class Result(PathsResult, frozen=True, kw_only=True):
@@ -50,13 +48,9 @@ def plan(study: Study, settings: Settings) -> Work:
     return Work(finish, [step for line in lines.values() for step in line], all_jobs)
 
 
-def lines(result: Result) -> list[Line]:
-    return [Line((path.label,), barrier_columns(path.barriers)) for path in result.paths]
-
-
 def figure(plt: Any, found: StoredResult[Result]) -> Any:
     result = found.result
-    figure, row = _subplots(plt, result.measures, 3.6)
+    figure, row = measure_axes(plt, result.measures, 3.6)
     for measure, axes in zip(result.measures, row[0], strict=True):
         label, scale = measure_of(measure)
         for path, (colour, marker) in zip(result.paths, STYLES[1::-1], strict=False):
@@ -64,13 +58,9 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
             axes.plot(result.lambdas, values, color=colour, marker=marker, markersize=4, label=path.label)
         _label(axes, label)
         tidy(axes)
-    figure.legend(*row[0][0].get_legend_handles_labels(), frameon=False, fontsize=9, ncols=2, loc="outside lower center")
+    legend_below(figure, row[0][0], 2)
     figure.suptitle(result.title("Stability to SGD noise"), fontsize=11)
     return figure
-
-
-def _subplots(plt: Any, measures: Sequence[str], height: float) -> Any:
-    return plt.subplots(1, len(measures), figsize=(4.3 * len(measures), height), layout="constrained", squeeze=False)
 
 
 def _label(axes: Any, label: str) -> None:
@@ -80,7 +70,7 @@ def _label(axes: Any, label: str) -> None:
 
 def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
     measures = found[0].results[0].measures
-    figure, grid = _subplots(plt, measures, 3.8)
+    figure, grid = measure_axes(plt, measures, 3.8)
     for measure, axes in zip(measures, grid[0], strict=True):
         label, scale = measure_of(measure)
         index = 0
@@ -89,14 +79,14 @@ def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
             alike = [one for one in series.results if one.lambdas == lambdas]
             for kind in dict.fromkeys(path.kind for one in alike for path in one.paths):
                 curves = [numbers(path.values[measure], scale) for one in alike for path in one.of_kind(kind)]
-                band(axes, lambdas, curves, index, f"{series.name}: from {kind}")
+                draw_band(axes, lambdas, curves, index, f"{series.legend}: from {kind}")
                 index += 1
         _label(axes, label)
-    return finished(figure, grid, "Stability to SGD noise", found)
+    return finish_spread(figure, grid, "Stability to SGD noise", found)
 
 
-def show_section(found: PageResults) -> Section:
-    chart, data = path_chart(found, name, kind=name)  # the init and the ticket are there to be compared
+def show_section(page: PageResults) -> Section:
+    chart, data = path_chart(page, name, kind=name)  # the init and the ticket are there to be compared
     intro = (
         "Loss and error on the straight line between two dense trainings of one start with different noise; BatchNorm statistics are "
         "recomputed at every point."

@@ -7,8 +7,7 @@ killed goes on, and analyses share what they have in common: the end of one path
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -22,10 +21,10 @@ from swamp.core.job import Job
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.drawing.numbers import finite
 from swamp.engines import FALLBACK
 from swamp.landscape.hessian import Hessian
 from swamp.landscape.point import EvaluationSetup, PointEvaluator, Split, combined, subset
-from swamp.runs.bench import pace
 from swamp.runs.config import Config, resolve, with_settings
 from swamp.runs.context import RunContext
 from swamp.runs.job_maker import JobMaker
@@ -125,6 +124,33 @@ class Study:
     def has(self, key: str) -> bool:
         return self.analysis_store.has_arrays(key)
 
+    def rows_with_solution(self, required: bool = True) -> tuple[list[RowRecord], list[str]]:
+        """Return the rows whose solution is stored, and notes about the others. Raise ValueError where one is required and none is."""
+        return self._stored_rows("solution", {row.cycle: [row.solution] for row in self.rows}, "averages", required)
+
+    def rows_with_particles(self, least: int = 2, required: bool = True) -> tuple[list[RowRecord], list[str]]:
+        """Return the rows of at least so many particles whose particles are stored, and notes about the others, likewise."""
+        keys = {row.cycle: row.particles for row in self.rows if len(row.particles) >= least}
+        return self._stored_rows("particles", keys, "all", required)
+
+    def _stored_rows(self, what: str, keys: dict[int, list[str]], keep: str, required: bool) -> tuple[list[RowRecord], list[str]]:
+        if required and not keys:
+            raise ValueError("no cycle that was asked for has enough particles: a plane takes three, a hull two")
+        wanted = [row for row in self.rows if row.cycle in keys]
+        rows = [row for row in wanted if all(map(self.has, keys[row.cycle]))]
+        notes = self.not_kept(what, [row for row in wanted if row not in rows], keep)
+        if required and not rows:
+            raise ValueError(notes[0])
+        return rows, notes
+
+    def not_kept(self, what: str, rows: Sequence[RowRecord], keep: str) -> list[str]:
+        """Return a note about the weights of these rows that were not kept; none where there are no such rows."""
+        if not rows:
+            return []
+        cycles = f"cycle{'s' if len(rows) > 1 else ''} {', '.join(str(row.cycle) for row in rows)}"
+        where = f"{self.directory} (keep = {self.config.keep!r}; {keep!r} would have kept them)"
+        return [f"weights of the {what} at {cycles} are not in {where}"]
+
     @cached_property
     def batches(self) -> list[Batch]:
         return subset(self.setting)
@@ -138,7 +164,7 @@ class Study:
         return subset(replace(self.setting, num_examples=min(asked, self.task.size(split))), split)
 
     @cached_property
-    def gauge(self) -> PointEvaluator:
+    def evaluate_point(self) -> PointEvaluator:
         return PointEvaluator(self.setting, self.batches)
 
     # -- steps --------------------------------------------------------------------------------------------------------------------
@@ -160,7 +186,7 @@ class Study:
 
         def make() -> dict[str, float | None]:
             states = [self.state(key) for _, key in counting]
-            return finite(self.gauge(combined(states, [a for a, _ in counting]), states[0].buffers))
+            return finite_values(self.evaluate_point(combined(states, [a for a, _ in counting]), states[0].buffers))
 
         return CachedStep(what="point", inputs={**self._common, "parts": [list(part) for part in counting]}, make=make)
 
@@ -176,10 +202,13 @@ class Study:
             self.listener.done(step.what, step.kind, step.units)
         return value
 
+    def is_stored(self, step: CachedStep) -> bool:
+        return self.analysis_store.read_value(step.key) is not None
+
     def skip(self, steps: Sequence[CachedStep]) -> None:
         """Tell the listener that those of the steps that are not stored are not needed after all."""
         for step in steps:
-            if self.analysis_store.read_value(step.key) is None:
+            if not self.is_stored(step):
                 self.listener.skipped(step.kind, step.units)
 
     def values(self, step: CachedStep) -> dict[str, float]:
@@ -213,55 +242,6 @@ class Study:
         finally:
             engine.close()
 
-    # -- what it will take --------------------------------------------------------------------------------------------------------
-
-    def left(self, works: Mapping[str, Work]) -> dict[str, dict[str, int]]:
-        """Count for each analysis how much of what kind is not stored yet; what several need counts for the first of them."""
-        seen: set[str] = set()
-        found: dict[str, dict[str, int]] = {}
-        for name, work in works.items():
-            counts: dict[str, int] = {}
-            for key, kind, units in self._units(work):
-                if key not in seen:
-                    seen.add(key)
-                    counts[kind] = counts.get(kind, 0) + units
-            found[name] = counts
-        return found
-
-    def _units(self, work: Work) -> Iterator[tuple[str, str, int]]:
-        for job in work.jobs:
-            if self.analysis_store.solution(job.key) is None:
-                yield job.key, EPOCH, job.num_epochs
-        for step in work.steps:
-            if self.analysis_store.read_value(step.key) is None:
-                yield step.key, step.kind, step.units
-
-    def seconds(self, works: Mapping[str, Work]) -> dict[str, float]:
-        """Measure what one of each kind takes, here and now, on work that has to be done anyway where that is possible."""
-        kinds = {kind for counts in self.left(works).values() for kind in counts}
-        found: dict[str, float] = {}
-        if POINT in kinds:
-            # Points of networks that are still to be trained cannot be measured yet.
-            points = [step for work in works.values() if not work.jobs for step in work.steps if step.kind == POINT]
-            ready = {step.key: step for step in points if self.analysis_store.read_value(step.key) is None}
-            for step in sorted(ready.values(), key=lambda step: step.units)[:2]:  # the first warms up
-                begin = time.monotonic()
-                self.get(step)
-                found[POINT] = (time.monotonic() - begin) / step.units
-        row = next((row for row in self.rows if self.has(row.solution)), None)
-        if PRODUCT in kinds and row:
-            split: Split = self.options.get("split", "train")
-            hessian = self._hessian(row.solution, row.mask, split, num_batches=1)
-            hessian(torch.zeros(1, hessian.size))
-            begin = time.monotonic()
-            hessian(torch.zeros(3, hessian.size))
-            found[PRODUCT] = (time.monotonic() - begin) / 3 * len(self.hessian_batches(split))
-        if EPOCH in kinds:
-            with pace(self.config, self.task) as (num_parallel, step_seconds):
-                count = min(num_parallel, 4)
-                found[EPOCH] = step_seconds(count) * self.task.steps_per_epoch / count
-        return found
-
 
 def settings_of(kind: type[AnySettings], options: Mapping[str, Any]) -> AnySettings:
     """Return the settings of a kind of analysis; options of other kinds are ignored."""
@@ -279,10 +259,6 @@ def rows_of(directory: Path, cycles: Sequence[int] | None) -> list[RowRecord]:
     return [known[cycle] for cycle in sorted(set(cycles))] if cycles is not None else list(known.values())
 
 
-def finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: encoded(value) for name, value in values.items()}
-
-
-def encoded(value: float) -> float | None:
-    """Return a number as JSON can hold it, which knows no infinity."""
-    return value if math.isfinite(value) else None
+def finite_values(values: Mapping[str, float]) -> dict[str, float | None]:
+    """Return numbers as JSON can hold them, which knows no infinity."""
+    return {name: finite(value) for name, value in values.items()}

@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import Meta
 
 from swamp.analyses import analysis
-from swamp.analyses.analysis import Arrays, PageResults, PageRun, RowResult, StoredResult, about
-from swamp.analyses.rows import kept, several
-from swamp.analyses.study import CachedStep, Study, Work, finite
+from swamp.analyses.analysis import Arrays, PageResults, RowResult, StoredResult, cycle_fields
+from swamp.analyses.presentation import legend_below
+from swamp.analyses.study import CachedStep, Study, Work, finite_values
 from swamp.drawing.numbers import measure_of
 from swamp.drawing.sections import Section, chart, section
 from swamp.landscape.surface import Plane, grid
@@ -52,7 +52,7 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 
 def plan(study: Study, settings: Settings) -> Work:
     """Take the last cycle alone, unless cycles were chosen."""
-    rows, notes = kept(study, "particles", lambda row: several(row, 3), needs)
+    rows, notes = study.rows_with_particles(3)
     rows = rows if study.chosen else rows[-1:]
     planes: dict[int, Plane] = {}
 
@@ -69,7 +69,7 @@ def plan(study: Study, settings: Settings) -> Work:
     def line(row: RowRecord, index: int) -> list[dict[str, float | None]]:
         xs, ys = axes(row)
         plane, buffers = plane_of(row), study.state(row.particles[0]).buffers
-        return [finite(study.gauge(plane.at(x, ys[index]), buffers)) for x in xs]
+        return [finite_values(study.evaluate_point(plane.at(x, ys[index]), buffers)) for x in xs]
 
     def step(row: RowRecord, index: int) -> CachedStep:
         inputs = {"particles": row.particles[:3], "grid": settings.grid, "margin": settings.margin, "line": index}
@@ -91,7 +91,7 @@ def plan(study: Study, settings: Settings) -> Work:
             corners = [plane.project(study.state(key).parameters) for key in row.particles[:3]]
             found.append(
                 Row(
-                    **about(row),
+                    **cycle_fields(row),
                     particles=corners,
                     mean=(sum(x for x, _ in corners) / 3, sum(y for _, y in corners) / 3),
                     average=plane.project(study.state(row.solution).parameters) if study.has(row.solution) else None,
@@ -131,7 +131,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
         axes.set_xlabel("distance along w₁ − w₀")
     for axes in places[:, 0]:
         axes.set_ylabel("distance at right angles")
-    figure.legend(*by_measure[0][0].get_legend_handles_labels(), frameon=False, fontsize=9, ncols=4, loc="outside lower center")
+    legend_below(figure, by_measure[0][0], 4)
     figure.suptitle(found.result.title("The plane through three particles"), fontsize=11)
     return figure
 
@@ -146,14 +146,14 @@ def _mark(axes: Any, row: Row) -> None:
     axes.plot(*row.mean, marker="^", color="#56B4E9", markersize=6, label="mean of the three", **shape)
 
 
-def show_section(found: PageResults) -> Section | None:
+def show_section(page: PageResults) -> Section | None:
     planes = []
-    for run in found.runs:
-        for row in run.found.result.rows:
+    for keys, stored in page.runs:
+        for row in stored.result.rows:
             try:
-                planes.append(_page_plane(run, row))
+                planes.append({**keys, **_page_plane(stored, row)})
             except ValueError as error:
-                found.warnings.append(str(error))
+                page.warnings.append(str(error))
     while sum(len(plane["values"]) * len(plane["x"]) * len(plane["y"]) for plane in planes) > MAX_VALUES:
         planes = [_thinned(plane) for plane in planes]
     if not planes:
@@ -165,22 +165,22 @@ def show_section(found: PageResults) -> Section | None:
     return section("Surface", "The plane through three particles", intro, chart("surface"), data={"surfaces": planes})
 
 
-def _page_plane(run: PageRun, row: Row) -> dict[str, Any]:
+def _page_plane(stored: StoredResult[Result], row: Row) -> dict[str, Any]:
     """Return a plane as the page draws it: rounded, with errors in %, and no finer than can be seen."""
-    arrays, prefix, values = run.found.arrays, f"cycle-{row.cycle}.", {}
+    arrays, prefix, values = stored.arrays, f"cycle-{row.cycle}.", {}
     if missing := {f"{prefix}{name}" for name in ("x", "y", *row.measures)} - set(arrays):
-        raise ValueError(f"{run.found.directory}/analysis/surface.npz is damaged ({min(missing)} is missing)")
+        raise ValueError(f"{stored.directory}/analysis/surface.npz is damaged ({min(missing)} is missing)")
     x, y = arrays[f"{prefix}x"], arrays[f"{prefix}y"]
     for measure in row.measures:
         if arrays[f"{prefix}{measure}"].shape != (*y.shape, *x.shape):
-            raise ValueError(f"{run.found.directory}/analysis/surface.npz is damaged (a grid of another size than its axes)")
+            raise ValueError(f"{stored.directory}/analysis/surface.npz is damaged (a grid of another size than its axes)")
     step = -(-max(len(x), len(y)) // MAX_CELLS)
     x, y = x[::step], y[::step]
     for measure in row.measures:
         plane = arrays[f"{prefix}{measure}"][::step, ::step]
         label, scale = measure_of(measure)
         values[label] = [[float(f"{scale * value:.5g}") for value in line] for line in plane.tolist()]
-    return {**run.keys, **msgspec.to_builtins(row), "x": x.tolist(), "y": y.tolist(), "values": values}
+    return {**msgspec.to_builtins(row), "x": x.tolist(), "y": y.tolist(), "values": values}
 
 
 def _thinned(plane: dict[str, Any]) -> dict[str, Any]:

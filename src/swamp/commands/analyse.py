@@ -19,6 +19,7 @@ from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions
 if TYPE_CHECKING:
     from swamp.analyses.analysis import Analysis
     from swamp.drawing.tables import Table
+    from swamp.results.series import Series
     from swamp.tasks.task import Task
 
 lazy = True  # see `swamp.cli`
@@ -103,9 +104,9 @@ def analyse_runs(
     """Analyse runs, each at the cycles chosen for it; then print tables of all, and draw pictures of several runs beside `place`.
 
     Return the runs that lack what it takes, each with a sentence about it; if there are several runs, these are also printed."""
-    from swamp.analyses.running import draw, plan_analyses, run_analyses
+    from swamp.analyses.presentation import analysis_tables, draw
+    from swamp.analyses.running import plan_analyses, run_analyses
     from swamp.analyses.study import Study, rows_of
-    from swamp.analyses.tables import analysis_tables
     from swamp.progress_display import AnalysisProgress
     from swamp.results.series import make_series
     from swamp.results.stored_run import read_run
@@ -135,28 +136,31 @@ def analyse_runs(
     if len(lacking) < len(paths):
         _print_tables(analysis_tables(kinds, all_series), progress)
         if len(paths) > 1:
-            _compare_runs(chosen, kinds, place, progress)
+            _compare_runs(chosen, all_series, kinds, place, progress)
     return lacking
 
 
-def _compare_runs(chosen: Mapping[Path, Sequence[int] | None], kinds: Sequence[Analysis], place: Path, progress: ProgressOptions) -> None:
+def _compare_runs(
+    chosen: Mapping[Path, Sequence[int] | None],
+    all_series: Sequence[Series],
+    kinds: Sequence[Analysis],
+    place: Path,
+    progress: ProgressOptions,
+) -> None:
     """Print and draw what is of several runs: further tables, comparisons, means over seeds."""
     from swamp.analyses.analysis import read_series
-    from swamp.analyses.running import draw, draw_spread
-    from swamp.results.series import make_series
-    from swamp.results.stored_run import read_run
+    from swamp.analyses.presentation import draw, draw_spread
     from swamp.store.analysis_store import AnalysisStore
 
-    all_series = make_series(map(read_run, chosen))
     found = {kind.name: read_series(kind, all_series) for kind in kinds}
     for kind in kinds:
-        if more_tables := getattr(kind, "more_tables", None):
-            _print_tables(more_tables(found[kind.name]), progress)
+        if kind.more_tables:
+            _print_tables(kind.more_tables(found[kind.name]), progress)
     together = AnalysisStore(place)
     cycles = [cycle for cycles in chosen.values() for cycle in cycles or ()] or None
     with together.locked():
         for kind in kinds:
-            if between_runs := getattr(kind, "between_runs", None):
+            if between_runs := kind.between_runs:
                 try:
                     result = between_runs.compare(list(chosen), cycles)
                 except ValueError as error:

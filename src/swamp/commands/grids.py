@@ -145,7 +145,7 @@ def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     from swamp.analyses import find_analysis
     from swamp.analyses.analysis import read_stored
     from swamp.analyses.ensemble import read_ensemble
-    from swamp.analyses.tables import analysis_tables
+    from swamp.analyses.presentation import analysis_tables
     from swamp.report.grid_tables import grid_tables
     from swamp.results.series import make_series
     from swamp.results.stored_run import read_run

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.analyses import analyses
-from swamp.analyses.analysis import Analysis, SeriesResults, StoredResult, read_stored
+from swamp.analyses.analysis import Analysis, StoredResult, read_series, read_stored
 from swamp.analyses.ensemble import Ensemble, read_ensembles
 from swamp.core.errors import nearest
 from swamp.drawing.canvas import check_picture, pyplot, save
@@ -54,8 +54,7 @@ def draw(name: str, directories: Sequence[Path], out: Path) -> list[LeftOut]:
 
 def analysis(plt: Any, kind: Analysis, runs: Sequence[StoredRun]) -> Any:
     """Draw what an analysis has found of one run, or of several if it has a figure of several."""
-    spread_figure = getattr(kind, "spread_figure", None)
-    if len(runs) > 1 and not spread_figure:
+    if len(runs) > 1 and not kind.spread_figure:
         raise ValueError(f"figure {kind.name!r} is of one run, not of {len(runs)}")
     found: dict[Path, StoredResult[Any]] = {}
     for run in runs:
@@ -63,7 +62,6 @@ def analysis(plt: Any, kind: Analysis, runs: Sequence[StoredRun]) -> Any:
         if stored is None:
             raise ValueError(f"figure {kind.name!r} needs an analysis that is not there yet: swamp analyse {run.directory} --{kind.name}")
         found[run.directory] = stored
-    if spread_figure is None or len(runs) == 1:
+    if kind.spread_figure is None or len(runs) == 1:
         return kind.figure(plt, found[runs[0].directory])
-    all_series = make_series(runs)
-    return spread_figure(plt, [SeriesResults(one, one.label, [found[path].result for path in one.directories]) for one in all_series])
+    return kind.spread_figure(plt, read_series(kind, make_series(runs), lambda directory, _: found[directory]))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.analyses import analyses
-from swamp.analyses.analysis import PageResults, PageRun, StoredResult, options_of, read_stored
+from swamp.analyses.analysis import PageResults, StoredResult, options_of, read_series, read_stored
 from swamp.drawing.sections import Section
 from swamp.results.series import Series
 from swamp.results.stored_run import StoredRun
@@ -21,16 +21,12 @@ class StoredAnalyses:
         """`directories`: what the report was asked for, which may hold comparisons of several runs."""
         self.warnings: list[str] = []
         labels = {run.directory.resolve(): f"{series.label}, seed {run.seed}" for series in all_series for run in series.runs}
-        self.found = {name: PageResults(labels=labels, warnings=self.warnings) for name in analyses()}
+        self.pages: dict[str, PageResults] = {}
         for name, kind in analyses().items():
-            for index, series in enumerate(all_series):
-                for run in series.runs:
-                    if stored := self._read(run.directory, kind):
-                        self.found[name].runs.append(PageRun(index, series.label, run.seed, stored))
-            if between_runs := getattr(kind, "between_runs", None):
-                for directory in dict.fromkeys([*directories, *labels]):
-                    if stored := self._read(directory, between_runs, name):
-                        self.found[name].between_runs.append(stored.result)
+            found = read_series(kind, all_series, self._read)
+            compared = dict.fromkeys([*directories, *labels]) if kind.between_runs else ()
+            between_runs = [stored.result for path in compared if (stored := self._read(path, kind.between_runs, name))]
+            self.pages[name] = PageResults(found, between_runs, labels, self.warnings)
 
     def _read(self, directory: Path, kind: Any, flag: str = "") -> StoredResult[Any] | None:
         try:
@@ -41,14 +37,14 @@ class StoredAnalyses:
 
     def sections(self) -> list[Section | None]:
         """Return the sections of the kinds of which there is something to show."""
-        functions = [(getattr(kind, "show_section", None), self.found[name]) for name, kind in analyses().items()]
-        return [show(found) for show, found in functions if show and (found.runs or found.between_runs)]
+        functions = [(kind.show_section, self.pages[name]) for name, kind in analyses().items()]
+        return [show(page) for show, page in functions if show and (page.found or page.between_runs)]
 
     def commands(self, run: StoredRun) -> list[str]:
         """Return `swamp analyse …` for each result beside a run, with the options that it was made with."""
         commands = []
         for name, kind in analyses().items():
-            for result in (one.found.result for one in self.found[name].runs if one.found.directory == run.directory):
+            for result in (stored.result for _, stored in self.pages[name].runs if stored.directory == run.directory):
                 options = [option for option in options_of(kind.Settings) if hasattr(result, option)]
                 given = [f"--{option} {getattr(result, option)}" for option in options]
                 if result.cycles and set(result.cycles) != {row.cycle for row in run.rows}:
