@@ -92,7 +92,7 @@ def test_connectivity_is_measured_between_the_stored_networks(run: Path) -> None
     study = Study(run, options=SMALL)
     a, b = (Store(run).load_state(row.solution) for row in read_results(run))
     middle = {name: (a.parameters[name] + b.parameters[name]) / 2 for name in a.parameters}
-    expected = measured(study.setting, middle, a.buffers, study.batches)
+    expected = measured(study.setup, middle, a.buffers, study.batches)
     path = found["paths"][0]
     for name, value in expected.items():
         assert path["values"][name][1] == pytest.approx(value, rel=1e-4, abs=1e-6)
@@ -194,7 +194,7 @@ def test_a_hessian_of_test_examples_is_another_than_that_of_training_examples(ru
     state, mask = Store(run).load_state(row.solution), Store(run).load_mask(row.mask)
     assert mask
     exact = Hessian(task, state, mask, [task.unaugmented(rows, study.device, "test")], study.device, Numerics())
-    probes = probe_traces(exact, exact.size, study.setting.noise, 0, 10)
+    probes = probe_traces(exact, exact.size, study.setup.noise, 0, 10)
     assert found["test"]["rows"][0]["trace"]["mean"] == pytest.approx(sum(probes) / 10, rel=1e-4)
     assert (found["test"]["examples"], found["test"]["split"]) == (task.size("test"), "test")
     assert (found["train"]["examples"], found["train"]["split"]) == (task.num_examples, "train")

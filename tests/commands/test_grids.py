@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from swamp import progress_display
-from swamp.analyses import ensemble as ensembles
 from swamp.cli import main
 from swamp.commands import analyse as analyses
 from swamp.engines import engine_modules, find_engine, sequential
 from swamp.engines.engine import Progress
+from swamp.results import ensemble as ensembles
 from swamp.store.analysis_store import AnalysisStore
 from tests.support.analyses import made_up_results
 from tests.support.cli import call

@@ -220,7 +220,7 @@ from msgspec import Meta
 
 from swamp.analyses import analysis
 from swamp.analyses.analysis import Line, RowResult, cycle_fields
-from swamp.analyses.presentation import CYCLE, cycle_cells
+from swamp.analyses.presentation import CYCLE, cycle_cells, titled
 from swamp.analyses.study import Work
 from swamp.drawing.markup import element
 from swamp.drawing.sections import section
@@ -263,8 +263,7 @@ def lines(result):
 def figure(plt, found):
     figure, axes = plt.subplots()
     axes.plot([row.sparsity for row in found.result.rows], [row.length for row in found.result.rows])
-    figure.suptitle(found.result.title("My lengths"))
-    return figure
+    return titled(figure, found.result, "My lengths")
 
 
 def show_section(page):

@@ -78,9 +78,6 @@ class Result(Struct, frozen=True, kw_only=True):
         """The cycles that it is of."""
         return [row.cycle for row in getattr(self, "rows", ())]
 
-    def title(self, what: str) -> str:
-        return text(f"{what}: {self.run.method} on {self.run.recipe}, seed {self.run.seed}")
-
 
 R = TypeVar("R", bound=Struct)
 

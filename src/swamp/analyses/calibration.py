@@ -9,7 +9,7 @@ import msgspec
 
 from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, Line, RowResult, Settings, StoredResult, cycle_fields
-from swamp.analyses.presentation import CYCLE, cycle_cells
+from swamp.analyses.presentation import CYCLE, cycle_cells, titled
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import GREY, STYLES, shades, tidy
 from swamp.landscape.calibration import reliability
@@ -94,5 +94,4 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     handles, labels = upper.get_legend_handles_labels()
     title = "sparsity; T: fitted temperature"
     figure.legend(handles, labels, frameon=False, fontsize=8, ncols=2, title=title, title_fontsize=8, loc="outside lower center")
-    figure.suptitle(found.result.title("Calibration"), fontsize=11)
-    return figure
+    return titled(figure, found.result, "Calibration")

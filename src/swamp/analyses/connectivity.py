@@ -11,7 +11,7 @@ import numpy as np
 
 from swamp.analyses.analysis import Arrays, PageResults, SeriesResults, StoredResult, cycle_fields
 from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, line_between, measured, numbers, path_chart
-from swamp.analyses.presentation import draw_band, draw_by_sparsity, finish_spread, measure_axes, training_losses
+from swamp.analyses.presentation import draw_band, draw_by_sparsity, finish_spread, measure_axes, titled, training_losses
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import BLUE, GREY, ORANGE, shades, tidy
 from swamp.drawing.numbers import measure_of
@@ -80,8 +80,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
             draw(plt, axes, result.lambdas, result.of_kind(kind), measure)
             axes.set_ylabel(measure_of(measure)[0])
             tidy(axes)
-    figure.suptitle(result.title("Linear connectivity"), fontsize=11)
-    return figure
+    return titled(figure, result, "Linear connectivity")
 
 
 def _one_after_the_other(plt: Any, axes: Any, lambdas: Sequence[float], paths: Sequence[Path], measure: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import Annotated, Any
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec import Meta
 
 from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, Line, PageResults, RowResult, SeriesResults, StoredResult, cycle_fields
-from swamp.analyses.presentation import CYCLE, are_single, cycle_cells, draw_by_sparsity, examples_of, finish_spread, sparsity_ticks
+from swamp.analyses.presentation import CYCLE, are_single, cycle_cells, draw_by_sparsity, examples_of, finish_spread, sparsity_ticks, titled
 from swamp.analyses.study import PRODUCT, CachedStep, Study, Work
 from swamp.core.metric import Metric
 from swamp.drawing.canvas import BLUE, STYLES, shades, tidy
@@ -20,7 +21,7 @@ from swamp.drawing.markup import Html, element
 from swamp.drawing.numbers import percent
 from swamp.drawing.sections import Section, section
 from swamp.drawing.tables import Table
-from swamp.landscape.hessian import Spectrum, TraceEstimate, lanczos, probe_traces, spectral_density, trace_of
+from swamp.landscape.hessian import Hessian, Spectrum, TraceEstimate, lanczos, probe_traces, spectral_density, trace_of
 from swamp.landscape.point import Split
 from swamp.results.comparison import BASELINE
 from swamp.results.series import grouped
@@ -121,38 +122,35 @@ def plan(study: Study, settings: Settings) -> Work:
 
 def _settled(study: Study, settings: Settings, probes: Sequence[CachedStep]) -> bool:
     """Whether the probes that are stored are enough."""
-    stored: list[list[float]] = []
-    for step in probes:
-        values = study.analysis_store.read_value(step.key)
-        if values is None:
-            break
-        stored.append(values)
+    stored = [study.get(step) for step in takewhile(study.is_stored, probes)]
     return bool(stored) and trace_of(stored, settings.tolerance).converged
 
 
 def _probes(study: Study, settings: Settings, row: RowRecord, first: int) -> CachedStep:
     count = min(CHUNK, settings.max_probes - first)
 
-    def make() -> list[float]:
-        operator = study.hessian(row.solution, row.mask, settings.split)
-        return probe_traces(operator, operator.size, study.setting.noise, first, count)
+    def compute(hessian: Hessian) -> list[float]:
+        return probe_traces(hessian, hessian.size, study.setup.noise, first, count)
 
-    return study.step("trace", {**_inputs(study, settings, row), "first": first, "count": count}, make, PRODUCT, count)
+    return _step(study, settings, row, "trace", {"first": first, "count": count}, compute, count)
 
 
 def _spectrum(study: Study, settings: Settings, row: RowRecord, start: int) -> CachedStep:
-    def make() -> Any:
-        operator = study.hessian(row.solution, row.mask, settings.split)
-        return msgspec.to_builtins(lanczos(operator, operator.size, study.setting.noise.fold("start", start), settings.steps))
+    def compute(hessian: Hessian) -> Any:
+        return msgspec.to_builtins(lanczos(hessian, hessian.size, study.setup.noise.fold("start", start), settings.steps))
 
-    inputs = {**_inputs(study, settings, row), "start": start, "steps": settings.steps}
-    return study.step("spectrum", inputs, make, PRODUCT, settings.steps)
+    return _step(study, settings, row, "spectrum", {"start": start, "steps": settings.steps}, compute, settings.steps)
 
 
-def _inputs(study: Study, settings: Settings, row: RowRecord) -> dict[str, Any]:
-    """Return what identifies the Hessian that a step belongs to: its network and its examples."""
+def _step(
+    study: Study, settings: Settings, row: RowRecord, what: str, inputs: dict[str, Any], compute: Callable[[Hessian], Any], products: int
+) -> CachedStep:
+    """Return a step that takes so many products with the Hessian at the solution of a row."""
     num_examples = min(settings.examples, study.task.size(settings.split))
-    return {"solution": row.solution, "mask": row.mask, "split": settings.split, "examples": num_examples}
+    hessian = {"solution": row.solution, "mask": row.mask, "split": settings.split, "examples": num_examples}
+    return study.step(
+        what, {**hessian, **inputs}, lambda: compute(study.hessian(row.solution, row.mask, settings.split)), PRODUCT, products
+    )
 
 
 def lines(result: Result) -> list[Line]:
@@ -233,8 +231,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     right.legend(frameon=False, fontsize=8, title="sparsity", title_fontsize=8)
     for axes in (left, middle, right):
         tidy(axes)
-    figure.suptitle(result.title(f"Curvature on {result.measured_on}"), fontsize=11)
-    return figure
+    return titled(figure, result, f"Curvature on {result.measured_on}")
 
 
 def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:

@@ -19,6 +19,7 @@ from swamp.analyses.presentation import (
     legend_below,
     measure_axes,
     sparsity_ticks,
+    titled,
     training_losses,
 )
 from swamp.analyses.study import CachedStep, Study, Work, finite_values
@@ -54,7 +55,7 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 
 def plan(study: Study, settings: Settings) -> Work:
     rows, notes = study.rows_with_particles()
-    mixtures = {row.cycle: dirichlet(study.setting.noise.fold("hull"), len(row.particles), settings.samples) for row in rows}
+    mixtures = {row.cycle: dirichlet(study.setup.noise.fold("hull"), len(row.particles), settings.samples) for row in rows}
 
     def points(row: RowRecord, shares: Iterable[Sequence[float]]) -> list[CachedStep]:
         return [study.point(*zip(share, row.particles, strict=True)) for share in shares]
@@ -107,8 +108,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
         axes.set_ylabel(label)
         tidy(axes)
     legend_below(figure, grid[0][0], 3)
-    figure.suptitle(found.result.title("The particles' convex hull"), fontsize=11)
-    return figure
+    return titled(figure, found.result, "The particles' convex hull")
 
 
 def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:

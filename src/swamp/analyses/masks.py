@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, BetweenRuns, Line, PageResults, RowResult, Settings, StoredResult, cycle_fields
-from swamp.analyses.presentation import CYCLE, cycle_cells
+from swamp.analyses.presentation import CYCLE, cycle_cells, titled
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import GREY, STYLES, shades, text, tidy
 from swamp.drawing.charts import density_axes
@@ -90,8 +90,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     right.set_ylabel("cycle")
     right.set_title("overlap of masks: IoU (by chance)", fontsize=9)
     figure.colorbar(image, ax=right, shrink=0.8)
-    figure.suptitle(result.title("Masks"), fontsize=11)
-    return figure
+    return titled(figure, result, "Masks")
 
 
 def show_section(page: PageResults) -> Section | None:
@@ -163,18 +162,18 @@ def overlap_table(result: OverlapResult) -> Table:
 
 
 def overlap_figure(plt: Any, found: StoredResult[OverlapResult]) -> Any:
-    result = found.result
-    compared = list(dict.fromkeys(pair.runs for pair in result.pairs))
+    all_pairs = found.result.pairs
+    compared = list(dict.fromkeys(pair.runs for pair in all_pairs))
     figure, axes = plt.subplots(figsize=(6.6, 4.2), layout="constrained")
     for runs, (colour, marker) in zip(compared, STYLES * len(compared), strict=False):
-        pairs = [pair for pair in result.pairs if pair.runs == runs]
+        pairs = [pair for pair in all_pairs if pair.runs == runs]
         cycles = [pair.cycle for pair in pairs]
         label = text(" and ".join(Path(run).name for run in runs))
         axes.plot(cycles, [pair.iou for pair in pairs], color=colour, marker=marker, label=label)
         axes.plot(cycles, [pair.chance for pair in pairs], color=colour, linestyle=":", linewidth=1)
     axes.plot([], [], color=GREY, linestyle=":", label="by chance, at these densities")
     axes.set_ylim(0, 1.05)
-    axes.set_xticks(sorted({pair.cycle for pair in result.pairs}))
+    axes.set_xticks(sorted({pair.cycle for pair in all_pairs}))
     axes.set_xlabel("cycle")
     axes.set_ylabel("overlap of masks (IoU)")
     axes.set_title("Masks of different runs", fontsize=11)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, Line, RowResult, Settings, StoredResult, cycle_fields
-from swamp.analyses.presentation import CYCLE, cycle_cells, sparsity_ticks
+from swamp.analyses.presentation import CYCLE, cycle_cells, sparsity_ticks, titled
 from swamp.analyses.study import CachedStep, Study, Work
 from swamp.drawing.canvas import GREEN, STYLES, tidy
 from swamp.drawing.charts import bars
@@ -114,8 +114,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     _draw_distances(right, result)
     for axes in (left, right):
         tidy(axes)
-    figure.suptitle(result.title("Particles"), fontsize=11)
-    return figure
+    return titled(figure, result, "Particles")
 
 
 def _draw_errors(axes: Any, rows: list[Row]) -> None:

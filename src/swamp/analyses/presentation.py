@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from swamp.analyses.analysis import Analysis, BetweenRuns, Line, RowResult, SeriesResults, read_series, read_stored
-from swamp.drawing.canvas import encoded, pyplot, style, tidy
+from swamp.analyses.analysis import Analysis, BetweenRuns, Line, Result, RowResult, SeriesResults, read_series, read_stored
+from swamp.drawing.canvas import encoded, pyplot, style, text, tidy
 from swamp.drawing.numbers import percent, spread
 from swamp.drawing.tables import Table
 from swamp.results.series import Series
@@ -90,6 +90,13 @@ def measure_axes(plt: Any, measures: Sequence[str], height: float, num_rows: int
     return plt.subplots(num_rows, len(measures), figsize=size, layout="constrained", squeeze=False)
 
 
+def titled(figure: Any, result: Result, what: str) -> Any:
+    """Give the figure of one run its title, and return it."""
+    run = result.run
+    figure.suptitle(text(f"{what}: {run.method} on {run.recipe}, seed {run.seed}"), fontsize=11)
+    return figure
+
+
 def legend_below(figure: Any, axes: Any, num_columns: int) -> None:
     """Put the legend of some axes below the whole figure."""
     figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=9, ncols=num_columns, loc="outside lower center")
@@ -145,27 +152,26 @@ def finish_spread(figure: Any, grid: Any, title: str, found: Sequence[SeriesResu
 
 
 def draw(kind: Analysis | BetweenRuns, store: AnalysisStore) -> list[Path]:
-    """Draw the figure of a stored result beside it. There is none where matplotlib is not installed: the result is what counts."""
-    found, plt = read_stored(store.run, kind), _pyplot()
-    return _write(plt, store, kind.name, kind.figure(plt, found)) if plt and found else []
+    """Draw the figure of a stored result beside it."""
+    found = read_stored(store.run, kind)
+    return _write(store, kind.name, lambda plt: kind.figure(plt, found)) if found else []
 
 
 def draw_spread(kind: Analysis, store: AnalysisStore, found: Sequence[SeriesResults]) -> list[Path]:
     """Draw the figure of several runs' results, NAME-runs, if the kind has one and there are two results."""
-    plt = _pyplot()
-    if not plt or not kind.spread_figure or sum(len(series.stored) for series in found) < 2:
+    spread_figure = kind.spread_figure
+    if not spread_figure or sum(len(series.stored) for series in found) < 2:
         return []
-    return _write(plt, store, f"{kind.name}-runs", kind.spread_figure(plt, found))
+    return _write(store, f"{kind.name}-runs", lambda plt: spread_figure(plt, found))
 
 
-def _pyplot() -> Any:
+def _write(store: AnalysisStore, name: str, make_figure: Callable[[Any], Any]) -> list[Path]:
+    """Write a figure and return its files. There are none where matplotlib is not installed: the result is what counts."""
     try:
-        return pyplot()
+        plt = pyplot()
     except ValueError:
-        return None
-
-
-def _write(plt: Any, store: AnalysisStore, name: str, figure: Any) -> list[Path]:
+        return []
+    figure = make_figure(plt)
     try:
         for suffix in (".png", ".svg"):
             store.write_bytes(f"{name}{suffix}", encoded(figure, suffix, DPI))

@@ -7,7 +7,7 @@ from typing import Any
 
 from swamp.analyses.analysis import Arrays, PageResults, SeriesResults, StoredResult
 from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, line_between, measured, numbers, path_chart
-from swamp.analyses.presentation import draw_band, finish_spread, legend_below, measure_axes, training_losses
+from swamp.analyses.presentation import draw_band, finish_spread, legend_below, measure_axes, titled, training_losses
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import STYLES, tidy
 from swamp.drawing.numbers import measure_of
@@ -56,16 +56,11 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
         for path, (colour, marker) in zip(result.paths, STYLES[1::-1], strict=False):
             values = numbers(path.values[measure], scale)
             axes.plot(result.lambdas, values, color=colour, marker=marker, markersize=4, label=path.label)
-        _label(axes, label)
+        axes.set_xlabel("λ, from one training to the other")
+        axes.set_ylabel(label)
         tidy(axes)
     legend_below(figure, row[0][0], 2)
-    figure.suptitle(result.title("Stability to SGD noise"), fontsize=11)
-    return figure
-
-
-def _label(axes: Any, label: str) -> None:
-    axes.set_xlabel("λ, from one training to the other")
-    axes.set_ylabel(label)
+    return titled(figure, result, "Stability to SGD noise")
 
 
 def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
@@ -81,7 +76,8 @@ def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
                 curves = [numbers(path.values[measure], scale) for one in alike for path in one.of_kind(kind)]
                 draw_band(axes, lambdas, curves, index, f"{series.legend}: from {kind}")
                 index += 1
-        _label(axes, label)
+        axes.set_xlabel("λ, from one training to the other")
+        axes.set_ylabel(label)
     return finish_spread(figure, grid, "Stability to SGD noise", found)
 
 

@@ -105,7 +105,7 @@ class Study:
         self.device = torch.device(self.config.device)
         self.num_examples = min(settings_of(Settings, self.options).examples, self.task.num_examples)
         noise = Noise(self.config.seed).fold("analysis")
-        self.setting = EvaluationSetup(self.task, noise, self.config.numerics, self.device, self.num_examples)
+        self.setup = EvaluationSetup(self.task, noise, self.config.numerics, self.device, self.num_examples)
         self.state = lru_cache(maxsize=8)(self.analysis_store.load_state)
         self.hessian = lru_cache(maxsize=1)(self._hessian)
 
@@ -153,7 +153,7 @@ class Study:
 
     @cached_property
     def batches(self) -> list[Batch]:
-        return subset(self.setting)
+        return subset(self.setup)
 
     @cache  # noqa: B019 - a study lives as long as its command
     def hessian_batches(self, split: Split) -> list[Batch]:
@@ -161,23 +161,19 @@ class Study:
         if split == "train":
             return self.batches
         asked = settings_of(Settings, self.options).examples
-        return subset(replace(self.setting, num_examples=min(asked, self.task.size(split))), split)
+        return subset(replace(self.setup, num_examples=min(asked, self.task.size(split))), split)
 
     @cached_property
     def evaluate_point(self) -> PointEvaluator:
-        return PointEvaluator(self.setting, self.batches)
+        return PointEvaluator(self.setup, self.batches)
 
     # -- steps --------------------------------------------------------------------------------------------------------------------
 
-    @property
-    def _common(self) -> dict[str, Any]:
-        setting = self.setting
-        return {
-            "task": self.task.fingerprint,
-            "noise": str(setting.noise),
-            "numerics": setting.numerics,
-            "examples": setting.num_examples,
-        }
+    def step(self, what: str, inputs: Mapping[str, Any], make: Callable[[], Any], kind: str = POINT, units: int = 1) -> CachedStep:
+        """Return a step whose key also depends on the task and on how points are evaluated."""
+        setup = self.setup
+        common = {"task": self.task.fingerprint, "noise": str(setup.noise), "numerics": setup.numerics, "examples": setup.num_examples}
+        return CachedStep(what=what, inputs={**common, **inputs}, make=make, kind=kind, units=units)
 
     def point(self, *parts: tuple[float, str]) -> CachedStep:
         """Return the step that measures Σ a w, of weights given by their keys. Parts that count nothing are left out, so that the ends of
@@ -188,10 +184,7 @@ class Study:
             states = [self.state(key) for _, key in counting]
             return finite_values(self.evaluate_point(combined(states, [a for a, _ in counting]), states[0].buffers))
 
-        return CachedStep(what="point", inputs={**self._common, "parts": [list(part) for part in counting]}, make=make)
-
-    def step(self, what: str, inputs: Mapping[str, Any], make: Callable[[], Any], kind: str = POINT, units: int = 1) -> CachedStep:
-        return CachedStep(what=what, inputs={**self._common, **inputs}, make=make, kind=kind, units=units)
+        return self.step("point", {"parts": [list(part) for part in counting]}, make)
 
     def get(self, step: CachedStep) -> Any:
         """Return the value of a step, which is made and stored where it is not stored yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, PageResults, RowResult, StoredResult, cycle_fields
-from swamp.analyses.presentation import legend_below
+from swamp.analyses.presentation import legend_below, titled
 from swamp.analyses.study import CachedStep, Study, Work, finite_values
 from swamp.drawing.numbers import measure_of
 from swamp.drawing.sections import Section, chart, section
@@ -54,21 +54,17 @@ def plan(study: Study, settings: Settings) -> Work:
     """Take the last cycle alone, unless cycles were chosen."""
     rows, notes = study.rows_with_particles(3)
     rows = rows if study.chosen else rows[-1:]
-    planes: dict[int, Plane] = {}
 
-    def plane_of(row: RowRecord) -> Plane:
-        if row.cycle not in planes:
-            planes.clear()  # three networks in double precision: one plane at a time
-            planes[row.cycle] = Plane.through(*(study.state(key) for key in row.particles[:3]))
-        return planes[row.cycle]
-
-    def axes(row: RowRecord) -> tuple[list[float], list[float]]:
-        plane = plane_of(row)
-        return grid([plane.project(study.state(key).parameters) for key in row.particles[:3]], settings.grid, settings.margin)
+    @lru_cache(maxsize=1)  # three networks in double precision: one plane at a time
+    def plane_through(*keys: str) -> tuple[Plane, list[Place], list[float], list[float]]:
+        """Return the plane, where the three particles lie on it, and the axes of its grid."""
+        plane = Plane.through(*map(study.state, keys))
+        corners = [plane.project(study.state(key).parameters) for key in keys]
+        return plane, corners, *grid(corners, settings.grid, settings.margin)
 
     def line(row: RowRecord, index: int) -> list[dict[str, float | None]]:
-        xs, ys = axes(row)
-        plane, buffers = plane_of(row), study.state(row.particles[0]).buffers
+        plane, _, xs, ys = plane_through(*row.particles[:3])
+        buffers = study.state(row.particles[0]).buffers
         return [finite_values(study.evaluate_point(plane.at(x, ys[index]), buffers)) for x in xs]
 
     def step(row: RowRecord, index: int) -> CachedStep:
@@ -82,13 +78,11 @@ def plan(study: Study, settings: Settings) -> Work:
         arrays: Arrays = {}
         for row in rows:
             values = [study.get(one) for one in steps[row.cycle]]
-            plane = plane_of(row)
-            xs, ys = axes(row)
+            plane, corners, xs, ys = plane_through(*row.particles[:3])
             for measure in values[0][0]:
                 numbers = [[float("nan") if point[measure] is None else point[measure] for point in one] for one in values]
                 arrays[f"cycle-{row.cycle}.{measure}"] = numbers
             arrays |= {f"cycle-{row.cycle}.x": xs, f"cycle-{row.cycle}.y": ys}
-            corners = [plane.project(study.state(key).parameters) for key in row.particles[:3]]
             found.append(
                 Row(
                     **cycle_fields(row),
@@ -132,8 +126,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     for axes in places[:, 0]:
         axes.set_ylabel("distance at right angles")
     legend_below(figure, by_measure[0][0], 4)
-    figure.suptitle(found.result.title("The plane through three particles"), fontsize=11)
-    return figure
+    return titled(figure, found.result, "The plane through three particles")
 
 
 def _mark(axes: Any, row: Row) -> None:

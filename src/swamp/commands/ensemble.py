@@ -31,8 +31,8 @@ def ensemble(
     """
     import msgspec
 
-    from swamp.analyses.ensemble import average_predictions, write_ensemble
     from swamp.report.tables import ensemble_table
+    from swamp.results.ensemble import average_predictions, write_ensemble
     from swamp.store.directory import runs_in
     from swamp.store.files import explain_os_error
     from swamp.tasks import custom

@@ -132,7 +132,7 @@ def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
 
 def make_ensembles(sweep: Sweep) -> None:
     """Make the ensembles that the grid asks for, of runs that are finished; each is kept beside the first of its runs."""
-    from swamp.analyses.ensemble import average_predictions, read_ensemble, write_ensemble
+    from swamp.results.ensemble import average_predictions, read_ensemble, write_ensemble
     from swamp.store.directory import Store
 
     for paths in (paths for labels in sweep.cells for paths in sweep.ensembles(labels)):
@@ -144,9 +144,9 @@ def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     """Print the tables of a grid, and those of the analyses of its runs where nobody has just shown them."""
     from swamp.analyses import find_analysis
     from swamp.analyses.analysis import read_stored
-    from swamp.analyses.ensemble import read_ensemble
     from swamp.analyses.presentation import analysis_tables
     from swamp.report.grid_tables import grid_tables
+    from swamp.results.ensemble import read_ensemble
     from swamp.results.series import make_series
     from swamp.results.stored_run import read_run
     from swamp.store.directory import Store

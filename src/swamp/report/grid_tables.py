@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import structs
 
 from swamp.analyses.analysis import Result
-from swamp.analyses.ensemble import Ensemble
 from swamp.analyses.hessian import TRACE, traces_by_cycle
 from swamp.analyses.hessian import Result as HessianResult
 from swamp.core.errors import nearest
@@ -22,6 +21,7 @@ from swamp.core.pruning import Pruning, rounded_share
 from swamp.drawing.numbers import percent
 from swamp.drawing.tables import Column, Ranked, Table, columns_of, make_table
 from swamp.results.cells import Cell, at_other_sparsity, make_cell, rank_cells
+from swamp.results.ensemble import Ensemble
 from swamp.results.notes import OTHER_SPARSITY, PAPER, selected_by_validation, selection_note
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.results.stored_run import StoredRun

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.analyses.ensemble import EnsembleRow
 from swamp.core.metric import Metric
 from swamp.drawing.numbers import duration, over_seeds, percent
 from swamp.drawing.tables import Column, Table, columns_of, make_table
 from swamp.export.inference import Speed
+from swamp.results.ensemble import EnsembleRow
 from swamp.results.stored_run import StoredRun
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config

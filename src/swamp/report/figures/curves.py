@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swamp.analyses.ensemble import Ensemble
 from swamp.core.metric import Metric
 from swamp.drawing.canvas import check_picture, pyplot, save, style, text, tidy
 from swamp.report.figures.captions import error_label, recipes_of
+from swamp.results.ensemble import Ensemble
 from swamp.results.series import Series, by_recipe
 from swamp.tasks.metrics import find_metric
 

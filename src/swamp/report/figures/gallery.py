@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from swamp.analyses import analyses
 from swamp.analyses.analysis import Analysis, StoredResult, read_series, read_stored
-from swamp.analyses.ensemble import Ensemble, read_ensembles
 from swamp.core.errors import nearest
 from swamp.drawing.canvas import check_picture, pyplot, save
 from swamp.report.figures.cost import cost_against_accuracy
 from swamp.report.figures.curves import error_and_size, error_curves, nll_curves
 from swamp.report.figures.layer_densities import layer_densities
 from swamp.report.figures.particle_bars import particle_bars
+from swamp.results.ensemble import Ensemble, read_ensembles
 from swamp.results.series import Series, make_series
 from swamp.results.stored_run import LeftOut, StoredRun, require_runs
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from swamp.analyses.ensemble import average_predictions
+from swamp.results.ensemble import average_predictions
 from swamp.runs.config import Config
 from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
