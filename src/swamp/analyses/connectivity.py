@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from swamp.analyses.analysis import Arrays, PageResults, SeriesResults, StoredResult, cycle_fields
-from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, line_between, measured, numbers, path_chart
+from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, drawn, line_between, measured, path_chart
 from swamp.analyses.presentation import draw_band, draw_by_sparsity, finish_spread, measure_axes, titled, training_losses
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import BLUE, GREY, ORANGE, shades, tidy
@@ -78,15 +78,13 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
         for measure, axes in zip(result.measures, row, strict=True):
             draw = _one_after_the_other if kind == "cycles" else _fan
             draw(plt, axes, result.lambdas, result.of_kind(kind), measure)
-            axes.set_ylabel(measure_of(measure)[0])
             tidy(axes)
     return titled(figure, result, "Linear connectivity")
 
 
 def _one_after_the_other(plt: Any, axes: Any, lambdas: Sequence[float], paths: Sequence[Path], measure: str) -> None:
-    scale = measure_of(measure)[1]
     for index, path in enumerate(paths):
-        values = numbers(path.values[measure], scale)
+        values = drawn(path.values[measure], measure)
         ends = [index, index + 1], [values[0], values[-1]]
         axes.plot([index + x for x in lambdas], values, color=BLUE, linewidth=1.6)
         axes.plot(*ends, color=GREY, linestyle=":", linewidth=1)
@@ -98,11 +96,10 @@ def _one_after_the_other(plt: Any, axes: Any, lambdas: Sequence[float], paths: S
 
 def _fan(plt: Any, axes: Any, lambdas: Sequence[float], paths: Sequence[Path], measure: str) -> None:
     """Draw each line thin, and the mean over the lines of each cycle."""
-    scale = measure_of(measure)[1]
     cycles = list(dict.fromkeys(path.cycle for path in paths))
     for cycle, colour in zip(cycles, shades(plt, len(cycles)), strict=True):
         found = [path for path in paths if path.cycle == cycle]
-        curves = [numbers(path.values[measure], scale) for path in found]
+        curves = [drawn(path.values[measure], measure) for path in found]
         for curve in curves if len(curves) > 1 else ():
             axes.plot(lambdas, curve, color=colour, linewidth=0.8, alpha=0.4)
         label = f"{cycle} ({100 * found[0].sparsity:.1f} %)"
@@ -126,33 +123,30 @@ def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
 
 
 def _bands(axes: Any, found: Sequence[SeriesResults], measure: str) -> None:
-    label, scale = measure_of(measure)
     stops = sorted({path.label for series in found for one in series.results for path in one.of_kind("cycles")}, key=cycles_in)
     for index, series in enumerate(found):
         for place, stop in enumerate(stops):
             paths = [(one.lambdas, path) for one in series.results for path in one.of_kind("cycles") if path.label == stop]
-            curves = [numbers(path.values[measure], scale) for lambdas, path in paths if lambdas == paths[0][0]]
+            curves = [drawn(path.values[measure], measure) for lambdas, path in paths if lambdas == paths[0][0]]
             if curves:
                 draw_band(axes, [place + x for x in paths[0][0]], curves, index, series.legend, marker="")
     axes.set_xticks([place + 0.5 for place in range(len(stops))], [stop.removeprefix("cycle ") for stop in stops])
     axes.tick_params(axis="x", length=0)
     axes.set_xlabel("from cycle to cycle")
-    axes.set_ylabel(label)
 
 
 def _rises(axes: Any, found: Sequence[SeriesResults], measure: str) -> None:
     """Take the mean over a run's pairs first: seeds are what varies independently."""
-    label, scale = measure_of(measure)
     for index, series in enumerate(found):
         runs = []
         for one in series.results:
             pairs: dict[float, list[float]] = {}
             for path in one.of_kind("particles"):
-                pairs.setdefault(path.sparsity, []).extend(numbers([path.barriers[measure].barrier], scale))
+                pairs.setdefault(path.sparsity, []).extend(drawn([path.barriers[measure].barrier], measure))
             runs.append({sparsity: float(np.mean(values)) for sparsity, values in pairs.items()})
         draw_by_sparsity(axes, index, series, runs)
     axes.axhline(0, color=GREY, linestyle=":", linewidth=1)
-    axes.set_ylabel(f"{label}: barrier between particles")
+    axes.set_ylabel(f"{measure_of(measure)[0]}: barrier between particles")
 
 
 def show_section(page: PageResults) -> Section:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, Line, RowResult, SeriesResults, StoredResult, cycle_fields
-from swamp.analyses.paths import Rise, Values, barrier_columns, numbers
+from swamp.analyses.paths import Rise, Values, barrier_columns, drawn
 from swamp.analyses.presentation import (
     CYCLE,
     cycle_cells,
@@ -92,20 +92,18 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     measures = list(rows[0].values)
     figure, grid = measure_axes(plt, measures, 3.8)
     for measure, axes in zip(measures, grid[0], strict=True):
-        label, scale = measure_of(measure)
         for index, row in enumerate(rows):
-            values = numbers(row.values[measure], scale)
+            values = drawn(row.values[measure], measure)
             # spread sideways by rank order of drawing, only so that points do not hide each other
             aside = [index + 0.22 * math.sin(2.4 * number) for number in range(len(values))]
             first = index == 0
             axes.plot(aside, values, ".", color=BLUE, markersize=4, alpha=0.6, label="random mixtures" if first else None)
-            corners = numbers(row.corners[measure], scale)
+            corners = drawn(row.corners[measure], measure)
             axes.plot([index] * len(corners), corners, "o", color="none", markeredgecolor="black", label="particles" if first else None)
-            mean = numbers([row.mean[measure]], scale)
+            mean = drawn([row.mean[measure]], measure)
             axes.plot([index], mean, "*", color=ORANGE, markersize=13, markeredgecolor="black", label="their mean" if first else None)
         sparsity_ticks(axes, rows)
         axes.set_xlim(-0.5, len(rows) - 0.5)
-        axes.set_ylabel(label)
         tidy(axes)
     legend_below(figure, grid[0][0], 3)
     return titled(figure, found.result, "The particles' convex hull")
@@ -116,10 +114,9 @@ def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
     measures = list(found[0].results[0].rows[0].barriers)
     figure, grid = measure_axes(plt, measures, 3.8)
     for measure, axes in zip(measures, grid[0], strict=True):
-        label, scale = measure_of(measure)
         for index, series in enumerate(found):
-            runs = [{row.sparsity: numbers([row.barriers[measure].excess], scale)[0] for row in one.rows} for one in series.results]
+            runs = [{row.sparsity: drawn([row.barriers[measure].excess], measure)[0] for row in one.rows} for one in series.results]
             draw_by_sparsity(axes, index, series, runs)
         axes.axhline(0, color=GREY, linestyle=":", linewidth=1)
-        axes.set_ylabel(f"{label}: worst mixture − worst particle", fontsize=9)
+        axes.set_ylabel(f"{measure_of(measure)[0]}: worst mixture − worst particle", fontsize=9)
     return finish_spread(figure, grid, "The particles' convex hull", found)

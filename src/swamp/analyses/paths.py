@@ -76,13 +76,18 @@ def measured(study: Study, settings: Settings, line: Sequence[CachedStep]) -> di
     }
 
 
+def scaled(value: float | None, measure: str) -> float | None:
+    """Return a value as it is shown; errors are in %."""
+    return None if value is None else measure_of(measure)[1] * value
+
+
 def barrier_columns(found: Mapping[str, Rise]) -> dict[str, float | None]:
-    """Return both barriers of each measure as columns of a table; those of errors in percentage points."""
+    """Return both barriers of each measure as columns of a table."""
     columns: dict[str, float | None] = {}
     for measure, rise in found.items():
-        label, scale = measure_of(measure)
-        for kind, value in (("barrier", rise.barrier), ("excess", rise.excess)):
-            columns[f"{label}: {kind}"] = None if value is None else scale * value
+        label, _ = measure_of(measure)
+        columns[f"{label}: barrier"] = scaled(rise.barrier, measure)
+        columns[f"{label}: excess"] = scaled(rise.excess, measure)
     return columns
 
 
@@ -91,9 +96,9 @@ def barrier_lines(result: PathsResult) -> list[Line]:
     return [Line((path.label,), barrier_columns(path.barriers)) for path in result.paths]
 
 
-def numbers(values: Sequence[float | None], scale: float = 1.0) -> list[float]:
-    """Return values as a figure draws them, with a gap where one is missing."""
-    return [math.nan if value is None else scale * value for value in values]
+def drawn(values: Sequence[float | None], measure: str) -> list[float]:
+    """Return values of a measure as a figure draws them, with a gap where one is missing."""
+    return [math.nan if value is None else measure_of(measure)[1] * value for value in values]
 
 
 def path_chart(page: PageResults, key: str, kind: str = "") -> tuple[Html, dict[str, Any]]:
@@ -101,15 +106,9 @@ def path_chart(page: PageResults, key: str, kind: str = "") -> tuple[Html, dict[
     are drawn apart, unless one `kind` is given for all."""
     data = []
     for keys, stored in page.runs:
-        result = stored.result
-        paths = [{"label": path.label, "kind": kind or path.kind, "values": _in_percent(path.values)} for path in result.paths]
-        data.append({**keys, "paths": [{"lambdas": result.lambdas, **path} for path in paths]})
+        paths = []
+        for path in stored.result.paths:
+            values = {measure_of(name)[0]: [scaled(value, name) for value in found] for name, found in path.values.items()}
+            paths.append({"lambdas": stored.result.lambdas, "label": path.label, "kind": kind or path.kind, "values": values})
+        data.append({**keys, "paths": paths})
     return chart("connectivity", data_key=key), {key: data}
-
-
-def _in_percent(values: Values) -> Values:
-    scaled = {}
-    for name, numbers in values.items():
-        label, scale = measure_of(name)
-        scaled[label] = [None if value is None else scale * value for value in numbers]
-    return scaled

@@ -10,7 +10,7 @@ import numpy as np
 
 from swamp.analyses.analysis import Analysis, BetweenRuns, Line, Result, RowResult, SeriesResults, read_series, read_stored
 from swamp.drawing.canvas import encoded, pyplot, style, text, tidy
-from swamp.drawing.numbers import percent, spread
+from swamp.drawing.numbers import measure_of, percent, spread
 from swamp.drawing.tables import Table
 from swamp.results.series import Series
 from swamp.store.analysis_store import AnalysisStore
@@ -85,9 +85,13 @@ def training_losses(results: Sequence[Any]) -> str:
 
 
 def measure_axes(plt: Any, measures: Sequence[str], height: float, num_rows: int = 1) -> Any:
-    """Return a figure and its grid of axes, which has a column for each measure."""
+    """Return a figure and its grid of axes, which has a column for each measure. Its y axes are labelled."""
     size = (4.3 * len(measures), height * num_rows)
-    return plt.subplots(num_rows, len(measures), figsize=size, layout="constrained", squeeze=False)
+    figure, grid = plt.subplots(num_rows, len(measures), figsize=size, layout="constrained", squeeze=False)
+    for row in grid:
+        for measure, axes in zip(measures, row, strict=True):
+            axes.set_ylabel(measure_of(measure)[0])
+    return figure, grid
 
 
 def titled(figure: Any, result: Result, what: str) -> Any:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from swamp.analyses.analysis import Arrays, PageResults, SeriesResults, StoredResult
-from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, line_between, measured, numbers, path_chart
+from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, drawn, line_between, measured, path_chart
 from swamp.analyses.presentation import draw_band, finish_spread, legend_below, measure_axes, titled, training_losses
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import STYLES, tidy
-from swamp.drawing.numbers import measure_of
 from swamp.drawing.sections import Section, section
 from swamp.landscape.connectivity import between
 from swamp.tasks.task import dense_mask
@@ -52,12 +51,10 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     result = found.result
     figure, row = measure_axes(plt, result.measures, 3.6)
     for measure, axes in zip(result.measures, row[0], strict=True):
-        label, scale = measure_of(measure)
         for path, (colour, marker) in zip(result.paths, STYLES[1::-1], strict=False):
-            values = numbers(path.values[measure], scale)
+            values = drawn(path.values[measure], measure)
             axes.plot(result.lambdas, values, color=colour, marker=marker, markersize=4, label=path.label)
         axes.set_xlabel("λ, from one training to the other")
-        axes.set_ylabel(label)
         tidy(axes)
     legend_below(figure, row[0][0], 2)
     return titled(figure, result, "Stability to SGD noise")
@@ -67,17 +64,15 @@ def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
     measures = found[0].results[0].measures
     figure, grid = measure_axes(plt, measures, 3.8)
     for measure, axes in zip(measures, grid[0], strict=True):
-        label, scale = measure_of(measure)
         index = 0
         for series in found:
             lambdas = series.results[0].lambdas
             alike = [one for one in series.results if one.lambdas == lambdas]
             for kind in dict.fromkeys(path.kind for one in alike for path in one.paths):
-                curves = [numbers(path.values[measure], scale) for one in alike for path in one.of_kind(kind)]
+                curves = [drawn(path.values[measure], measure) for one in alike for path in one.of_kind(kind)]
                 draw_band(axes, lambdas, curves, index, f"{series.legend}: from {kind}")
                 index += 1
         axes.set_xlabel("λ, from one training to the other")
-        axes.set_ylabel(label)
     return finish_spread(figure, grid, "Stability to SGD noise", found)
 
 

@@ -96,7 +96,7 @@ class Study:
         self.directory, self.options, self.listener = directory, options or {}, listener or AnalysisListener()
         config = read_config(directory)
         self.config: Config = resolve(with_settings(config, {"device": device}) if device else config)
-        self.chosen = cycles is not None  # by the user
+        self.are_cycles_chosen = cycles is not None  # by the user
         self.rows = rows_of(directory, cycles)
         self.analysis_store = AnalysisStore(directory)
         self.task = task or open_task(self.config)

@@ -53,7 +53,7 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 def plan(study: Study, settings: Settings) -> Work:
     """Take the last cycle alone, unless cycles were chosen."""
     rows, notes = study.rows_with_particles(3)
-    rows = rows if study.chosen else rows[-1:]
+    rows = rows if study.are_cycles_chosen else rows[-1:]
 
     @lru_cache(maxsize=1)  # three networks in double precision: one plane at a time
     def plane_through(*keys: str) -> tuple[Plane, list[Place], list[float], list[float]]:
