@@ -21,7 +21,9 @@ from swamp.landscape.connectivity import between
 name = "connectivity"
 summary = "Loss and error on the lines between solutions of successive cycles, and between particles."
 needs = "last"
-heads, lines, note = ("path",), barrier_lines, training_losses
+heads = ("path",)
+lines = barrier_lines
+note = training_losses
 
 
 class Path(LinePath, frozen=True, kw_only=True):

@@ -29,13 +29,12 @@ def analysis_tables(kinds: Iterable[Analysis], all_series: Sequence[Series]) -> 
         found = read_series(kind, all_series)
         if not kind.lines or not found:
             continue
-        lines = [(series.label, line) for series in found for result in series.results for line in kind.lines(result)]
-        note = kind.note([result for series in found for result in series.results]) if kind.note else ""
-        if many_series:
-            shown = [Line((label, *line.cells), line.numbers) for label, line in lines]
-            yield _table(kind.name, ("of", *kind.heads), shown, many_seeds, note)
-        else:
-            yield _table(kind.name, kind.heads, [line for _, line in lines], many_seeds, note)
+        results = [(series.label, result) for series in found for result in series.results]
+        lines = [(label, line) for label, result in results for line in kind.lines(result)]
+        heads = ("of", *kind.heads) if many_series else kind.heads
+        shown = [Line((label, *line.cells), line.numbers) if many_series else line for label, line in lines]
+        note = kind.note([result for _, result in results]) if kind.note else ""
+        yield _table(kind.name, heads, shown, many_seeds, note)
 
 
 def _table(title: str, heads: Sequence[str], lines: Sequence[Line], count: bool, note: str) -> Table:

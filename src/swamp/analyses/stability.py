@@ -17,11 +17,11 @@ from swamp.tasks.task import dense_mask
 name = "stability"
 summary = "Two dense trainings from the random init against two from the ticket. Trains four networks."
 needs = "last"
-heads, lines, note = ("path",), barrier_lines, training_losses
+heads = ("path",)
+lines = barrier_lines
+note = training_losses
 
-
-class Result(PathsResult, frozen=True, kw_only=True):
-    paths: Sequence[LinePath]  # of each start, which is its kind
+Result = PathsResult  # with a path for each start, which is its kind
 
 
 def plan(study: Study, settings: Settings) -> Work:

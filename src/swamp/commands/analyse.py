@@ -52,10 +52,10 @@ def analyse(
     options = {name: value for name, value in chosen.items() if value is not None}
     for kind in analyses().values():
         settings_of(kind.Settings, options)  # a value that is not allowed is refused before any work
-    at = parse_cycles(cycles) if cycles is not None else None
-    made = custom.build(custom.Config(factory=task)) if task else None
+    chosen_cycles = parse_cycles(cycles) if cycles is not None else None
+    own_task = custom.build(custom.Config(factory=task)) if task else None
     paths = list(dict.fromkeys(path for directory in directories for path in runs_in(directory)))
-    lacking = analyse_runs(dict.fromkeys(paths, at), kinds, directories[0], options, device, made)
+    lacking = analyse_runs(dict.fromkeys(paths, chosen_cycles), kinds, directories[0], options, device, own_task)
     if len(lacking) == len(paths):
         raise ValueError("none of the runs has what these analyses need" if len(paths) > 1 else lacking[paths[0]])
 
@@ -98,7 +98,7 @@ def analyse_runs(
     place: Path,
     options: Mapping[str, Any] | None = None,
     device: str | None = None,
-    made: Task | None = None,
+    task: Task | None = None,
     progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> dict[Path, str]:
     """Analyse runs, each at the cycles chosen for it; then print tables of all, and draw pictures of several runs beside `place`.
@@ -118,7 +118,7 @@ def analyse_runs(
     lacking: dict[Path, str] = {}
     for path, cycles in chosen.items():
         with AnalysisProgress(progress.plain, progress.quiet) as listener:
-            study = Study(path, cycles, options, device, made, listener)
+            study = Study(path, cycles, options, device, task, listener)
             try:
                 works, notes = plan_analyses(study, kinds)
             except ValueError as error:
