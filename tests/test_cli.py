@@ -12,8 +12,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -209,6 +211,39 @@ def test_mistakes_get_one_sentence_and_status_2(
     assert len(err.strip().splitlines()) == 1
     assert out == ""
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("defect", ["max(())", "int('x')", "a, b = ()", "list(zip((), (1,), strict=True))", "raise_elsewhere()"])
+def test_a_defect_of_swamp_keeps_its_traceback(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_elsewhere() -> None:
+        raise ValueError("of another package")
+
+    monkeypatch.setattr("swamp.methods.find_method", function_of_swamp(defect, raise_elsewhere=raise_elsewhere))
+    with pytest.raises(ValueError):
+        main(["methods", "imp"])
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "raise ValueError('no such thing')",
+        "try: {}[0]\n except KeyError: raise ValueError('no such thing') from None",
+        "try: int('x')\n except ValueError as error: raise ValueError('no such thing') from error",
+        "with nullcontext():\n  try: raise ValueError('no such thing')\n  finally: pass",
+    ],
+)
+def test_what_swamp_raises_is_a_mistake_of_the_user(
+    mistake: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("swamp.methods.find_method", function_of_swamp(mistake, nullcontext=nullcontext))
+    assert call(capsys, "methods", "imp") == (2, "", "swamp: no such thing\n")
+
+
+def function_of_swamp(body: str, **names: object) -> Callable[..., Any]:
+    """Return a function that does what `body` says as if it were in a module of swamp."""
+    scope: dict[str, Any] = {"__name__": "swamp.made_up", **names}
+    exec(f"def made_up(*arguments):\n {body}", scope)
+    return cast(Callable[..., Any], scope["made_up"])
 
 
 def test_quiet_and_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

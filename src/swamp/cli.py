@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import importlib
 import inspect
 import os
@@ -23,15 +24,17 @@ app = App(
     "A run trains, averages, prunes and rewinds as a recipe says, and writes all it finds to a directory. Begin with: swamp run",
 )
 
-# A module of `commands` that has a function of its own name is a command. A lazy one has parameters that take seconds to find out, and
-# makes its `command` when that is used.
+# A module of `commands` that has a function of its own name is a command. A module with `lazy = True` makes its function `command` on
+# first use, because its parameters take seconds to find.
 for info in pkgutil.iter_modules(commands.__path__):
     module = importlib.import_module(f"swamp.commands.{info.name}")
-    command = getattr(module, info.name, None)
+    command, usage = getattr(module, info.name, None), getattr(module, "usage", None)
     if command and getattr(module, "lazy", False):
-        app.command(f"{module.__name__}:command", name=info.name, help=inspect.getdoc(command))
+        app.command(f"{module.__name__}:command", name=info.name, help=inspect.getdoc(command), usage=usage)
     elif command:
-        app.command(command, usage=getattr(module, "usage", None))
+        app.command(command, usage=usage)
+
+RAISE = dis.opmap["RAISE_VARARGS"]  # the instruction of a `raise` statement
 
 
 def fail(message: str, status: int) -> NoReturn:
@@ -50,12 +53,19 @@ def reader_has_left() -> bool:
     return left
 
 
-def raised_by_swamp(error: BaseException) -> bool:
-    """Whether swamp's own code raised the error, with a message for the user. Torch and others raise ValueError too."""
+def is_mistake_of_user(error: ValueError) -> bool:
+    """Return whether a `raise` statement of swamp raised the error. Its message then is for the user.
+
+    Anything else is a defect: an error of another package, or one that a builtin such as `int` or `max` raised in swamp's code.
+    """
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    while trace and trace.tb_next:
         trace = trace.tb_next
-    return trace is None or str(trace.tb_frame.f_globals.get("__name__", "")).startswith("swamp.")
+    if trace is None:
+        return False
+    frame = trace.tb_frame
+    in_swamp = str(frame.f_globals.get("__name__")).startswith("swamp.")
+    return in_swamp and frame.f_code.co_code[trace.tb_lasti] == RAISE
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -70,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)
     except ValueError as error:
-        if not raised_by_swamp(error):
-            raise  # This is a defect, not a mistake of the user.
+        if not is_mistake_of_user(error):
+            raise
         fail(str(error), 2)
     except OSError as error:
         if isinstance(error, BrokenPipeError) and reader_has_left():
