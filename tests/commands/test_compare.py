@@ -89,3 +89,19 @@ def test_a_name_that_promises_something_else_is_refused(three: list[Path], tmp_p
     assert ".txt, .md, .tex, .csv, .json" in said
     assert call(capsys, "compare", *three, "--out", out, "--format", "csv")[0] == 0
     assert call(capsys, "compare", *three, "--out", tmp_path / "table")[0] == 0
+
+
+def test_a_picture_beside_the_table(three: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, plot = tmp_path / "t.txt", tmp_path / "p.png"
+    assert call(capsys, "compare", *three, "--out", out, "--plot", plot) == (0, f"table: {out}\npicture: {plot}\n", "")
+    assert plot.exists()
+
+
+def test_a_picture_that_cannot_be_drawn_leaves_no_table(three: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "t.txt"
+    status, shown, said = call(capsys, "compare", *three, "--out", out, "--plot", tmp_path / "x.foo")
+    assert (status, shown, out.exists()) == (2, "", False)
+    assert "a picture's name ends in .png, .svg, .pdf, not 'x.foo'" in said
+    empty = made_up(tmp_path / "empty", [], finished=False)
+    status, shown, said = call(capsys, "compare", empty, "--out", out, "--plot", tmp_path / "p.png")
+    assert (status, shown, said, out.exists()) == (2, "", "swamp: none of these runs has a finished row yet\n", False)

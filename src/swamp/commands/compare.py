@@ -36,7 +36,7 @@ def compare(
     plot
         Draw test error against sparsity into this file (.png, .svg or .pdf).
     """
-    from swamp.report.figures.curves import error_against_sparsity
+    from swamp.drawing.canvas import check_picture
     from swamp.results.comparison import comparisons, differences, records
     from swamp.results.series import make_series
     from swamp.results.stored_run import require_runs
@@ -45,16 +45,22 @@ def compare(
     if not directories:
         raise ValueError("compare needs at least one run directory")
     name = format or format_name(out)
+    if plot:
+        check_picture(plot)
     runs, left_out = require_runs(directories)
     all_series = make_series(runs)
-    tables = [*comparisons(all_series, left_out), *differences(all_series)]
-    chosen = FORMATS[name]
+    if plot:
+        from swamp.report.figures.gallery import draw_series
+
+        draw_series("error", all_series, plot)
+    chosen, tables = FORMATS[name], []
     if chosen.records:
         for one in left_out:
             print(f"swamp: {one}", file=sys.stderr)
         text = chosen.records(list(records(all_series)))
     else:
         assert chosen.table
+        tables = [*comparisons(all_series, left_out), *differences(all_series)]
         text = "\n".join(map(chosen.table, tables))
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +71,5 @@ def compare(
             print_table(table)
     else:
         print(text, end="")
-    if plot:
-        error_against_sparsity(all_series, plot)
-        if out or name == "text":
-            print(f"picture: {plot}")
+    if plot and (out or name == "text"):
+        print(f"picture: {plot}")

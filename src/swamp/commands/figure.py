@@ -13,7 +13,7 @@ def figure(
     name: str,
     /,
     *directories: Annotated[Path, Parameter(help="Run directories or groups of them (DIR/seed-0, DIR/seed-1, …).")],
-    out: Path,
+    out: Path | None = None,
 ) -> None:
     """Draw a figure of runs: error, size, nll, particles, density or cost.
 
@@ -27,12 +27,13 @@ def figure(
     name
         Which figure.
     out
-        The file, whose name ends in .pdf, .svg or .png.
+        The file, whose name ends in .pdf, .svg or .png. Default: NAME.png in the current directory.
     """
     from swamp.report.figures.gallery import draw
 
     if not directories:
         raise ValueError("figure needs at least one run directory")
+    out = out or Path(f"{name}.png")
     for one in draw(name, directories, out):
         print(f"swamp: {one}", file=sys.stderr)
     print(f"picture: {out}")

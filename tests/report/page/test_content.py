@@ -47,6 +47,14 @@ def test_all_kinds_are_read(runs: list[Path]) -> None:
     assert "464 ± 7.5" in sections["Curvature"].html
 
 
+def test_comparisons_are_shown_once_however_directories_are_named(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    add_overlap(runs[0], *runs)
+    monkeypatch.chdir(runs[0].parent)
+    named = [Path(run.name) for run in runs]
+    (comparison,) = StoredAnalyses(read_series(named), named).pages["masks"].between_runs
+    assert len(comparison.pairs) == 3
+
+
 def test_the_trainings_of_both_starts_are_drawn_together(runs: list[Path]) -> None:
     add_results(runs[1])
     sections, data, _ = found(runs)

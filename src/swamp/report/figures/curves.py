@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.core.metric import Metric
-from swamp.drawing.canvas import check_picture, pyplot, save, style, text, tidy
+from swamp.drawing.canvas import style, text, tidy
 from swamp.report.figures.captions import error_label, recipes_of
 from swamp.results.ensemble import Ensemble
 from swamp.results.series import Series, by_recipe
@@ -18,18 +17,12 @@ FEW_CURVES = 6
 Measure = Callable[[Metric, Mapping[str, float]], float | None]  # what is drawn, from the metric that counts and all values
 
 
-def error_against_sparsity(all_series: Sequence[Series], out: Path) -> None:
-    """Test error of each method (or the metric that counts, where that is no percentage) against the share of weights that remain; bands
-    are ± one standard deviation over seeds."""
-    check_picture(out)
-    save(error_curves(pyplot(), all_series), out)
-
-
 def drawn_error(metric: Metric, values: Mapping[str, float]) -> float:
     return metric.drawn(values[metric.name])
 
 
 def error_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
+    """Draw the test error of each method, or the metric that counts where that is no percentage."""
     return curves(plt, all_series, ensembles, drawn_error, "Error against sparsity")
 
 

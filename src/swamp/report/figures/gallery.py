@@ -37,19 +37,23 @@ FIGURES = {
 def draw(name: str, directories: Sequence[Path], out: Path) -> list[LeftOut]:
     """Draw the figure of that name of these runs, or groups of runs, into a file, and say which could not be read. Any analysis that has
     no figure of the same name here shows what it has found."""
-    check_picture(out)
     if name not in FIGURES and name not in analyses():
         raise ValueError(f"unknown figure {name!r}; {nearest(name, {*FIGURES, *analyses()})}")
-    plt = pyplot()
+    check_picture(out)
     runs, left_out = require_runs(directories)
-    if name not in FIGURES:
-        save(analysis(plt, analyses()[name], runs), out)
-        return left_out
-    all_series = make_series(runs)
-    if not any(run.rows for run in runs):
-        raise ValueError("none of these runs has a finished row yet")
-    save(FIGURES[name].draw(plt, all_series, read_ensembles(dict.fromkeys([*directories, *(run.directory for run in runs)]))), out)
+    if name in FIGURES:
+        beside = dict.fromkeys(path.resolve() for path in [*directories, *(run.directory for run in runs)])
+        draw_series(name, make_series(runs), out, read_ensembles(beside))
+    else:
+        save(analysis(pyplot(), analyses()[name], runs), out)
     return left_out
+
+
+def draw_series(name: str, all_series: Sequence[Series], out: Path, ensembles: Sequence[Ensemble] = ()) -> None:
+    """Draw one of `FIGURES` into a file."""
+    if not any(series.rows for series in all_series):
+        raise ValueError("none of these runs has a finished row yet")
+    save(FIGURES[name].draw(pyplot(), all_series, ensembles), out)
 
 
 def analysis(plt: Any, kind: Analysis, runs: Sequence[StoredRun]) -> Any:

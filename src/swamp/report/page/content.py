@@ -24,7 +24,7 @@ class StoredAnalyses:
         self.pages: dict[str, PageResults] = {}
         for name, kind in analyses().items():
             found = read_series(kind, all_series, self._read)
-            compared = dict.fromkeys([*directories, *labels]) if kind.between_runs else ()
+            compared = dict.fromkeys(path.resolve() for path in [*directories, *labels]) if kind.between_runs else ()
             between_runs = [stored.result for path in compared if (stored := self._read(path, kind.between_runs, name))]
             self.pages[name] = PageResults(found, between_runs, labels, self.warnings)
 
