@@ -1,4 +1,4 @@
-"""Steps that no CUDA graph can hold are trained all the same, and the user learns why."""
+"""Steps that cannot be captured as CUDA graphs are trained without them, and a warning says why."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from torch import Tensor
 
 from swamp.core.rules import SAM
 from swamp.engines import graphed, particle, particle_pool
-from swamp.engines.graph_stream import host_draws
+from swamp.engines.graph_stream import host_generator_states
 from tests.support.blobs import Net
 from tests.support.trainings import (
     NUM_PARTICLES,
-    LookingBlobs,
-    PlacedBlobs,
-    bare,
-    both,
+    BlobsOnDevice,
+    UncapturableBlobs,
     check_like_sequential,
     distance,
+    jobs_with_two_rules,
     make_engine_context,
     make_jobs,
     messages,
-    started,
+    start_of,
+    train_by_both,
     trained,
-    two_kinds,
+    uncompiled_engine,
 )
 
 
 class Replacing(Net):
-    """Puts a new tensor in a buffer's place."""
+    """Replaces a buffer by a new tensor in every call."""
 
     def forward(self, x: Tensor) -> Tensor:
         self.constant = self.constant + 1
@@ -40,7 +40,7 @@ class Replacing(Net):
 
 
 class Counting(Net):
-    """Counts its calls, and what it computes depends on that."""
+    """Counts its calls, and computes something that depends on the count."""
 
     calls = 0
 
@@ -51,21 +51,21 @@ class Counting(Net):
 
 
 @pytest.mark.parametrize("kind", [Replacing, Counting])
-def test_what_changes_on_the_host_cannot_be_captured(
+def test_a_model_that_changes_on_the_host_cannot_be_captured(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: type[Net]
 ) -> None:
-    """A graph would read the same for ever."""
-    monkeypatch.setattr(PlacedBlobs, "model", lambda self: kind(0.0))
-    task = PlacedBlobs()
+    """Every replay would repeat the state at the capture."""
+    monkeypatch.setattr(BlobsOnDevice, "model", lambda self: kind(0.0))
+    task = BlobsOnDevice()
     jobs = make_jobs(task)
-    states = trained(bare(task, device), jobs)
+    states = trained(uncompiled_engine(task, device), jobs)
     (message,) = messages(caplog)
     assert "cannot be captured as a CUDA graph (its model counts on the host or replaces its buffers" in message
-    assert all(state.buffers["constant"] == 3 + 9 for state in states)  # three epochs of three steps
+    assert all(state.buffers["constant"] == 3 + 9 for state in states)  # There are three epochs of three steps.
 
 
-class Tossing(Net):
-    """Draws on the host."""
+class DrawingOnHost(Net):
+    """Draws random numbers on the host."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) * (0.5 + float(torch.rand(())))
@@ -73,62 +73,62 @@ class Tossing(Net):
 
 @pytest.mark.gpu
 def test_draws_on_the_host_cannot_be_captured(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(PlacedBlobs, "model", lambda self: Tossing(0.0))
-    task, device = PlacedBlobs(), torch.device("cuda")
+    monkeypatch.setattr(BlobsOnDevice, "model", lambda self: DrawingOnHost(0.0))
+    task, device = BlobsOnDevice(), torch.device("cuda")
     jobs = make_jobs(task)
-    found = trained(bare(task, device), jobs)
+    found = trained(uncompiled_engine(task, device), jobs)
     assert "it draws random numbers on the host" in caplog.text
     check_like_sequential(task, jobs, found, device)
 
 
-def test_where_host_generators_stand() -> None:
-    before = host_draws()
-    assert host_draws() == before
+def test_every_draw_changes_the_host_generator_states() -> None:
+    before = host_generator_states()
+    assert host_generator_states() == before
     for draw in (random.random, np.random.rand, lambda: torch.rand(1)):
         draw()
-        assert host_draws() != before
-        before = host_draws()
+        assert host_generator_states() != before
+        before = host_generator_states()
 
 
 @pytest.mark.gpu
 def test_a_failed_capture_leaves_the_process_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
-    """The stream, the allocator, and the reason that is given."""
+    """The current stream and the allocator are restored, and the warning gives the reason."""
     device = torch.device("cuda")
     stream = torch.cuda.current_stream()
-    trained(bare(LookingBlobs(), device), make_jobs(LookingBlobs())[:1])
+    trained(uncompiled_engine(UncapturableBlobs(), device), make_jobs(UncapturableBlobs())[:1])
     assert "operation not permitted when stream is capturing" in caplog.text
     assert torch.cuda.current_stream() == stream
     torch.cuda.empty_cache()
-    with pytest.raises(torch.OutOfMemoryError):  # which first tries to free what is cached
+    with pytest.raises(torch.OutOfMemoryError):  # The allocator first tries to free its cache.
         torch.empty(2**50, dtype=torch.uint8, device=device)
-    task = PlacedBlobs()
-    expected, found = both(task, make_jobs(task), device, compile=False)
-    assert distance(expected[0], found[0], started(task, make_jobs(task))) < 1e-3
+    task = BlobsOnDevice()
+    expected, found = train_by_both(task, make_jobs(task), device, compile=False)
+    assert distance(expected[0], found[0], start_of(task, make_jobs(task))) < 1e-3
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_step_that_cannot_be_captured_is_trained_all_the_same(caplog: pytest.LogCaptureFixture, compiled: bool) -> None:
-    task, device = LookingBlobs(), torch.device("cuda")
+def test_a_step_that_cannot_be_captured_is_trained_without_graphs(caplog: pytest.LogCaptureFixture, compiled: bool) -> None:
+    task, device = UncapturableBlobs(), torch.device("cuda")
     jobs = make_jobs(task)
     found = trained(graphed.build(make_engine_context(task, device), graphed.Config(compile=compiled)), jobs)
     assert "cannot be captured as a CUDA graph" in caplog.text
     check_like_sequential(task, jobs, found, device)
 
 
-def test_one_shape_that_cannot_be_captured_leaves_the_others_their_graphs(
+def test_one_variant_that_cannot_be_captured_does_not_affect_others(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = []
 
-    def picky(*arguments: Any) -> particle.Particle:
+    def refuse_rules(*arguments: Any) -> particle.Particle:
         if arguments[1].rule is not None:
             raise RuntimeError("it looks at its own numbers")
         made.append(particle.Particle(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(particle_pool, "Particle", picky)
-    task = PlacedBlobs()
+    monkeypatch.setattr(particle_pool, "Particle", refuse_rules)
+    task = BlobsOnDevice()
     sharp, plain = make_jobs(task, rule=SAM(rho=0.05)), make_jobs(task)
     context = make_engine_context(task, device)
     found = trained(graphed.build(context, graphed.Config(compile=False)), [*sharp, *plain])
@@ -138,27 +138,27 @@ def test_one_shape_that_cannot_be_captured_leaves_the_others_their_graphs(
     check_like_sequential(task, [*sharp, *plain], found, device)
 
 
-def test_a_shape_that_fails_beside_others_is_tried_alone(
+def test_a_variant_whose_capture_fails_beside_others_is_tried_alone(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Lack of memory is not always called by its name."""
+    """Errors do not always say that memory is missing."""
 
-    def shy(*arguments: Any) -> particle.Particle:
+    def fail_beside_others(*arguments: Any) -> particle.Particle:
         if arguments[1].rule is not None and any(work.job.rule is None for work in engine.busy.values()):
             raise RuntimeError("CUDNN_STATUS_INTERNAL_ERROR")
         return particle.Particle(*arguments)
 
-    monkeypatch.setattr(particle_pool, "Particle", shy)
-    task = PlacedBlobs()
-    engine = bare(task, device)
-    assert len(trained(engine, two_kinds(task))) == 2 * NUM_PARTICLES
+    monkeypatch.setattr(particle_pool, "Particle", fail_beside_others)
+    task = BlobsOnDevice()
+    engine = uncompiled_engine(task, device)
+    assert len(trained(engine, jobs_with_two_rules(task))) == 2 * NUM_PARTICLES
     assert [len(variant.particles) for variant in engine.pool.variants.values()] == [NUM_PARTICLES] * 2
     assert not messages(caplog)
 
 
-def test_data_that_stream_in_are_trained_without_graphs(device: torch.device, caplog: pytest.LogCaptureFixture) -> None:
-    task = PlacedBlobs(resident=False)
+def test_streamed_data_are_trained_without_graphs(device: torch.device, caplog: pytest.LogCaptureFixture) -> None:
+    task = BlobsOnDevice(resident=False)
     jobs = make_jobs(task)
-    found = trained(bare(task, device), jobs)
+    found = trained(uncompiled_engine(task, device), jobs)
     assert "do not lie on the GPU" in caplog.text
     check_like_sequential(task, jobs, found, device)

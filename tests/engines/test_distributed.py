@@ -1,4 +1,4 @@
-"""Runs that torchrun starts: the same bytes as one process gives, also where a rank is killed."""
+"""Runs that torchrun starts leave the same bytes as one process does, also when a rank is killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 def test_ranks_of_which_one_is_killed_give_the_bytes_of_one_process(quick: Make, tmp_path: Path) -> None:
-    """Two runs in one launch; the second is done by ranks that were there from the start of the restart."""
+    """The launch has two runs. The rank is killed in the first."""
     small = {"pruning__cycles": 1, "cycle__epochs": 2, "methods__swamp__particles": 2}
     line = [*torchrun(2, tmp_path / "run", "--max-restarts=3", "--monitor-interval=0.05", **small), "--seeds=0,1"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -39,12 +39,12 @@ def test_ranks_of_which_one_is_killed_give_the_bytes_of_one_process(quick: Make,
     output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     for seed in (0, 1):
-        assert output.count(f"swamp on digits, seed {seed}") == 1  # one rank speaks
+        assert output.count(f"swamp on digits, seed {seed}") == 1  # Only rank 0 prints.
         alone = reference(quick, tmp_path / f"alone-{seed}", seed=seed, **small)
         assert contents(tmp_path / f"run/seed-{seed}") == alone
 
 
-def test_without_torchrun_it_says_what_is_missing(quick: Make, tmp_path: Path) -> None:
+def test_without_torchrun_an_error_says_how_to_start_it(quick: Make, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs processes that torchrun starts: torchrun --nproc-per-node 4 -m swamp run"):
         list(iterate(quick(engine="distributed"), tmp_path / "run"))
     assert not (tmp_path / "run").exists()
@@ -58,7 +58,7 @@ def test_without_torchrun_it_says_what_is_missing(quick: Make, tmp_path: Path) -
         (Config(data=2, batch_norm="local"), 3, False, "say so by optimizer.accumulate = 2"),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(
+def test_settings_that_the_launch_cannot_meet_are_refused(
     config: Config, accumulate: int, compiled: bool, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
@@ -70,7 +70,7 @@ def test_what_cannot_be_is_refused_at_once(
         check(Config(), Optimizer(), False, torch.device("cuda:1"))
 
 
-def test_ranks_must_agree_on_how_they_work_together_too(quick: Make, tmp_path: Path) -> None:
+def test_ranks_compare_all_settings_that_matter(quick: Make, tmp_path: Path) -> None:
     config = quick(engine="distributed")
     task = open_task(config)
     must_match = settings_that_must_match(config, tmp_path / "run", task)

@@ -1,4 +1,4 @@
-"""Ranks, launchers, hosts and links that fail, for real; what is left is always the bytes of one undisturbed process."""
+"""Real ranks, launchers, hosts and links fail, and the run always ends with the bytes of one undisturbed process."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def rank_of(pid: int) -> int | None:
 
 
 def ranks(launcher: int) -> dict[int, int]:
-    """Ranks that a launcher has running, and their processes."""
+    """Return the process of each rank that a launcher has started."""
     return {rank: pid for pid in children(launcher) if (rank := rank_of(pid)) is not None}
 
 
 def disturb(directory: Path, line: list[str], rng: random.Random, most: int, target: str) -> int:
-    """Kill while something is written, over and over, until `most` kills or the end. How many kills struck a run at work."""
+    """Kill processes while files are written, at most `most` times, until the run has ended. Return the number of kills."""
     kills = 0
     while not (directory / "manifest.json").exists():
         process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -52,7 +52,7 @@ def disturb(directory: Path, line: list[str], rng: random.Random, most: int, tar
                 if process.poll() is not None or (directory / "manifest.json").exists():
                     break
                 if not there:
-                    continue  # all of them are just being started again
+                    continue  # All ranks are being started again.
                 if target == "launcher":
                     os.killpg(process.pid, signal.SIGKILL)
                     for pid in there.values():
@@ -81,7 +81,7 @@ def test_kills_change_nothing(target: str, most: int, quick: Make, tmp_path: Pat
 
 
 def test_kills_of_ranks_that_share_a_particle_change_nothing(tmp_path: Path) -> None:
-    """Sums over ranks are made in one order, so that even these bytes are repeated, though they are not those of one process."""
+    """Sums over ranks have a fixed order, so that a disturbed run has the bytes of an undisturbed one, though not of one process."""
     settings = {"engines__distributed__data": 2, "methods__swamp__particles": 2, "cycle__epochs": 8}
     subprocess.run(torchrun(4, tmp_path / "whole", **settings), check=True, capture_output=True)
     line = torchrun(4, tmp_path / "run", "--max-restarts=100", "--monitor-interval=0.05", **settings)
@@ -106,8 +106,8 @@ def test_a_second_launch_on_the_directory_is_refused(tmp_path: Path) -> None:
         first.wait(60)
 
 
-def test_a_rank_that_hangs_is_missed_and_named(quick: Make, tmp_path: Path) -> None:
-    """Stopped, not killed: no connection is closed, and only the heartbeat tells."""
+def test_a_rank_that_hangs_is_noticed_and_named(quick: Make, tmp_path: Path) -> None:
+    """The rank is stopped, not killed: its connections stay open, and only its heartbeat is missing."""
     line = torchrun(3, tmp_path / "run", "--monitor-interval=0.05", engines__distributed__timeout=6, cycle__epochs=12)
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while not list((tmp_path / "run").glob(CHECKPOINTS)):
@@ -119,13 +119,13 @@ def test_a_rank_that_hangs_is_missed_and_named(quick: Make, tmp_path: Path) -> N
     assert process.returncode
     assert "rank 2 (on " in errors
     assert "has not been heard of for 6 s; start the run again to go on" in errors
-    print(f"missed after {time.monotonic() - begin:.0f} s with a timeout of 6 s")
+    print(f"noticed after {time.monotonic() - begin:.0f} s with a timeout of 6 s")
     subprocess.run(line, check=True, capture_output=True)
     assert contents(tmp_path / "run") == reference(quick, tmp_path / "alone", cycle__epochs=12)
 
 
 def test_a_sweep_of_several_tasks_of_which_a_run_fails_goes_on(tmp_path: Path) -> None:
-    """Every rank takes the runs in the same order, whichever rank it was that failed."""
+    """All ranks take the runs in the same order, whichever of them failed."""
     (tmp_path / "grid.toml").write_text(GRID)
     line = torchrun(2, tmp_path / "unused")
     start = line[: line.index("-m", 2)]
@@ -167,29 +167,29 @@ engine = "distributed"
 
 
 class Launch:
-    """A launcher on each of four hosts, and what they say."""
+    """Four launchers, one on each host, and their logs."""
 
     def __init__(self, hosts: Hosts, folder: Path, timeout: float, restarts: int = 0, apart: int | None = None) -> None:
         folder.mkdir(exist_ok=True)
         self.logs = [folder / f"{time.monotonic_ns()}-host{index}.log" for index in range(4)]
-        places = [folder / "apart" / "run" if index == apart else folder / "run" for index in range(4)]
+        directories = [folder / "apart" / "run" if index == apart else folder / "run" for index in range(4)]
         settings = {**SETTINGS, **LONG}
-        self.processes = [hosts.launch(index, places[index], settings, self.logs[index], timeout, restarts) for index in range(4)]
+        self.processes = [hosts.launch(index, directories[index], settings, self.logs[index], timeout, restarts) for index in range(4)]
         self.directory = folder / "run"
 
     def wait_for_work(self) -> None:
         while not list(self.directory.glob(CHECKPOINTS)):
-            assert all(process.poll() is None for process in self.processes), self.told()
+            assert all(process.poll() is None for process in self.processes), self.log()
             time.sleep(0.02)
 
     def ranks(self) -> dict[int, int]:
         return {rank: pid for process in self.processes for rank, pid in ranks(process.pid).items()}
 
-    def told(self, but: int | None = None) -> str:
-        return "".join(log.read_text() for index, log in enumerate(self.logs) if index != but)
+    def log(self, but: int | None = None) -> str:
+        return "".join(path.read_text() for index, path in enumerate(self.logs) if index != but)
 
     def wait(self, seconds: float = 240) -> list[int]:
-        """Until all launchers have ended; their status."""
+        """Wait until all launchers have ended, and return their exit statuses."""
         try:
             return [process.wait(seconds) for process in self.processes]
         finally:
@@ -204,24 +204,24 @@ class Launch:
 
 @pytest.fixture
 def four() -> Iterator[Hosts]:
-    if why := hosts.available():
+    if why := hosts.why_unavailable():
         pytest.skip(why)
     with Hosts(4) as made:
         yield made
 
 
 def test_four_hosts_give_the_bytes_of_one_process(four: Hosts, quick: Make, tmp_path: Path) -> None:
-    """One of them loses its rank on the way; its launcher and those of the others start again, each by its own count of restarts."""
+    """One rank is killed on the way. Each launcher starts its rank again, and counts its restarts by itself."""
     launch = Launch(four, tmp_path, 60, restarts=3)
     launch.wait_for_work()
     os.kill(launch.ranks()[2], signal.SIGKILL)
-    assert launch.wait() == [0] * 4, launch.told()
+    assert launch.wait() == [0] * 4, launch.log()
     assert contents(tmp_path / "run") == reference(quick, tmp_path / "alone", cycle__epochs=12)
 
 
 @pytest.mark.parametrize("lost", [3, 0])
 def test_a_lost_host_ends_all_ranks_within_the_timeout_and_a_relaunch_goes_on(lost: int, four: Hosts, quick: Make, tmp_path: Path) -> None:
-    """Its link is cut: 0 is the host of the rendezvous. Launchers may linger after their ranks (torchrun's own exit barrier)."""
+    """The link of the host is cut; host 0 has the rendezvous. Launchers may outlive their ranks, because torchrun has an exit barrier."""
     launch = Launch(four, tmp_path, 10)
     launch.wait_for_work()
     there = launch.ranks()
@@ -229,20 +229,20 @@ def test_a_lost_host_ends_all_ranks_within_the_timeout_and_a_relaunch_goes_on(lo
     four.unplug(lost)
     begin = time.monotonic()
     while left := [rank for rank, pid in there.items() if alive(pid)]:
-        assert time.monotonic() - begin < 60, (left, launch.told())
+        assert time.monotonic() - begin < 60, (left, launch.log())
         time.sleep(0.05)
     print(f"host {lost} lost: all ranks had ended after {time.monotonic() - begin:.0f} s, by a timeout of 10 s")
     launch.close()
-    told = launch.told(but=lost)
-    assert ("(on host3) has not been heard of for 10 s" if lost else "the rendezvous at 10.177.0.1") in told, told
+    log = launch.log(but=lost)
+    assert ("(on host3) has not been heard of for 10 s" if lost else "the rendezvous at 10.177.0.1") in log, log
     four.plug(lost)
     again = Launch(four, tmp_path, 60)
-    assert again.wait() == [0] * 4, again.told()
+    assert again.wait() == [0] * 4, again.log()
     assert contents(tmp_path / "run") == reference(quick, tmp_path / "alone", cycle__epochs=12)
 
 
 def test_a_host_without_the_run_directory_is_refused(four: Hosts, tmp_path: Path) -> None:
     launch = Launch(four, tmp_path, 30, apart=1)
     assert all(launch.wait())
-    assert "does not see the run directory of rank 0" in launch.told()  # which of them is rank 0 is torchrun's choice
-    assert "host1" in launch.told()
+    assert "does not see the run directory of rank 0" in launch.log()  # torchrun chooses which host has rank 0.
+    assert "host1" in launch.log()

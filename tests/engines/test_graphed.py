@@ -1,4 +1,4 @@
-"""The graphed engine computes what sequential computes, and goes on where it was stopped."""
+"""The graphed engine computes what sequential computes, and resumes where it was stopped."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ from tests.support.memory_store import MemoryStore
 from tests.support.trainings import (
     NUM_PARTICLES,
     TWO_STEPS,
-    CallingLane,
-    PlacedBlobs,
-    bare,
-    both,
+    BlobsOnDevice,
+    EagerGraphStream,
     check_like_sequential,
     check_same_trainings,
     digits,
@@ -35,11 +33,13 @@ from tests.support.trainings import (
     make_engine_context,
     make_jobs,
     on_cuda,
-    started,
+    start_of,
+    train_by_both,
     trained,
+    uncompiled_engine,
 )
 
-# Where, what is compiled, and whether layers use kernels of their own. Nothing is compiled on the CPU, which the engine refuses.
+# The device, whether steps are compiled, and whether layers use their own kernels. On the CPU steps are eager.
 VARIANTS = [("cpu", False, False), on_cuda(False, False), on_cuda(False, True), on_cuda(True, False), on_cuda(True, True)]
 variants = partial(pytest.mark.parametrize, ("device", "compiled", "kernels"), VARIANTS, indirect=["device"])
 
@@ -47,29 +47,29 @@ variants = partial(pytest.mark.parametrize, ("device", "compiled", "kernels"), V
 @variants()
 @pytest.mark.parametrize("swa", [None, SWA(start=0.4, learning_rate=0.01)])
 def test_float32_weights_are_those_of_sequential(device: torch.device, compiled: bool, kernels: bool, swa: SWA | None) -> None:
-    """With SWA the result is its mean, with BatchNorm statistics recomputed."""
+    """With SWA, the result is the mean with recomputed BatchNorm statistics."""
     task = digits(TWO_STEPS)
     jobs = make_jobs(task, swa=swa, schedule=Schedule(epochs=1, learning_rate=0.02))
-    expected, found = both(task, jobs, device, compile=compiled, kernels=kernels)
-    start = started(task, jobs)
+    expected, found = train_by_both(task, jobs, device, compile=compiled, kernels=kernels)
+    start = start_of(task, jobs)
     check_same_trainings(expected, found, start)
     for a, b in zip(expected, found, strict=True):
         for name, buffer in a.buffers.items():
             assert (b.buffers[name] - buffer).double().norm() <= 0.02 * buffer.double().norm()
         for name, layer in jobs[0].mask.layers.items():
             assert not b.parameters[name][~layer].any()
-    assert distance(expected[0], expected[1], start) > 0.5  # what the check above would say of another particle
+    assert distance(expected[0], expected[1], start) > 0.5  # The distance to another particle is large.
 
 
 @variants()
 def test_bf16_weights_are_those_of_sequential_to_its_precision(device: torch.device, compiled: bool, kernels: bool) -> None:
-    """8 steps. Where the same operations run, both round at the same places; kernels and compiled code round at other places."""
+    """Eager steps round as `sequential` does; kernels and compiled code round elsewhere. There are 8 steps."""
     task = digits()
     short = Schedule(epochs=1, learning_rate=0.02)
     jobs = make_jobs(task, numerics=Numerics(precision="bf16"), schedule=short)
-    expected, found = both(task, jobs, device, compile=compiled, kernels=kernels)
+    expected, found = train_by_both(task, jobs, device, compile=compiled, kernels=kernels)
     exact = trained(sequential.build(make_engine_context(task, device), sequential.Config()), make_jobs(task, schedule=short))
-    start = started(task, jobs)
+    start = start_of(task, jobs)
     rounding = sum(distance(a, b, start) for a, b in zip(exact, expected, strict=True)) / len(jobs)
     distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
     if not compiled and not kernels:
@@ -85,18 +85,18 @@ def test_bf16_weights_are_those_of_sequential_to_its_precision(device: torch.dev
 @pytest.mark.parametrize(("device", "compiled"), [("cpu", False), on_cuda(False), on_cuda(True)], indirect=["device"])
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_draws_inside_the_model_follow_the_noise(device: torch.device, compiled: bool, name: Any) -> None:
-    task = PlacedBlobs(dropout=0.5)
+    task = BlobsOnDevice(dropout=0.5)
     jobs = make_jobs(task, optimizer=Optimizer(name=name, clip_norm=1.0), schedule=Schedule(epochs=5, learning_rate=0.01))
-    expected, found = both(task, jobs, device, compile=compiled)
-    start = started(task, jobs)
+    expected, found = train_by_both(task, jobs, device, compile=compiled)
+    start = start_of(task, jobs)
     for a, b in zip(expected, found, strict=True):
-        # before BatchNorm a bias has no gradient, and Adam makes whole steps of its rounding errors; a start changed in its last bit
-        # moves the rest by up to 6e-4
+        # A bias before BatchNorm has no gradient, and Adam turns its rounding errors into whole steps. A start changed in its last bit
+        # moves the other parameters by up to 6e-4.
         assert distance(a, b, start, but="first.bias") < 5e-3
     assert distance(expected[0], expected[1], start) > 0.1
 
 
-def test_a_stopped_training_goes_on_bit_for_bit(device: torch.device) -> None:
+def test_a_stopped_training_resumes_bit_for_bit(device: torch.device) -> None:
     task, numerics = digits(), Numerics(deterministic=True)
     jobs = make_jobs(task, numerics=numerics, swa=SWA(start=0.4, learning_rate=0.01))
     whole = trained(graphed.build(make_engine_context(task, device), graphed.Config()), jobs)
@@ -111,7 +111,7 @@ def test_a_stopped_training_goes_on_bit_for_bit(device: torch.device) -> None:
     epochs: list[int] = []
     engine = graphed.build(context, graphed.Config())
     again = [solution.load() for solution in engine.train(jobs, lambda progress: epochs.append(progress.epoch))]
-    assert sorted(epochs) == [2, 2, 3, 3, 3]  # the particle whose second epoch was saved has only its third to do
+    assert sorted(epochs) == [2, 2, 3, 3, 3]  # The particle whose second epoch was saved trains only its third.
     assert [state.digest() for state in again] == [state.digest() for state in whole]
 
 
@@ -123,7 +123,7 @@ def test_deterministic_gives_equal_bits(device: torch.device) -> None:
 
 
 def test_a_new_cycle_is_loaded_into_the_graphs_of_the_last(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind: Any = CallingLane if device.type == "cpu" else GraphStream
+    kind: Any = EagerGraphStream if device.type == "cpu" else GraphStream
     count, capture = [0], kind.capture
 
     def counted(self: Any, step: Callable[[], None], before: Callable[[], object]) -> Callable[[], None]:
@@ -131,16 +131,16 @@ def test_a_new_cycle_is_loaded_into_the_graphs_of_the_last(device: torch.device,
         return capture(self, step, before)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(kind, "capture", counted)
-    task = PlacedBlobs()
+    task = BlobsOnDevice()
     first = make_jobs(task)
     denser = Mask.ones(task.prunable)
     short = Schedule(epochs=1, learning_rate=0.02)
     second = [replace(job, mask=denser, schedule=short, swa=SWA(), noise=job.noise.fold("next")) for job in first]
-    engine = bare(task, device)
+    engine = uncompiled_engine(task, device)
     trained(engine, first)
-    assert count[0] == 2 * NUM_PARTICLES  # whole and ragged batches
+    assert count[0] == 2 * NUM_PARTICLES  # Each captured a full batch and the smaller last batch.
     found = trained(engine, second)
-    assert count[0] == 2 * NUM_PARTICLES + 2  # and the pass for the means of SWA, once for all
+    assert count[0] == 2 * NUM_PARTICLES + 2  # The pass for the means of SWA was captured once.
     check_like_sequential(task, second, found, device)
 
 
@@ -160,16 +160,16 @@ def test_averages_are_made_by_the_pass_that_ends_trainings(device: torch.device,
     made, kind = [], recorded.Averager
     monkeypatch.setattr(graphed, "Averager", lambda *arguments: [made.append(1), kind(*arguments)][1])
     task = digits()
-    engine = bare(task, device)
+    engine = uncompiled_engine(task, device)
     trained(engine, make_jobs(task, swa=SWA(start=0.4, learning_rate=0.01), schedule=Schedule(epochs=1)))
     check_average(engine, task)
     check_average(engine, task)
     assert made == [1]
 
 
-def test_averages_where_nothing_can_be_captured(device: torch.device) -> None:
-    task = PlacedBlobs(resident=False)
-    engine = bare(task, device)
+def test_averages_without_captures(device: torch.device) -> None:
+    task = BlobsOnDevice(resident=False)
+    engine = uncompiled_engine(task, device)
     check_average(engine, task)
     assert not engine.averagers
 
@@ -178,8 +178,8 @@ def test_idle_particles_are_freed_for_an_average(device: torch.device, monkeypat
     def scarce(*arguments: Any) -> Any:
         raise torch.OutOfMemoryError
 
-    task = PlacedBlobs()
-    engine = bare(task, device)
+    task = BlobsOnDevice()
+    engine = uncompiled_engine(task, device)
     trained(engine, make_jobs(task))
     monkeypatch.setattr(graphed, "Averager", scarce)
     check_average(engine, task)
@@ -187,17 +187,17 @@ def test_idle_particles_are_freed_for_an_average(device: torch.device, monkeypat
 
 
 @pytest.mark.parametrize("short_of_memory", [False, True])
-def test_jobs_that_come_when_others_end_are_trained_beside_those_at_work(
+def test_jobs_added_when_others_end_are_trained_beside_the_rest(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, short_of_memory: bool
 ) -> None:
-    """A pause is also the time for averages, and for whoever looks at numbers; those at work go on as if there had been none."""
+    """Averages that are computed when jobs are added do not disturb the jobs in training."""
 
     def scarce(*arguments: Any) -> Any:
         raise torch.OutOfMemoryError
 
     if short_of_memory:
         monkeypatch.setattr(graphed, "Averager", scarce)
-    task = PlacedBlobs()
+    task = BlobsOnDevice()
     long, *short = make_jobs(task)
     short = [replace(job, schedule=Schedule(epochs=1)) for job in short]
     coming = [
@@ -206,28 +206,28 @@ def test_jobs_that_come_when_others_end_are_trained_beside_those_at_work(
         [replace(long, noise=long.noise.fold("last")), long],
     ]
     rest, seen = list(coming), []
-    engine = bare(task, device)
+    engine = uncompiled_engine(task, device)
 
     def more() -> list[Job]:
-        assert torch.backends.cudnn.benchmark == before  # how steps are computed is no matter of others
+        assert torch.backends.cudnn.benchmark == before  # The engine's settings do not reach its caller.
         check_average(engine, task)
         seen.append(len(engine.busy))
         return rest.pop() if rest else []
 
     before = torch.backends.cudnn.benchmark
     engine.train_streaming([long, *short], lambda _: None, more)
-    assert seen == [1, 1, 0]  # the short ones end first, then the long one, then those of another kind together with the other long one
-    jobs = [long, *short, *(job for fed in coming for job in fed)]
+    assert seen == [1, 1, 0]  # First the short jobs end, then the long one, then the added jobs.
+    jobs = [long, *short, *(job for added in coming for job in added)]
     found = [solution.load() for solution in engine.train(jobs, pytest.fail)]  # type: ignore[arg-type]
     check_like_sequential(task, jobs, found, device)
 
 
-def test_what_is_wanted_again_is_trained_beside_those_at_work(device: torch.device) -> None:
-    """As when a second run asks for what was trained for a first, and they share no cache."""
-    task = PlacedBlobs()
+def test_a_job_whose_solution_was_removed_is_trained_again(device: torch.device) -> None:
+    """This happens when a second run needs a solution that only the first run has stored."""
+    task = BlobsOnDevice()
     long, short, _ = make_jobs(task)
     short = replace(short, schedule=Schedule(epochs=1))
-    engine, seen = bare(task, device), list[int]()
+    engine, seen = uncompiled_engine(task, device), list[int]()
     store: Any = engine.context.store
 
     def more() -> list[Job]:
@@ -241,8 +241,8 @@ def test_what_is_wanted_again_is_trained_beside_those_at_work(device: torch.devi
     assert len(store.solutions) == 2
 
 
-def test_what_fails_in_a_pause_keeps_the_checkpoints_of_those_at_work(device: torch.device) -> None:
-    task = PlacedBlobs()
+def test_an_error_of_the_caller_keeps_the_checkpoints_of_jobs_in_training(device: torch.device) -> None:
+    task = BlobsOnDevice()
     long, short, _ = make_jobs(task)
     engine = graphed.build(make_engine_context(task, device, checkpoint_seconds=0.0), graphed.Config(compile=False))
 
@@ -259,15 +259,15 @@ def test_what_fails_in_a_pause_keeps_the_checkpoints_of_those_at_work(device: to
     assert epochs == list(range(2, long.schedule.epochs + 1))
 
 
-def test_checkpoints_outlive_a_card_that_fails(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = PlacedBlobs()
+def test_checkpoints_survive_a_gpu_that_fails(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = BlobsOnDevice()
     context = make_engine_context(task, device, checkpoint_seconds=0.0)
-    graph_stream: Any = CallingLane if device.type == "cpu" else GraphStream
+    graph_stream: Any = EagerGraphStream if device.type == "cpu" else GraphStream
     jobs, seen = make_jobs(task), []
 
     def report(progress: Progress) -> None:
         seen.append(progress.key)
-        if len(seen) == 2:  # after the first one's checkpoint was taken
+        if len(seen) == 2:  # The first job's checkpoint has been taken.
             monkeypatch.setattr(graph_stream, "wait", broken)
 
     def broken(self: Any) -> None:
@@ -278,21 +278,21 @@ def test_checkpoints_outlive_a_card_that_fails(device: torch.device, monkeypatch
     assert context.store.read_checkpoint(jobs[0].key) is not None
 
 
-def test_checkpoints_are_written_while_the_card_works(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_are_written_while_the_gpu_works(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
     steps, write = graphed.Graphed._steps, MemoryStore.write_checkpoint
     monkeypatch.setattr(graphed.Graphed, "_steps", lambda *arguments: [events.append("steps"), steps(*arguments)])
     monkeypatch.setattr(MemoryStore, "write_checkpoint", lambda *arguments: [events.append("save"), write(*arguments)])
-    task = PlacedBlobs()
+    task = BlobsOnDevice()
     context = make_engine_context(task, device, checkpoint_seconds=0.0)
     trained(graphed.build(context, graphed.Config(compile=False)), make_jobs(task)[:2])
     assert events == ["steps", *["steps", "save", "save"] * 2]
 
 
 def test_stored_trainings_are_not_trained_again(device: torch.device) -> None:
-    task = PlacedBlobs()
+    task = BlobsOnDevice()
     jobs = make_jobs(task)
-    engine = bare(task, device, particles=2)
+    engine = uncompiled_engine(task, device, particles=2)
     assert engine.num_parallel == 2
     first = trained(engine, jobs[1:2])[0]
     seen: list[str] = []
@@ -303,6 +303,6 @@ def test_stored_trainings_are_not_trained_again(device: torch.device) -> None:
 
 
 def test_other_devices_are_refused_in_a_sentence() -> None:
-    build = partial(graphed.build, make_engine_context(PlacedBlobs(), torch.device("cpu")), graphed.Config())
+    build = partial(graphed.build, make_engine_context(BlobsOnDevice(), torch.device("cpu")), graphed.Config())
     with pytest.raises(ValueError, match="engine 'graphed' trains on CUDA devices, not on cpu"):
         build()

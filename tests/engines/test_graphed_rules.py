@@ -1,4 +1,4 @@
-"""Rules on the graphed engine: SAM's two passes inside the graph, what acts between steps between replays."""
+"""Rules on the graphed engine: SAM's two passes are captured, and rules that act between steps act between replays."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from swamp.core.schedules import SWA, Schedule
 from swamp.engines import graphed, sequential
 from tests.support.trainings import (
     TWO_STEPS,
-    PlacedBlobs,
-    both,
+    BlobsOnDevice,
     check_same_trainings,
     digits,
     make_engine_context,
     make_jobs,
-    started,
+    start_of,
+    train_by_both,
     trained,
 )
 
@@ -33,14 +33,16 @@ SHORT = Schedule(epochs=1, learning_rate=0.02)
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_compute_what_sequential_computes(device: torch.device, rule: Rule) -> None:
-    task = digits(TWO_STEPS) if isinstance(rule, SAM) else PlacedBlobs()  # masks that follow ranks turn by rounding in a large network
+    task = (
+        digits(TWO_STEPS) if isinstance(rule, SAM) else BlobsOnDevice()
+    )  # In a large network, rounding changes masks that depend on ranks.
     jobs = make_jobs(task, rule=structs.replace(rule, num_keep=12) if isinstance(rule, Gradual) else rule, schedule=SHORT)
-    check_same_trainings(*both(task, jobs, device, compile=False, kernels=False), started(task, jobs))
+    check_same_trainings(*train_by_both(task, jobs, device, compile=False, kernels=False), start_of(task, jobs))
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_with_compiled_steps_and_bf16(device: torch.device, rule: Rule) -> None:
-    """They run, and what they make is as sparse as they say."""
+    """They run, and networks are as sparse as the rule says."""
     task = digits()
     numerics = Numerics(precision="bf16") if device.type == "cuda" else Numerics()
     jobs = make_jobs(task, rule=rule, schedule=SHORT, numerics=numerics)
@@ -61,7 +63,7 @@ def test_rules_with_compiled_steps_and_bf16(device: torch.device, rule: Rule) ->
     engine.close()
 
 
-def test_a_continuation_takes_the_momentum_along(device: torch.device) -> None:
+def test_a_continuation_keeps_the_momentum(device: torch.device) -> None:
     task = digits(TWO_STEPS)
     schedule = Schedule(epochs=4, learning_rate=0.02)
     first = make_jobs(task, rule=RigL(interval=1, fraction=0.4, until=0.75), schedule=schedule, span=(0, 1))[:1]

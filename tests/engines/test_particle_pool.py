@@ -1,4 +1,4 @@
-"""Who trains where: kinds of jobs side by side, and fewer of them where memory runs out."""
+"""Jobs of several variants train side by side, and fewer at once when memory runs out."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from swamp.training import train
 from swamp.training.averaging import RunningMean
 from tests.support.trainings import (
     NUM_PARTICLES,
-    PlacedBlobs,
-    bare,
-    both,
+    BlobsOnDevice,
     check_like_sequential,
     digits,
     distance,
+    jobs_with_two_rules,
     make_engine_context,
     make_jobs,
     messages,
-    started,
+    start_of,
+    train_by_both,
     trained,
-    two_kinds,
+    uncompiled_engine,
 )
 
 
-def test_short_of_memory_fewer_train_at_a_time(
+def test_without_memory_for_all_fewer_train_at_once(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = []
@@ -46,18 +46,18 @@ def test_short_of_memory_fewer_train_at_a_time(
         return made[-1]
 
     monkeypatch.setattr(particle_pool, "Particle", scarce)
-    task = PlacedBlobs()
+    task = BlobsOnDevice()
     jobs = make_jobs(task)
-    expected, found = both(task, jobs, device, compile=False)
+    expected, found = train_by_both(task, jobs, device, compile=False)
     assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
     for a, b in zip(expected, found, strict=True):
-        assert distance(a, b, started(task, jobs)) < 1e-3
+        assert distance(a, b, start_of(task, jobs)) < 1e-3
 
 
-def test_memory_that_runs_out_on_the_way_means_fewer_at_a_time(
+def test_after_memory_runs_out_in_training_fewer_train_at_once(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The means of SWA come late; here memory does not suffice for the third."""
+    """The means of SWA are allocated late. Here there is no memory for the third."""
     means: set[int] = set()
 
     class Mean(RunningMean):
@@ -67,33 +67,33 @@ def test_memory_that_runs_out_on_the_way_means_fewer_at_a_time(
                 raise torch.OutOfMemoryError
             super().add(parameters)
 
-    task = PlacedBlobs()
+    task = BlobsOnDevice()
     jobs = make_jobs(task, swa=SWA(start=0.4, learning_rate=0.01))
     monkeypatch.setattr(train, "RunningMean", Mean)
-    found = trained(bare(task, device), jobs)
+    found = trained(uncompiled_engine(task, device), jobs)
     assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
     check_like_sequential(task, jobs, found, device)
 
 
-@pytest.mark.parametrize("capacity", [0, 2])
+@pytest.mark.parametrize("num_fitting", [0, 2])
 def test_memory_that_runs_out_when_a_job_begins(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capacity: int
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, num_fitting: int
 ) -> None:
-    """A checkpoint may bring the means of SWA."""
+    """A checkpoint may hold the means of SWA, which need memory."""
     attempts = []
 
     def begin(*arguments: Any) -> Any:
         attempts.append(1)
         if len(attempts) > 20:
-            raise AssertionError("it tries for ever")
-        if len(engine.busy) == capacity:
+            raise AssertionError("it would try for ever")
+        if len(engine.busy) == num_fitting:
             raise torch.OutOfMemoryError
         return CheckpointedTraining(*arguments)
 
     monkeypatch.setattr(graphed, "CheckpointedTraining", begin)
-    task = PlacedBlobs()
-    engine = bare(task, device)
-    if not capacity:
+    task = BlobsOnDevice()
+    engine = uncompiled_engine(task, device)
+    if not num_fitting:
         with pytest.raises(torch.OutOfMemoryError):
             trained(engine, make_jobs(task))
         return
@@ -101,30 +101,30 @@ def test_memory_that_runs_out_when_a_job_begins(
     assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
 
 
-def test_jobs_of_two_shapes_share_the_card_and_keep_their_graphs(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when two methods take turns in a group of runs: what was captured for one is there when it comes again."""
+def test_jobs_of_two_variants_train_together_and_keep_their_graphs(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two methods of a group take turns in this way. Each finds its captured steps again."""
     made, together = [], set()
     kind, epoch = particle.Particle, graphed.Graphed._epoch
     monkeypatch.setattr(particle_pool, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
     monkeypatch.setattr(graphed.Graphed, "_epoch", lambda self, *given: [together.add(len(self.busy)), epoch(self, *given)][1])
-    task = PlacedBlobs()
+    task = BlobsOnDevice()
     plain, sharp = make_jobs(task), make_jobs(task, rule=SAM(rho=0.05))
     mixed = [job for pair in zip(plain, sharp, strict=True) for job in pair]
-    engine = bare(task, device)
+    engine = uncompiled_engine(task, device)
     first = trained(engine, mixed)
     assert together == {6}
     trained(engine, [replace(job, noise=job.noise.fold("next")) for job in mixed])
     assert (together, len(made)) == ({6}, 6)
     expected = trained(sequential.build(make_engine_context(task, device), sequential.Config()), mixed)
     for a, b in zip(expected, first, strict=True):
-        assert distance(a, b, started(task, plain)) < 1e-3
+        assert distance(a, b, start_of(task, plain)) < 1e-3
     engine.close()
 
 
-def test_particles_of_another_shape_are_freed_when_memory_runs_out(
+def test_idle_particles_of_another_variant_are_freed_when_memory_runs_out(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Idle ones are freed before any engine has to use fewer."""
+    """They are freed before the number of particles is lowered."""
     living: weakref.WeakSet[particle.Particle] = weakref.WeakSet()
 
     def scarce(*arguments: Any) -> particle.Particle:
@@ -136,24 +136,24 @@ def test_particles_of_another_shape_are_freed_when_memory_runs_out(
         return made
 
     monkeypatch.setattr(particle_pool, "Particle", scarce)
-    task = PlacedBlobs()
+    task = BlobsOnDevice()
     plain, sharp = make_jobs(task), make_jobs(task, rule=SAM(rho=0.05))
-    engine = bare(task, device)
+    engine = uncompiled_engine(task, device)
     found = trained(engine, plain) + trained(engine, sharp)
     assert not messages(caplog)
     assert engine.num_parallel == graphed.AUTOMATIC_PARTICLES
     check_like_sequential(task, [*plain, *sharp], found, device)
-    # memory suffices for three at once; a job without a particle waits for one
+    # Together, only three fit; the other jobs wait.
     again = [replace(job, noise=job.noise.fold("next")) for job in (*plain, *sharp)]
     assert len(trained(engine, again)) == 6
     assert messages(caplog) == ["engine 'graphed': there is memory for 3 particles at a time, not for 4"]
     engine.close()
 
 
-def test_no_place_is_made_before_a_job_takes_it(
+def test_no_particle_is_made_before_a_job_takes_it(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of another shape, idle, would be freed whenever memory runs out, and made again, and nothing would ever be trained."""
+    """An idle one of another variant would be freed whenever memory runs out and made again, and nothing would ever be trained."""
     attempts = []
 
     class Mean(RunningMean):
@@ -161,30 +161,30 @@ def test_no_place_is_made_before_a_job_takes_it(
             if len(engine.busy) == 2:
                 attempts.append(1)
                 if len(attempts) > 3:
-                    raise AssertionError("it tries for ever")
+                    raise AssertionError("it would try for ever")
                 raise torch.OutOfMemoryError
             super().add(parameters)
 
     monkeypatch.setattr(train, "RunningMean", Mean)
-    task, swa = PlacedBlobs(), SWA(start=0.4, learning_rate=0.01)
+    task, swa = BlobsOnDevice(), SWA(start=0.4, learning_rate=0.01)
     jobs = [*make_jobs(task, swa=swa)[:2], *make_jobs(task, swa=swa, rule=SAM(rho=0.05))[:2]]
-    engine = bare(task, device, particles=2)
+    engine = uncompiled_engine(task, device, particles=2)
     assert len(trained(engine, jobs)) == 4
     assert messages(caplog) == ["engine 'graphed': there is memory for 1 particles at a time, not for 2"]
 
 
-def test_more_shapes_than_are_kept_are_captured_once_each(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_variants_than_are_kept_are_captured_once_each(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     made, kind = [], particle.Particle
     monkeypatch.setattr(particle_pool, "Particle", lambda *arguments: [made.append(1), kind(*arguments)][1])
-    task, num_shapes = PlacedBlobs(), particle_pool.MAX_VARIANTS + 3
-    jobs = [make_jobs(task, optimizer=Optimizer(weight_decay=1e-4 * number))[0] for number in range(num_shapes)]
-    engine = bare(task, device)
-    assert len(trained(engine, jobs)) == num_shapes
-    assert len(made) == num_shapes
+    task, num_variants = BlobsOnDevice(), particle_pool.MAX_VARIANTS + 3
+    jobs = [make_jobs(task, optimizer=Optimizer(weight_decay=1e-4 * number))[0] for number in range(num_variants)]
+    engine = uncompiled_engine(task, device)
+    assert len(trained(engine, jobs)) == num_variants
+    assert len(made) == num_variants
 
 
-def test_what_failed_is_gone_before_another_is_tried(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its error holds on to it, and to its memory."""
+def test_a_particle_whose_capture_failed_is_freed_before_the_next_attempt(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The traceback of its error references it and its memory."""
     failed: list[weakref.ref[particle.Particle]] = []
     left: list[particle.Particle | None] = []
 
@@ -193,12 +193,12 @@ def test_what_failed_is_gone_before_another_is_tried(device: torch.device, monke
         made = particle.Particle(*arguments)
         if arguments[1].rule is not None and not failed:
             failed.append(weakref.ref(made))
-            error = torch.OutOfMemoryError()  # which is in a frame that is in its traceback, as in `GraphStream`
+            error = torch.OutOfMemoryError()  # A frame of its traceback references it, as in `GraphStream`.
             raise error
         return made
 
-    task = PlacedBlobs()
-    engine = bare(task, device)
+    task = BlobsOnDevice()
+    engine = uncompiled_engine(task, device)
     monkeypatch.setattr(particle_pool, "Particle", fragile)
     gc.disable()
     try:
@@ -208,7 +208,7 @@ def test_what_failed_is_gone_before_another_is_tried(device: torch.device, monke
     assert left == [None]
 
 
-def test_idle_particles_are_freed_for_trainings_without_a_graph(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_particles_are_freed_for_a_training_without_graphs(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed, "train_job", lambda context, job, report, learner: scarce(context, job, report, learner))
 
     def scarce(*arguments: Any) -> Any:
@@ -216,20 +216,20 @@ def test_idle_particles_are_freed_for_trainings_without_a_graph(device: torch.de
             raise torch.OutOfMemoryError
         return train_job(*arguments)
 
-    def picky(*arguments: Any) -> particle.Particle:
+    def refuse_rules(*arguments: Any) -> particle.Particle:
         if arguments[1].rule is not None:
             raise RuntimeError("it looks at its own numbers")
         return particle.Particle(*arguments)
 
-    monkeypatch.setattr(particle_pool, "Particle", picky)
-    task = PlacedBlobs()
-    engine = bare(task, device)
-    assert len(trained(engine, two_kinds(task))) == 2 * NUM_PARTICLES
+    monkeypatch.setattr(particle_pool, "Particle", refuse_rules)
+    task = BlobsOnDevice()
+    engine = uncompiled_engine(task, device)
+    assert len(trained(engine, jobs_with_two_rules(task))) == 2 * NUM_PARTICLES
 
 
-def test_a_place_takes_the_next_job_when_it_has_done_one(device: torch.device) -> None:
-    """Jobs of unequal length: what is done is load_solutions at once, and nobody waits for the longest."""
-    task = PlacedBlobs()
+def test_a_particle_takes_the_next_job_when_one_has_ended(device: torch.device) -> None:
+    """Jobs have unequal lengths. A solution is stored as soon as its job ends, and no job waits for the longest."""
+    task = BlobsOnDevice()
     long, *short = make_jobs(task)
     jobs = [long, *(replace(job, schedule=Schedule(epochs=1)) for job in short), replace(short[0], span=(0, 0))]
     context = make_engine_context(task, device)
@@ -241,7 +241,7 @@ def test_a_place_takes_the_next_job_when_it_has_done_one(device: torch.device) -
     assert seen == [(names[0], 1, 0), (names[1], 1, 0), (names[0], 2, 1), (names[2], 1, 1), (names[0], 3, 3)]
 
 
-def test_kernels_that_fail_on_a_card_are_done_without(
+def test_kernels_that_fail_on_a_gpu_are_not_used(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failure = type("OutOfResources", (Exception,), {"__module__": "triton.runtime.errors"})
@@ -254,10 +254,10 @@ def test_kernels_that_fail_on_a_card_are_done_without(
     monkeypatch.setattr(particle_pool, "Particle", fragile)
     monkeypatch.setattr(particle_pool, "fusable", lambda model: [model])
     task = digits()
-    engine = bare(task, device)
+    engine = uncompiled_engine(task, device)
     engine.pool.kernels = True
     trained(engine, make_jobs(task, schedule=Schedule(epochs=1)))
     assert all(variant.particles for variant in engine.pool.variants.values())
     assert messages(caplog) == [
-        "engine 'graphed': the kernels of this model's layers do not work on this card (out of resource: shared memory); compiling it"
+        "engine 'graphed': the kernels of this model's layers do not work on this GPU (out of resource: shared memory); compiling it"
     ]

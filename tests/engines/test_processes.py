@@ -1,3 +1,5 @@
+"""The engine `processes` survives workers that die, and leaves none behind."""
+
 from __future__ import annotations
 
 import socket
@@ -26,7 +28,7 @@ from tests.support.jobs import make_job
 
 @contextmanager
 def engine_of(tmp_path: Path, workers: int = 1, retries: int = 3) -> Iterator[tuple[Processes, list[Job], Store]]:
-    """Three jobs of one epoch for workers whose start costs little: they read no data set."""
+    """Yield an engine with three jobs of one epoch. Workers start quickly, because the task reads no data set."""
     store, task = Store(tmp_path / "run"), Deadly(folder=tmp_path)
     context = EngineContext({task.fingerprint: task}, store, Numerics(), torch.device("cpu"), 0.0)
     store.save_solution("start", task.init(Noise(0)), ())
@@ -37,7 +39,7 @@ def engine_of(tmp_path: Path, workers: int = 1, retries: int = 3) -> Iterator[tu
         yield engine, jobs, store
     finally:
         engine.close()
-        engine.close()  # twice does no harm
+        engine.close()  # Closing twice does no harm.
 
 
 def ignore(progress: Progress) -> None: ...
@@ -85,7 +87,7 @@ def test_a_worker_that_dies_before_it_has_read_anything(tmp_path: Path, monkeypa
     assert deaths
 
 
-def test_odd_exceptions_are_told_once_and_the_engine_lives_on(tmp_path: Path) -> None:
+def test_the_engine_survives_exceptions_that_cannot_be_pickled(tmp_path: Path) -> None:
     (tmp_path / "odd").touch()
     with engine_of(tmp_path) as (engine, jobs, _):
         with pytest.raises(RuntimeError, match="Odd: one"):
@@ -120,7 +122,7 @@ def test_what_is_stored_is_not_trained_again(tmp_path: Path) -> None:
 def test_modules_of_the_users_folder_do_not_reach_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "queue.py").write_text("raise RuntimeError('the wrong queue')")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [place for place in sys.path if place])
+    monkeypatch.setattr("sys.path", [folder for folder in sys.path if folder])
     with engine_of(tmp_path) as (engine, jobs, _):
         assert len(list(engine.train(jobs[:1], ignore))) == 1
 
@@ -133,7 +135,7 @@ def test_only_on_the_cpu(tmp_path: Path) -> None:
     assert num_cores() >= 1
 
 
-def test_a_worker_whose_parent_says_nothing_ends_without_a_word() -> None:
+def test_a_worker_whose_parent_sends_nothing_ends_silently() -> None:
     ours, theirs = socket.socketpair()
     ours.close()
     with theirs:

@@ -1,4 +1,4 @@
-"""Jobs on a Ray cluster of this machine: the same bytes, also where workers die."""
+"""Jobs on a Ray cluster of this machine leave the same bytes as on `sequential`, also when workers die."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    """One for all tests here: the engine uses the one it finds."""
-    places = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    env = {"PYTHONPATH": os.pathsep.join(filter(None, places)), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    """Start one cluster for all tests here, because the engine uses a cluster that it is connected to."""
+    folders = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, folders)), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False, runtime_env={"env_vars": env})
     yield
@@ -48,7 +48,7 @@ def cluster() -> Iterator[None]:
 
 @dataclass
 class Fatal(Blobs):
-    """Its loss kills the process that computes it at the tenth step, so often."""
+    """A task whose loss kills its process at every tenth step, at most `deaths` times."""
 
     deaths: int = 1
     counter: Path = Path()
@@ -63,7 +63,7 @@ class Fatal(Blobs):
 
 
 def trained(task: Blobs, config: engine.Config | None = None, **changes: Any) -> tuple[MemoryStore, list[Progress]]:
-    """A job of four epochs of three steps, on Ray where a configuration of it is given."""
+    """Train a job of four epochs with three steps, on Ray if a config is given, and return the store and the progress reported."""
     store, heard = MemoryStore(), []
     store.states["start"] = task.init(Noise(0))
     context = EngineContext({task.fingerprint: task}, store, Numerics(), CPU, 0.0)
@@ -75,7 +75,7 @@ def trained(task: Blobs, config: engine.Config | None = None, **changes: Any) ->
 
 
 def test_runs_side_by_side_give_the_bytes_of_one_process(quick: Make, tmp_path: Path) -> None:
-    """Two methods share one engine, and the ticket that they both need is trained once."""
+    """Two methods share one engine, and the ticket that both need is trained once."""
     configs = [quick(method=method, engine="ray", device="cpu", precision="float32", pruning__cycles=1) for method in ("swamp", "imp")]
     runs = prepare([RunRequest(config, tmp_path / "ray" / config.method) for config in configs])
     assert run_together(runs, [Listener(), Listener()]) == [None, None]
@@ -109,23 +109,23 @@ def test_only_the_lost_particle_is_redone_and_from_its_checkpoint(tmp_path: Path
     for name, tensor in expected.states[job.key].parameters.items():
         assert torch.equal(found.states[job.key].parameters[name], tensor)
     assert len(list(tmp_path.glob("death-*"))) == 1
-    assert len(list(tmp_path.glob("step-*"))) == 13  # nine, the tenth that was fatal, and the last epoch's three again
+    assert len(list(tmp_path.glob("step-*"))) == 13  # Nine, the tenth, which was fatal, and the last epoch's three again.
     assert [progress.epoch for progress in heard][-1] == 4
     assert not found.checkpoints
 
 
-def test_what_dies_each_time_is_given_up(tmp_path: Path) -> None:
+def test_a_job_whose_workers_keep_dying_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(engine.RayFailed, match="cycle 3, particle 2 died, and was tried 1 times"):
         trained(Fatal(deaths=9, counter=tmp_path), engine.Config(retries=0), schedule=Schedule(epochs=40))
 
 
-def test_errors_come_home_as_they_were() -> None:
+def test_errors_of_workers_are_raised_unchanged() -> None:
     with pytest.raises(Diverged, match="the loss became"):
         trained(Blobs(), engine.Config(), schedule=Schedule(epochs=4, learning_rate=1e30))
 
 
 def test_a_worker_with_other_software_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "software", lambda: {"torch": "0.1", "swamp's code": "x"})  # here, not in the workers
+    monkeypatch.setattr(engine, "software_versions", lambda: {"torch": "0.1", "swamp's code": "x"})  # This does not reach the workers.
     with pytest.raises(ValueError, match=r"a Ray worker differs from this process: torch is '.*' there and '0\.1' here"):
         trained(Blobs(), engine.Config())
 
@@ -138,7 +138,7 @@ def test_a_job_that_fits_nowhere_is_refused() -> None:
         trained(Blobs(), engine.Config(cpus=64))
 
 
-def test_a_checkpoint_of_an_earlier_process_is_gone_on_from() -> None:
+def test_a_job_resumes_from_the_checkpoint_of_an_earlier_process() -> None:
     task, job = Blobs(), make_job(Blobs())
     store = MemoryStore()
     store.states["start"] = task.init(Noise(0))
@@ -153,5 +153,5 @@ def test_a_checkpoint_of_an_earlier_process_is_gone_on_from() -> None:
         list(first.train([job], stop))
     heard: list[Progress] = []
     list(engine.build(replace(context), engine.Config()).train([job], heard.append))
-    assert [progress.epoch for progress in heard] == [3, 4]  # the second epoch's checkpoint was the last
+    assert [progress.epoch for progress in heard] == [3, 4]  # The checkpoint of the second epoch was the last.
     assert torch.equal(trained(task)[0].states[job.key].parameters["first.weight"], store.states[job.key].parameters["first.weight"])

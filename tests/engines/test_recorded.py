@@ -1,4 +1,4 @@
-"""Points measured by the recorded pass, which only a GPU really records, against those measured batch by batch."""
+"""The captured pass over the data gives the BatchNorm statistics and points of a pass batch by batch. Only GPUs really capture it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
 from tests.support.blobs import Blobs
-from tests.support.trainings import CallingLane, LookingBlobs
+from tests.support.trainings import EagerGraphStream, UncapturableBlobs
 
 CPU = torch.device("cpu")
 
@@ -30,17 +30,17 @@ def digits(**settings: Any) -> ImageTask:
 
 
 @pytest.mark.parametrize(("task", "precision"), [(Blobs(dropout=0.5), "float32"), (Blobs(batch_size=10), "float32"), (digits(), "bf16")])
-def test_played_at_any_weights_it_leaves_the_statistics_of_the_plain_pass(
+def test_a_captured_pass_gives_the_statistics_of_an_eager_one_at_any_weights(
     task: Any, precision: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorded, "GraphStream", CallingLane)
+    monkeypatch.setattr(recorded, "GraphStream", EagerGraphStream)
     numerics = Numerics(precision=precision)
     model = task.model()
     one = RecordedPass(task, model, Noise(5), numerics, CPU)
-    for seed in (1, 2):  # what the first point left behind does not matter to the second
+    for seed in (1, 2):  # The first run must not affect the second.
         state = task.init(Noise(seed))
         state.into(model)
-        one.play()
+        one.run()
         expected = averaged_state(task, state.parameters, state.buffers, Noise(5), numerics, CPU)
         found = State.of(model)
         assert not model.training
@@ -51,9 +51,9 @@ def test_played_at_any_weights_it_leaves_the_statistics_of_the_plain_pass(
 
 @pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_an_averager_gives_the_states_of_one_average_after_the_other(where: str, precision: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_averager_computes_several_averages(where: str, precision: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if where == "cpu":
-        monkeypatch.setattr(recorded, "GraphStream", CallingLane)
+        monkeypatch.setattr(recorded, "GraphStream", EagerGraphStream)
     task, numerics, device = digits(), Numerics(precision=precision), torch.device(where)
     start = task.init(Noise(0))
     with applied(numerics):
@@ -73,19 +73,21 @@ def test_an_averager_gives_the_states_of_one_average_after_the_other(where: str,
             assert max(moved) > 1e-4
 
 
-def test_a_gauge_measures_one_point_after_the_other_as_if_each_were_the_first() -> None:
+def test_points_do_not_affect_later_points() -> None:
     task = Blobs()
     setting = EvaluationSetup(task, Noise(1), Numerics(), CPU)
     batches = subset(setting)
     first, second = task.init(Noise(1)), task.init(Noise(2))
-    gauge = PointEvaluator(setting, batches)
+    evaluator = PointEvaluator(setting, batches)
     for share in (0.0, 0.5, 1.0, 0.5):
         weights = combined([first, second], [1 - share, share])
-        assert gauge(weights, first.buffers) == measured(setting, weights, first.buffers, batches)
+        assert evaluator(weights, first.buffers) == measured(setting, weights, first.buffers, batches)
 
 
-def test_what_cannot_be_captured_is_said_and_done_batch_by_batch(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    class Refusing(CallingLane):
+def test_a_pass_that_cannot_be_captured_is_made_batch_by_batch_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refusing(EagerGraphStream):
         def capture(self, *_: Any, **__: Any) -> Any:
             raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
@@ -107,9 +109,9 @@ def test_on_a_gpu_points_are_those_of_the_cpu(precision: Any) -> None:
     found = []
     for device in (CPU, torch.device("cuda")):
         setting = EvaluationSetup(task, Noise(3), Numerics(precision=precision), device)
-        gauge = PointEvaluator(setting, subset(setting))
-        assert (gauge.recorded is not None) == (device.type == "cuda")
-        found.append([gauge(weights, first.buffers) for weights in (first.parameters, middle, first.parameters)])
+        evaluator = PointEvaluator(setting, subset(setting))
+        assert (evaluator.recorded is not None) == (device.type == "cuda")
+        found.append([evaluator(weights, first.buffers) for weights in (first.parameters, middle, first.parameters)])
     for ours, theirs in zip(*found, strict=True):
         for name, value in ours.items():
             assert theirs[name] == pytest.approx(value, rel=1e-3 if precision == "float32" else 0.03, abs=0.01)
@@ -117,8 +119,8 @@ def test_on_a_gpu_points_are_those_of_the_cpu(precision: Any) -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_loss_that_cannot_be_captured_is_measured_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    task = LookingBlobs()
+def test_on_a_gpu_a_loss_that_cannot_be_captured_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    task = UncapturableBlobs()
     device = torch.device("cuda")
     assert recorded_pass(task, task.model().to(device), Noise(0), Numerics(), device) is None
     assert "cannot be captured as a CUDA graph" in caplog.text
@@ -140,7 +142,7 @@ def test_on_a_gpu_the_hessian_is_that_of_the_cpu_in_float32_without_tf32() -> No
     assert before == (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
 
 
-def test_batches_are_larger_where_small_ones_keep_the_device_waiting() -> None:
+def test_batches_are_larger_on_gpus() -> None:
     assert point.AT_ONCE["cpu"] < point.AT_ONCE["cuda"]
     task = digits()
     assert max(len(y) for _, y in subset(EvaluationSetup(task, Noise(0), Numerics(), CPU, 300))) == point.AT_ONCE["cpu"]

@@ -1,3 +1,5 @@
+"""Compiled steps of the engine `sequential`."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -9,11 +11,11 @@ from swamp.core.job import Numerics
 from swamp.engines import sequential
 from swamp.runs.config import build_config, resolve
 from tests.support.blobs import Blobs
-from tests.support.trainings import distance, make_engine_context, make_jobs, started, trained
+from tests.support.trainings import distance, make_engine_context, make_jobs, start_of, trained
 
 
 def test_compiled_steps_compute_the_same_but_for_rounding() -> None:
-    task, device = Blobs(dropout=0.5, num_examples=8), torch.device("cpu")  # whole batches only: one shape to compile
+    task, device = Blobs(dropout=0.5, num_examples=8), torch.device("cpu")  # Full batches have one shape to compile.
     plain = make_jobs(task)[:2]
     compiled = [replace(job, numerics=Numerics(compile=True)) for job in plain]
     expected, found, again = (
@@ -21,8 +23,8 @@ def test_compiled_steps_compute_the_same_but_for_rounding() -> None:
     )
     assert [state.digest() for state in found] == [state.digest() for state in again]
     for a, b in zip(expected, found, strict=True):
-        assert distance(a, b, started(task, plain)) < 1e-3  # 3e-7 when this was written
-    assert distance(expected[0], expected[1], started(task, plain)) > 0.1
+        assert distance(a, b, start_of(task, plain)) < 1e-3  # The distance is about 3e-7.
+    assert distance(expected[0], expected[1], start_of(task, plain)) > 0.1
 
 
 def test_compiled_trainings_have_keys_of_their_own() -> None:

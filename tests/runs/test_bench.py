@@ -10,7 +10,7 @@ import torch
 from swamp import cli
 from swamp.commands import arguments
 from swamp.engines import engine_modules, sequential
-from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, pace, variants
+from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, step_timer, variants
 from swamp.runs.config import Config, build_config, resolve, resolve_device
 from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import estimate, make_plan
@@ -84,7 +84,7 @@ def test_timing_steps_leaves_no_trace(quick: Callable[..., Config], engine: str,
     config = resolve(quick(engine=engine, device="cpu", **({"engines__graphed__compile": False} if engine == "graphed" else {})))
     task = open_task(config)
     before = torch.get_rng_state()
-    with pace(config, task) as (num_parallel, step_seconds):
+    with step_timer(config, task) as (num_parallel, step_seconds):
         assert num_parallel >= 1
         assert step_seconds(2) > 0
         assert step_seconds(1) > 0

@@ -1,4 +1,4 @@
-"""Hosts made of network namespaces: each with an address and a name of its own, joined by a bridge; no traffic leaves the machine."""
+"""Imitates hosts by network namespaces, each with its own address and name, joined by a bridge. No traffic leaves the machine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 PORT = 29417
 
 
-def available() -> str:
-    """Why there can be no such hosts here; nothing, where there can."""
+def why_unavailable() -> str:
+    """Say why such hosts cannot be made here; return an empty string if they can."""
     if os.geteuid() or not shutil.which("ip") or not shutil.which("unshare"):
         return "network namespaces need root, ip and unshare"
     probe = f"swamp-probe-{os.getpid()}"
@@ -30,13 +30,12 @@ def ip(*arguments: str, check: bool = True) -> None:
 
 
 class Hosts:
-    """As a context: made at its beginning, gone at its end."""
+    """A context manager that makes the hosts and removes them at its end."""
 
     def __init__(self, count: int) -> None:
         self.names = [f"swamp-{os.getpid() % 10000}-{index}" for index in range(count)]
         self.bridge = f"swb{os.getpid() % 10000}"
         self.links = [f"sw{os.getpid() % 10000}v{index}" for index in range(count)]
-
         self.table = Path(tempfile.gettempdir()) / f"{self.bridge}-hosts"
 
     def address(self, index: int) -> str:
@@ -79,7 +78,7 @@ class Hosts:
     def launch(
         self, index: int, directory: Path, settings: dict[str, object], log: Path, timeout: float, restarts: int = 0
     ) -> subprocess.Popen[bytes]:
-        """torchrun with one rank on that host."""
+        """Start torchrun with one rank on this host."""
         torchrun = [
             *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(self.names)}", "--nproc-per-node=1"),
             *("--rdzv-backend=c10d", f"--rdzv-endpoint={self.address(0)}:{PORT}", f"--local-addr={self.address(index)}"),
@@ -87,7 +86,7 @@ class Hosts:
             *("-m", "swamp", "run", "digits", f"--out={directory}", f"--engines.distributed.timeout={timeout:g}", "--plain"),
             *(f"--{name}={value}" for name, value in settings.items()),
         ]
-        # a process in such a namespace sees mounts of its own
+        # A process in such a namespace has its own mounts.
         script = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
         inside = ["ip", "netns", "exec", self.names[index], "unshare", "--uts", "sh", "-c", script, str(self.table), f"host{index}"]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}

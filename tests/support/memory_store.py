@@ -1,4 +1,4 @@
-"""A store in memory."""
+"""A store that keeps solutions and checkpoints in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each of three processes does for `test_data_parallel.py`: train jobs alone, then shared by two ranks and by three."""
+"""The program of three processes of `test_data_parallel.py`: it trains jobs on one rank, on two and on three, and compares them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from swamp.training.train import Training
 from tests.support.blobs import Blobs
 from tests.support.jobs import CPU, make_job
 
-TASK = Blobs(batch_size=8, num_examples=12)  # the last batch, cut in two to be accumulated, is too small for three ranks
+TASK = Blobs(batch_size=8, num_examples=12)  # Half of the last batch is too small for three ranks.
 JOBS: dict[str, Job] = {
     "plain": make_job(TASK),
     "swa": make_job(TASK, swa=SWA()),
@@ -35,7 +35,7 @@ JOBS: dict[str, Job] = {
 
 
 class Double(Blobs):
-    """In float64, where numbers are those of one rank alone to nearly all digits."""
+    """Blobs in float64, in which shared trainings agree with single ones to nearly all digits."""
 
     def __init__(self) -> None:
         super().__init__(batch_size=8, num_examples=12)
@@ -45,8 +45,8 @@ class Double(Blobs):
         return super().model().double()
 
 
-class Dear(Blobs):
-    """Batches come in shares, as those of decoded images do."""
+class CutBlobs(Blobs):
+    """Blobs whose plan makes only a rank's shares of batches, as that of decoded images does."""
 
     def cut(self, plan: EpochPlan, index: int, count: int) -> EpochPlan:
         order = plan.tables["order"]
@@ -85,8 +85,8 @@ def main(rank: int, folder: str) -> None:
             continue
         for name, job in JOBS.items():
             found[f"{name} by {size}"] = difference(trained(job), trained(job, group))
-        dear = Dear(batch_size=8, num_examples=12)
-        found[f"dear by {size}"] = difference(trained(make_job(TASK)), trained(make_job(TASK), group, task=dear))
+        cut = CutBlobs(batch_size=8, num_examples=12)
+        found[f"cut by {size}"] = difference(trained(make_job(TASK)), trained(make_job(TASK), group, task=cut))
     if rank < 2:
         job = make_job(TASK, optimizer=Optimizer(accumulate=2))
         found["local by 2"] = difference(trained(job), trained(job, groups[0], synced=False))
@@ -103,9 +103,8 @@ def main(rank: int, folder: str) -> None:
         found["draws of the first share"] = float(drawn[0] - torch.randint(2**60, (1,)))
         found["draws of the second share"] = float(drawn[1] - drawn[0])
         found["float64"] = difference(trained(make_job(TASK), task=Double()), trained(make_job(TASK), groups[0], task=Double()))
-    if rank < 3:
-        job = make_job(TASK, optimizer=Optimizer(accumulate=2))  # two parts are too few for three ranks
-        found["local by 3"] = difference(trained(job), trained(job, groups[1], synced=False))
+    job = make_job(TASK, optimizer=Optimizer(accumulate=2))  # Two parts are too few for three ranks.
+    found["local by 3"] = difference(trained(job), trained(job, groups[1], synced=False))
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 

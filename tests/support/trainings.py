@@ -1,4 +1,4 @@
-"""What tests of engines share: jobs, the context to train them in, and how far apart their results are."""
+"""What tests of engines share: tasks, jobs, engine contexts, and comparisons of trained networks."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ NUM_PARTICLES = 3
 TWO_STEPS = 256  # the batch size with which an epoch of the digits has two steps, of which the second has a smaller batch
 
 
-class CallingLane:
-    """A graph_stream without a card: a captured step is the step."""
+class EagerGraphStream:
+    """A stand-in for GraphStream without CUDA. A replay calls the step itself."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.draws = device, True
@@ -48,7 +48,7 @@ class CallingLane:
     def seed(self, integer: int) -> None:
         seed_model_draws(self.device, integer)
 
-    def follow(self) -> None: ...
+    def follow_current_stream(self) -> None: ...
 
     def wait(self) -> None: ...
 
@@ -56,12 +56,12 @@ class CallingLane:
 def graphed_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the graphed engine train on the CPU, with steps that are called instead of captured."""
     engine_modules()  # Discovery must see the engine as it is.
-    monkeypatch.setattr(particle, "GraphStream", CallingLane)
-    monkeypatch.setattr(recorded, "GraphStream", CallingLane)
+    monkeypatch.setattr(particle, "GraphStream", EagerGraphStream)
+    monkeypatch.setattr(recorded, "GraphStream", EagerGraphStream)
     monkeypatch.setattr(graphed, "devices", ("cpu",))
 
 
-class PlacedBlobs(Blobs):
+class BlobsOnDevice(Blobs):
     """Blobs whose data lie on the training device."""
 
     def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
@@ -69,8 +69,8 @@ class PlacedBlobs(Blobs):
         return EpochPlan({name: table.to(device) for name, table in super().plan(noise, epoch, device).tables.items()})
 
 
-class LookingBlobs(PlacedBlobs):
-    """A loss that looks at its own value on the host, which no graph can hold."""
+class UncapturableBlobs(BlobsOnDevice):
+    """Blobs whose loss reads its own value on the host, which no graph can do."""
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         loss = F.cross_entropy(model(batch[0]), batch[1])
@@ -97,13 +97,13 @@ def make_engine_context(
     return EngineContext({task.fingerprint: task}, store, numerics or Numerics(), device, checkpoint_seconds)
 
 
-def bare(task: Any, device: torch.device, **settings: Any) -> graphed.Graphed:
-    """The graphed engine without a compiler, which takes longer than these trainings."""
+def uncompiled_engine(task: Any, device: torch.device, **settings: Any) -> graphed.Graphed:
+    """Return a graphed engine that does not compile, which would take longer than these trainings."""
     return graphed.build(make_engine_context(task, device), graphed.Config(compile=False, **settings))
 
 
-def two_kinds(task: Any) -> list[Job]:
-    """What no captured step of one kind can train."""
+def jobs_with_two_rules(task: Any) -> list[Job]:
+    """Return jobs that need two captured steps, because they differ in their rule."""
     return [*make_jobs(task), *make_jobs(task, rule=SAM(rho=0.05))]
 
 
@@ -114,8 +114,8 @@ def trained(engine: Any, jobs: list[Job]) -> list[State]:
     return [solution.load() for solution in engine.train(jobs, silent)]
 
 
-def both(task: Any, jobs: list[Job], device: torch.device, **settings: Any) -> tuple[list[State], list[State]]:
-    """What sequential and graphed make of the jobs."""
+def train_by_both(task: Any, jobs: list[Job], device: torch.device, **settings: Any) -> tuple[list[State], list[State]]:
+    """Train the jobs by `sequential` and by `graphed`."""
     context = make_engine_context(task, device)
     expected = trained(sequential.build(context, sequential.Config()), jobs)
     engine = graphed.build(make_engine_context(task, device), graphed.Config(**settings))
@@ -125,12 +125,13 @@ def both(task: Any, jobs: list[Job], device: torch.device, **settings: Any) -> t
     return expected, found
 
 
-def started(task: Any, jobs: list[Job]) -> State:
+def start_of(task: Any, jobs: list[Job]) -> State:
+    """Return the masked state from which these jobs start."""
     return jobs[0].mask.apply(task.init(Noise(0).fold("init")))
 
 
 def distance(expected: State, found: State, start: State, but: str = "") -> float:
-    """How far apart two trained networks are, measured by how far training moved; one parameter may be left out."""
+    """Return how far apart two trained networks are, relative to how far training moved. The parameter `but` is left out."""
     names = [name for name in expected.parameters if name != but]
     pairs = [(expected.parameters[name], found.parameters[name], start.parameters[name]) for name in names]
     apart = sum(float((a - b).double().square().sum()) for a, b, _ in pairs)
@@ -141,15 +142,15 @@ def distance(expected: State, found: State, start: State, but: str = "") -> floa
 def check_same_trainings(expected: list[State], found: list[State], start: State) -> None:
     """Check that trainings of two float32 steps are the same but for rounding.
 
-    Of longer trainings this cannot be asked: where rounding turns a ReLU on or off trajectories part, those of `sequential` too. A start
-    that is changed in its last bit moves the digits network by up to 0.13 in 8 steps on a CPU. Another particle is 0.9 away.
+    Longer trainings differ more, because rounding turns a ReLU on or off now and then, also in `sequential`: a start that is changed in
+    its last bit moves the digits network by up to 0.13 in 8 steps on a CPU. Another particle is 0.9 away.
     """
     distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
     assert max(distances) < 1e-3, distances
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the engine said; a compiler talks too."""
+    """Return what swamp logged. A compiler logs, too."""
     return [record.message for record in caplog.records if record.name == "swamp"]
 
 
@@ -158,7 +159,7 @@ def on_cuda(*values: Any) -> Any:
 
 
 def check_like_sequential(task: Any, jobs: list[Job], found: list[State], device: torch.device) -> None:
-    """For networks so small that rounding does not part them."""
+    """Check that results are those of `sequential`, for networks so small that rounding hardly matters."""
     expected = trained(sequential.build(make_engine_context(task, device), sequential.Config()), jobs)
     for a, b in zip(expected, found, strict=True):
-        assert distance(a, b, started(task, jobs)) < 1e-3
+        assert distance(a, b, start_of(task, jobs)) < 1e-3

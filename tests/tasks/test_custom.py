@@ -25,7 +25,7 @@ from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import prunable_weights
 from swamp.training.train import Diverged
 from tests.support.runs import contents, iterate
-from tests.support.trainings import distance, graphed_on_cpu, make_engine_context, make_jobs, started, trained
+from tests.support.trainings import distance, graphed_on_cpu, make_engine_context, make_jobs, start_of, trained
 
 CPU = torch.device("cpu")
 GENERATOR = torch.Generator().manual_seed(0)
@@ -154,7 +154,7 @@ def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pyt
     found = trained(engine, jobs)
     assert [len(kind.particles) for kind in engine.pool.variants.values()] == [len(jobs)]
     for a, b in zip(expected, found, strict=True):
-        assert distance(a, b, started(tasks[0], jobs)) < 1e-3
+        assert distance(a, b, start_of(tasks[0], jobs)) < 1e-3
     assert next(loss.buffers()).device == torch.device("cpu")  # it stays the caller's
     assert pickle.loads(pickle.dumps(tasks[0])).fingerprint == tasks[0].fingerprint
 

@@ -11,7 +11,7 @@ import torch
 from swamp.analyses.analysis import Analysis, Result
 from swamp.analyses.study import EPOCH, POINT, PRODUCT, Study, Work, settings_of
 from swamp.landscape.point import Split
-from swamp.runs.bench import pace
+from swamp.runs.bench import step_timer
 
 
 def plan_analyses(study: Study, kinds: Iterable[Analysis]) -> tuple[dict[str, Work], list[str]]:
@@ -88,7 +88,7 @@ def seconds_per_unit(study: Study, works: Mapping[str, Work]) -> dict[str, float
         hessian(torch.zeros(3, hessian.size))
         found[PRODUCT] = (time.monotonic() - begin) / 3 * len(study.hessian_batches(split))
     if EPOCH in kinds:
-        with pace(study.config, study.task) as (num_parallel, step_seconds):
+        with step_timer(study.config, study.task) as (num_parallel, step_seconds):
             count = min(num_parallel, 4)
             found[EPOCH] = step_seconds(count) * study.task.steps_per_epoch / count
     return found

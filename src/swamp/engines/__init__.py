@@ -38,7 +38,7 @@ def default_engine(device_type: str) -> str:
 
 def role_of_process(engines: Iterable[EngineModule]) -> Role:
     """Return the role of this process in runs on these engines; refuse a launch of several processes that one of them cannot share."""
-    chosen, rank = list(engines), Rank.here()
+    chosen, rank = list(engines), Rank.of_process()
     if rank is not None and rank.size > 1 and not all(module.knows_launches for module in chosen):
         able = " or ".join(name for name, module in engine_modules().items() if module.knows_launches)
         raise ValueError(f"torchrun started {rank.size} processes, and only --engine {able} knows how to share a run among them")

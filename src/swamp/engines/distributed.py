@@ -1,9 +1,8 @@
-"""Particles across processes and hosts, started by torchrun:  torchrun … -m swamp run RECIPE --engine distributed
+"""The engine `distributed` trains on processes of several hosts, started by torchrun … -m swamp run RECIPE --engine distributed.
 
-Ranks form a mesh of particles × data: each group of `data` ranks trains one particle at a time. Rank 0 runs the method and hands out
-its jobs; it and all others take the next that nobody has, until none is left. The first rank of a group leads it and writes the particle
-to the store, from which rank 0 folds particles in their order: no weights are ever summed over the network. With one rank for each
-particle a job is trained by the engine that this device has otherwise, and the bits are those of `sequential`.
+Each group of `data` ranks trains one particle at a time. Rank 0 runs the method and announces its jobs; every group, that of rank 0 too,
+takes the next job that nobody has, until none is left. The first rank of a group leads it and writes the particle to the store, from which
+rank 0 reads all of them: no weights are summed over the network. If groups have one rank, the engine of a single process trains the jobs.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from msgspec import Meta, Struct
 from swamp.core.job import Job, Optimizer, Solution
 from swamp.engines import build_local
 from swamp.engines.engine import Engine, EngineContext, Progress, Report, Role, portable, time_step, train_as_follower, train_from
-from swamp.engines.mesh import VISIBILITY_TIMEOUT, Lost, Mesh, connected, waited_for
+from swamp.engines.mesh import VISIBILITY_TIMEOUT, ConnectionLost, Mesh, connection_errors, wait_for
 from swamp.engines.ranks import Rank
 from swamp.training.data_parallel import SharingLearner
 from swamp.training.train import Checkpoint
@@ -55,8 +54,8 @@ class Abandoned(Exception):
 
 
 def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.device) -> None:
-    """What can be wrong with what was asked for."""
-    rank = Rank.here()
+    """Raise a ValueError if this launch cannot do what the settings ask for."""
+    rank = Rank.of_process()
     if rank is None:
         raise ValueError(NEEDS_TORCHRUN)
     if device.type == "cuda" and str(device) != "cuda":
@@ -76,15 +75,17 @@ def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.de
 
 def role() -> Role:
     """Return the role of this process: rank 0 leads, the other ranks train its jobs."""
-    rank = Rank.here()
-    return "alone" if rank is None else "leader" if rank.leads else "helper"
+    rank = Rank.of_process()
+    return "alone" if rank is None else "leader" if rank.is_leader else "helper"
 
 
 class Distributed(Engine):
-    """On rank 0 an engine like any other. The other ranks `help`."""
+    """Trains jobs on all ranks. Rank 0 calls `train`, the other ranks `help`."""
 
     def __init__(self, context: EngineContext, config: Config) -> None:
-        rank = Rank.here() or Rank(0, config.data, 0, "", 0, False)  # for a dry run: `check` refuses to train there
+        rank = Rank.of_process() or Rank(
+            0, config.data, 0, "", 0, False
+        )  # A dry run has no rank, and `check` refuses to train without one.
         if str(context.device) == "cuda":
             context = replace(context, device=torch.device("cuda", rank.local_index % torch.cuda.device_count()))
             torch.cuda.set_device(context.device)
@@ -104,60 +105,60 @@ class Distributed(Engine):
     def _joined(self) -> Mesh:
         """Return the mesh of all ranks; the first call waits until all of them have come."""
         if self.mesh is None:
-            if Rank.here() is None:
+            if Rank.of_process() is None:
                 raise ValueError(NEEDS_TORCHRUN)
             store = self.context.store
-            with connected():
+            with connection_errors():
                 self.mesh = Mesh(
                     self.rank,
                     self.context.must_match,
                     self.config.timeout,
-                    leave=lambda sign: store.write_checkpoint(sign, Checkpoint({}, 0, 0, [])),
-                    see=lambda sign: store.read_checkpoint(sign) is not None,
-                    clear=store.remove_checkpoint,
+                    write_marker=lambda marker: store.write_checkpoint(marker, Checkpoint({}, 0, 0, [])),
+                    sees_marker=lambda marker: store.read_checkpoint(marker) is not None,
+                    remove_marker=store.remove_checkpoint,
                 )
-                self.group = self._groups()
+                self.group = self._make_groups()
         return self.mesh
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         store = self.context.store
         missing = list({job.key: job for job in jobs if store.solution(job.key) is None}.values())
         if missing:
-            with connected():
+            with connection_errors():
                 self._lead(missing, report)
         for job in jobs:
-            solution = waited_for(partial(store.solution, job.key), VISIBILITY_TIMEOUT)
+            solution = wait_for(partial(store.solution, job.key), VISIBILITY_TIMEOUT)
             if solution is None:
-                raise Lost(f"the weights of {job.label} were written, but cannot be seen from rank 0")
+                raise ConnectionLost(f"the weights of {job.label} were written, but cannot be seen from rank 0")
             yield solution
 
     def help(self) -> None:
-        """On all ranks but 0: train what there is to train, until the run ends."""
-        with connected():
+        """Train the jobs that rank 0 announces until the run ends. All ranks but 0 call this."""
+        with connection_errors():
             mesh = self._joined()
 
             def report(progress: Progress) -> None:
-                mesh.tell(progress)
-                if self.config.data == 1 and mesh.over:
+                mesh.send_to_leader(progress)
+                if self.config.data == 1 and mesh.is_over:
                     raise Abandoned
 
             while (jobs := mesh.next_announcement()) is not None:
                 try:
-                    for job in self._taken(mesh, jobs):
+                    for job in self._jobs_of_group(mesh, jobs):
                         self._train(job, report)
                         if self._leads_group:
-                            mesh.tell(job.key)
+                            mesh.send_to_leader(job.key)
                 except Abandoned:
                     pass
                 except Exception as error:
                     error.add_note(traceback.format_exc())
-                    mesh.tell(portable(error))
+                    mesh.send_to_leader(portable(error))
                     if self.config.data > 1:
-                        raise  # the rest of its group waits for it in a collective
+                        raise  # The rest of its group waits for it in a collective, until this process ends.
             self.close()
 
     def close(self) -> None:
-        """Leave the mesh; where rank 0 does, all do."""
+        """Leave the mesh. When rank 0 does, the run is over for all ranks."""
         if self.local is not None:
             self.local.close()
         if self.mesh is not None:
@@ -170,8 +171,8 @@ class Distributed(Engine):
     def _lead(self, jobs: Sequence[Job], report: Report) -> None:
         mesh, missing = self._joined(), {job.key for job in jobs}
 
-        def hear() -> bool:
-            for message in mesh.news():
+        def all_trained() -> bool:
+            for message in mesh.receive():
                 match message:
                     case Progress():
                         report(message)
@@ -183,26 +184,27 @@ class Distributed(Engine):
 
         def report_both(progress: Progress) -> None:
             report(progress)
-            hear()
+            all_trained()
 
         begin = time.monotonic()
         num_bytes = mesh.announce(jobs)
         seconds = round(time.monotonic() - begin, 3)
         self.context.store.log_timing({"what": "jobs announced", "jobs": len(jobs), "bytes": num_bytes, "seconds": seconds})
-        for job in self._taken(mesh, jobs):
+        for job in self._jobs_of_group(mesh, jobs):
             self._train(job, report_both)
             missing.discard(job.key)
-        waited_for(hear, float("inf"))  # as long as all ranks are alive, which the mesh watches
+        wait_for(all_trained, float("inf"))  # The mesh ends this process if a rank is gone.
 
-    def _taken(self, mesh: Mesh, jobs: Sequence[Job]) -> Iterator[Job]:
-        """Jobs that fall to this rank's group."""
+    def _jobs_of_group(self, mesh: Mesh, jobs: Sequence[Job]) -> Iterator[Job]:
+        """Yield the jobs that this rank's group takes, until none is left."""
         group = self.rank.index // self.config.data
         for turn in count():
-            name = f"turn/{mesh.num_said}/{group}/{turn}"
+            name = f"turn/{mesh.num_announcements}/{group}/{turn}"
             if self._leads_group:
-                mesh.give(name, mesh.take_number(f"jobs/{mesh.num_said}"))
-            number = mesh.given(name)  # not by a collective: a leader may be long about the end of its last job
-            if number >= len(jobs) or mesh.over:
+                mesh.set_number(name, mesh.count_up(f"jobs/{mesh.num_announcements}"))
+            # This is no collective, which would time out while the leader finishes a long job.
+            number = mesh.wait_for_number(name)
+            if number >= len(jobs) or mesh.is_over:
                 return
             yield jobs[number]
 
@@ -230,12 +232,12 @@ class Distributed(Engine):
         The leader cannot replace it before they have: it takes all of them to train the next epoch.
         """
         mesh, store = self._joined(), self.context.store
-        name = f"epoch/{mesh.num_said}/{job.key}"
+        name = f"epoch/{mesh.num_announcements}/{job.key}"
         if self._leads_group:
             checkpoint = store.read_checkpoint(job.key)
-            mesh.give(name, checkpoint.epoch if checkpoint else job.first_epoch)
+            mesh.set_number(name, checkpoint.epoch if checkpoint else job.first_epoch)
             return checkpoint
-        epoch = mesh.given(name)
+        epoch = mesh.wait_for_number(name)
         if epoch == job.first_epoch:
             return None
 
@@ -243,13 +245,13 @@ class Distributed(Engine):
             found = store.read_checkpoint(job.key)
             return found if found and found.epoch == epoch else None
 
-        checkpoint = waited_for(look, VISIBILITY_TIMEOUT)
+        checkpoint = wait_for(look, VISIBILITY_TIMEOUT)
         if checkpoint is None:
-            raise Lost(f"rank {self.rank.index} cannot see the checkpoint from which {job.label} resumes at epoch {epoch}")
+            raise ConnectionLost(f"rank {self.rank.index} cannot see the checkpoint from which {job.label} resumes at epoch {epoch}")
         return checkpoint
 
-    def _groups(self) -> dist.ProcessGroup | None:
-        """The group of this rank; every rank has to make all of them."""
+    def _make_groups(self) -> dist.ProcessGroup | None:
+        """Make all groups, as every rank has to, and return the group of this rank."""
         if self.config.data == 1:
             return None
         backend = "nccl" if self.context.device.type == "cuda" else "gloo"

@@ -1,7 +1,7 @@
-"""Several jobs at once on one CUDA device, each step a single graph launch.
+"""The engine `graphed` trains several jobs at once on one CUDA device, and each step is a single graph launch.
 
 The networks of the paper do not fill a modern GPU: a step is hundreds of small kernels. Here a whole step (batch, augmentation, loss,
-gradient, mask, update) is compiled and captured as one CUDA graph, and particles run side by side on streams of their own.
+gradient, mask, update) is compiled and captured as one CUDA graph, and particles run side by side, each on its own stream.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from swamp.training.train import Training
 
 name = "graphed"
 default_for = devices = ("cuda",)
-shares_runs = True  # A card that one run does not fill can train jobs of another run beside it.
-AUTOMATIC_PARTICLES = 8  # more at once gain nothing on any card measured
+shares_runs = True  # A GPU that one run does not fill can train jobs of another run beside it.
+AUTOMATIC_PARTICLES = 8  # More at once gained nothing on any GPU measured.
 NUM_TIMED_STEPS = 100
 
 log = logging.getLogger("swamp")
@@ -65,13 +65,13 @@ class Graphed(Engine):
         self.pool = ParticlePool(context, config.particles or AUTOMATIC_PARTICLES, compiled=config.compile, kernels=config.kernels)
         self.busy: dict[Particle, CheckpointedTraining] = {}
         self.averagers: dict[tuple[str, Numerics], Averager] = {}  # by the task's fingerprint and numerics
-        self.coming: list[Particle] = []  # the particle at which a job is about to begin
+        self.starting: list[Particle] = []  # the particle into which a job is being loaded
         if not all(task.resident for task in context.tasks.values()):
             log.warning("engine 'graphed': the data of this task do not lie on the GPU, so its steps are compiled but not captured")
 
     @property
     def num_parallel(self) -> int:
-        return self.pool.most
+        return self.pool.max_busy
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         self.train_streaming(jobs, report, lambda: ())
@@ -80,7 +80,7 @@ class Graphed(Engine):
     def train_streaming(self, jobs: Sequence[Job], report: Report, more: Callable[[], Iterable[Job]]) -> None:
         store, wanted = self.context.store, {job.key: job for job in jobs}
         while left := [job for job in wanted.values() if store.solution(job.key) is None]:
-            # how numbers are computed is set for the whole process; all else may differ between neighbours
+            # Numerics are set for the whole process; in all else, jobs that are trained together may differ.
             waiting = deque(job for job in left if job.numerics == left[0].numerics)
             for _ in self._train_some(waiting, report):
                 fresh = {job.key: job for job in more() if store.solution(job.key) is None}
@@ -89,7 +89,7 @@ class Graphed(Engine):
                 waiting.extend(job for key, job in fresh.items() if key not in under_way and job.numerics == left[0].numerics)
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
-        """By real steps, compiled and captured as they will be; what was compiled is there when the run begins."""
+        """Measure real steps. They are compiled and captured as in a run, which finds them compiled."""
         first, task = jobs[0], self.context.task_of(jobs[0])
         with self._set_up_for(first.numerics):
             particles: list[Particle] = []
@@ -103,7 +103,7 @@ class Graphed(Engine):
                 Training(task, job, start, self.context.device, particle.learner) for job, particle in zip(jobs, particles, strict=False)
             ]
             num_steps = min(NUM_TIMED_STEPS, task.steps_per_epoch)
-            for _ in range(2):  # the first warms up
+            for _ in range(2):  # The first round warms up.
                 for particle, training in zip(particles, trainings, strict=True):
                     particle.prepare(training.plan(0), training.epoch_rates)
                     particle.graph_stream.wait()
@@ -122,19 +122,19 @@ class Graphed(Engine):
                     return self._average(task, context.numerics, parameters, buffers, noise)
                 except torch.OutOfMemoryError:
                     self.averagers.clear()
-                    self.pool.drop_idle(self.busy)  # which have the memory
+                    self.pool.drop_idle(self.busy)  # They have the memory.
             return super().averaged(task, parameters, buffers, noise)
 
     def close(self) -> None:
-        """Free the card."""
+        """Free the memory of the GPU."""
         self.busy.clear()
         self.averagers.clear()
-        self.coming.clear()
+        self.starting.clear()
         self.pool.clear()
 
     def _train_some(self, waiting: deque[Job], report: Report) -> Iterator[None]:
-        """Train those whose steps can be captured together; if there are none, the first alone. It pauses whenever a training has ended,
-        so that others can be added to those that wait."""
+        """Train jobs whose steps can be captured; if there are none, train the first job without graphs. It yields whenever a training has
+        ended, so that the caller can add jobs to those that wait."""
         first = waiting[0]
         try:
             if not (yield from self._train_together(waiting, report)):
@@ -142,63 +142,68 @@ class Graphed(Engine):
                     train_job(self.context, first, report, self.pool.uncaptured_learner(first))
                 yield
             return
-        except torch.OutOfMemoryError as error:  # what comes with time, such as the means of SWA, was too much
-            failure = error.with_traceback(None)  # which would hold on to memory, as would what was at work
-        busy = [*self.busy, *self.coming]
+        except torch.OutOfMemoryError as error:  # Memory needed later, such as for the means of SWA, was missing.
+            failure = error.with_traceback(None)  # The traceback would hold on to memory.
+        busy = [*self.busy, *self.starting]
         self.busy.clear()
         self.averagers.clear()
-        self.coming.clear()
+        self.starting.clear()
         with self._set_up_for(first.numerics):
             if not self.pool.shrink(busy):
                 raise failure
 
     def _train_together(self, waiting: deque[Job], report: Report) -> Generator[None, None, bool]:
-        """Whether there was a particle for any."""
-        self.busy, self.coming = {}, []
+        """Train jobs by captured steps, and return whether there was a particle for any of them. Checkpoints survive an error."""
+        self.busy, self.starting = {}, []
         try:
-            return (yield from self._play(waiting, report))
+            return (yield from self._train_epochs(waiting, report))
         finally:
             try:
-                for particle in self.busy:  # where one of them fails, its neighbours' steps are still on the way
+                for particle in self.busy:  # When one fails, steps of the others still run.
                     particle.graph_stream.wait()
-            finally:  # checkpoints lie on the host: a card that fails does not keep them from being written
+            finally:  # Checkpoints are on the host, and can be written even if the GPU fails.
                 for work in self.busy.values():
                     work.save()
 
-    def _play(self, waiting: deque[Job], report: Report) -> Generator[None, None, bool]:
-        plans: dict[Particle, EpochPlan] = {}  # of the epoch that comes
+    def _train_epochs(self, waiting: deque[Job], report: Report) -> Generator[None, None, bool]:
+        plans: dict[Particle, EpochPlan] = {}  # the plans of the next epoch
         numerics, found = waiting[0].numerics, False
         while True:
-            with self._set_up_for(numerics):  # and not while others do their work in a pause
-                found |= self._fill(waiting, plans)
+            with self._set_up_for(numerics):  # The caller of this generator has its own numerics.
+                found |= self._start_jobs(waiting, plans)
                 if not self.busy:
                     return found
                 some_ended = self._epoch(plans, report)
             if some_ended:
                 yield
 
-    def _fill(self, waiting: deque[Job], plans: dict[Particle, EpochPlan]) -> bool:
-        """Give jobs that wait the particles that are free; whether there were any. No particle is made before a job takes it: an idle one
-        would be freed when memory runs out on the way, made again for the next attempt, and so for ever."""
+    def _start_jobs(self, waiting: deque[Job], plans: dict[Particle, EpochPlan]) -> bool:
+        """Give free particles to jobs that wait, and return whether there were any.
+
+        No particle is made before a job takes it. An idle one would be freed when memory runs out, made again for the next attempt, and
+        so on for ever.
+        """
         found = False
         for job in list(waiting):
             if (particle := self.pool.free(job, self.busy)) is None:
-                if len(self.busy) < self.pool.most:  # its steps cannot be captured, not beside the others at least
+                if len(self.busy) < self.pool.max_busy:  # Its steps cannot be captured, at least not beside the others.
                     waiting.remove(job)
                 continue
             waiting.remove(job)
-            self.coming, found = [particle], True
+            self.starting, found = [particle], True
             work = CheckpointedTraining(self.context, job, self.context.store.read_checkpoint(job.key), particle.learner)
-            if work.training.done:  # of no epochs
+            if work.training.done:  # The job has no epochs.
                 work.finish()
             else:
                 self.busy[particle], plans[particle] = work, work.training.plan(work.training.epoch)
-            self.coming = []
+            self.starting = []
         return found
 
     def _epoch(self, plans: dict[Particle, EpochPlan], report: Report) -> bool:
-        """Whether it was the last of any training. What the host has to do for an epoch (draws, checkpoints) it does while the card works
-        on the one before or after."""
+        """Train one epoch of every busy particle, and return whether it was the last of any.
+
+        The host draws plans and writes checkpoints while the GPU computes the epoch.
+        """
         num_busy = len(self.busy)
         for particle, work in self.busy.items():
             particle.prepare(plans[particle], work.training.epoch_rates)
@@ -213,40 +218,41 @@ class Graphed(Engine):
             work.after_epoch(work.training.end_epoch(particle.losses), report)
             if work.training.done:
                 work.finish(partial(self._average, particle.task, work.job.numerics))
-                del self.busy[particle], plans[particle]  # nothing may hold on to a particle that has to be freed
+                del self.busy[particle], plans[particle]  # A reference would keep a particle from being freed.
         return len(self.busy) < num_busy
 
     def _average(
         self, task: Task, numerics: Numerics, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise
     ) -> State:
-        """Return the parameters with their BatchNorm statistics, by a pass over the data that is captured for a task's first average."""
+        """Return the parameters with their BatchNorm statistics, by a pass that is captured at a task's first average."""
         key = task.fingerprint, numerics
         if key not in self.averagers:
             self.averagers[key] = Averager(task, noise, numerics, self.context.device)
         return self.averagers[key](parameters, buffers, noise)
 
     def _steps(self, pairs: Sequence[tuple[Particle, Training]], num_steps: int) -> None:
-        """Play so many steps of each, or a whole epoch where that is shorter: tasks differ in how many steps an epoch has."""
+        """Run this number of steps of each particle, or a whole epoch if its task has fewer steps."""
         for step in range(num_steps):
             for particle, training in pairs:
                 if step < particle.task.steps_per_epoch:
-                    particle.play(training, step)
+                    particle.run_step(training, step)
 
     @contextmanager
     def _set_up_for(self, numerics: Numerics) -> Iterator[None]:
+        """Set how this process computes."""
         device = self.context.device
-        # kernels that are no part of torch go to the current device, wherever their tensors lie
+        # Kernels that are not torch's run on the current device, wherever their tensors are.
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext(), applied(numerics), _tuned(numerics):
             yield
 
 
 @contextmanager
 def _tuned(numerics: Numerics) -> Iterator[None]:
-    """Let convolutions choose their algorithms by timing them, where equal bits are not asked for."""
+    """Let convolutions select their algorithms by timing them, unless `deterministic` asks for equal bits."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = not numerics.deterministic
     try:
-        with compiling(suppress_errors=True):  # code that it cannot take is run as it is written
+        with compiling(suppress_errors=True):  # Code that it cannot compile runs eagerly.
             yield
     finally:
         torch.backends.cudnn.benchmark = before

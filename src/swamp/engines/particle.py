@@ -1,4 +1,4 @@
-"""A particle's place on the card: a learner, the tables of one epoch, and a graph_stream on which captured steps run."""
+"""A Particle trains one job at a time on a GPU by replaying captured steps."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from swamp.training.step import Parts
 from swamp.training.train import Training
 
 
-def kept_on_host(model: nn.Module) -> list[object]:
-    """What a model may carry from step to step beside the contents of its tensors: where buffers lie, and numbers in its modules."""
+def host_state(model: nn.Module) -> list[object]:
+    """Return what a model may change in a step beside the contents of its tensors: the addresses of buffers, and numbers in modules."""
     numbers = [{name: value for name, value in vars(m).items() if isinstance(value, (int, float))} for m in model.modules()]
     return [*(buffer.data_ptr() for buffer in model.buffers()), *numbers]
 
 
 class Particle:
-    """Steps are captured once; every job of the same shape is then loaded into the same tensors.
+    """Captures steps once. Every later job with the same task, optimizer, numerics and rule is loaded into the same tensors.
 
-    A captured step takes nothing from the host. It counts its own steps, and reads the learning rate, the batch's rows and their
-    augmentation at that count from tables that are written once an epoch. Losses go to such a table too, so that a loss which is no
-    number is found at the epoch's end together with the step it came from.
+    A captured step reads nothing from the host. It counts its own steps, and at that count it reads the learning rate, the batch's rows
+    and their augmentation from tables that the host fills once an epoch. Losses go to a table, too: at the end of the epoch it shows in
+    which step a loss was not finite.
     """
 
-    def __init__(self, task: Task, job: Job, start: State, device: torch.device, written: Parts, fast: Parts, fused: bool) -> None:
+    def __init__(self, task: Task, job: Job, start: State, device: torch.device, eager: Parts, fast: Parts, fused: bool) -> None:
         self.task = task
         self.learner = Learner(task, job.optimizer, job.numerics, device, job.rule, tuned=True, fused=fused)
         self.graph_stream = GraphStream(device)
@@ -41,8 +41,8 @@ class Particle:
         self.learner.begin(start, job.mask)
         self.learner.model.train()
         last = task.num_examples - (task.steps_per_epoch - 1) * task.batch_size
-        # a ragged last batch is a graph of its own; once an epoch, it is not worth compiling
-        self.last = self._captured(last, written if last < task.batch_size else fast)
+        # A smaller last batch has its own graph. It comes once an epoch and is not worth compiling.
+        self.last = self._captured(last, eager if last < task.batch_size else fast)
         self.step = self._captured(task.batch_size, fast) if last < task.batch_size and task.steps_per_epoch > 1 else self.last
 
     def _captured(self, size: int, parts: Parts) -> Callable[[], None]:
@@ -52,29 +52,29 @@ class Particle:
             self.losses.index_copy_(0, self.count, loss.reshape(1))
             self.count.add_(1)
 
-        kept: list[object] = []
+        state_before: list[object] = []
 
         def before() -> None:
-            self.count.zero_()  # an epoch may have fewer steps than warm-ups need
-            kept[:] = kept_on_host(self.learner.model)
+            self.count.zero_()  # An epoch may have fewer steps than there are warm-up calls.
+            state_before[:] = host_state(self.learner.model)
 
         captured = self.graph_stream.capture(step, before)
-        if kept_on_host(self.learner.model) != kept:
+        if host_state(self.learner.model) != state_before:
             raise RuntimeError("its model counts on the host or replaces its buffers, and a graph would repeat what it did at its capture")
         return captured
 
     def prepare(self, plan: EpochPlan, rates: list[float]) -> None:
-        """Write the tables of an epoch."""
+        """Fill the tables of an epoch."""
         self.plan = plan
         for name, table in self.tables.items():
             table.copy_(plan.tables[name])
         self.rates.copy_(torch.tensor(rates))
         self.count.zero_()
         self.learner.model.train()
-        self.graph_stream.follow()
+        self.graph_stream.follow_current_stream()
 
-    def play(self, training: Training, step: int) -> None:
-        """One step, of which the host does no more than say go; unless the job's rule acts there."""
+    def run_step(self, training: Training, step: int) -> None:
+        """Replay one step, after the action of the job's rule if it acts at this step. A rule may also take the step itself."""
         if training.acts(step):
             with self.graph_stream.active():
                 loss = training.act(self.plan, step)

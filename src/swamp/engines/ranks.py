@@ -1,4 +1,4 @@
-"""Heartbeats: how ranks notice that one of them, or what connects them, is gone."""
+"""A rank is a process that torchrun has started. Ranks notice by heartbeats that one of them, or their connection, is gone."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from swamp.core.errors import reason_of
 
 @dataclass(frozen=True)
 class Rank:
-    """Where torchrun has put this process."""
+    """The position of this process in a launch by torchrun."""
 
     index: int
     size: int
     local_index: int
     address: str
     port: int
-    hosted: bool  # torchrun itself hosts the store; else rank 0 does
+    torchrun_hosts_store: bool  # If not, rank 0 hosts the key-value store.
 
     @classmethod
-    def here(cls) -> Rank | None:
-        """None in a process that torchrun did not start."""
+    def of_process(cls) -> Rank | None:
+        """Return the rank of this process, or None if torchrun did not start it."""
         env = os.environ
         if any(name not in env for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
             return None
-        hosted = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        torchrun_hosts_store = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         local = int(env.get("LOCAL_RANK", 0))
-        return cls(int(env["RANK"]), int(env["WORLD_SIZE"]), local, env["MASTER_ADDR"], int(env["MASTER_PORT"]), hosted)
+        return cls(int(env["RANK"]), int(env["WORLD_SIZE"]), local, env["MASTER_ADDR"], int(env["MASTER_PORT"]), torchrun_hosts_store)
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         return self.index == 0
 
 
-class Watch:
-    """Heartbeats. When a rank, or the store itself, is not heard of for `timeout` seconds, this process ends at once and says so."""
+class HeartbeatMonitor:
+    """Sends heartbeats, and ends this process with a message when a rank or the store has been silent for `timeout` seconds."""
 
     def __init__(self, store: Store, rank: Rank, hosts: Sequence[str], timeout: float) -> None:
         self.store, self.rank, self.hosts, self.timeout = store, rank, hosts, timeout
         self.period = min(timeout / 5, 5.0)
-        self.answered = time.monotonic()  # when the store last did
+        self.last_answer = time.monotonic()  # the time of the store's last answer
         self.stopped = threading.Event()
-        for target in (self._beat, self._look):
+        for target in (self._exchange_beats, self._watch_store):
             threading.Thread(target=target, daemon=True).start()
 
     def stop(self) -> None:
         self.stopped.set()
 
-    def _beat(self) -> None:
+    def _exchange_beats(self) -> None:
         names = [f"beat/{rank}" for rank in range(self.rank.size)]
         last: list[bytes] = [b""] * len(names)
-        heard = [time.monotonic()] * len(names)
+        changed = [time.monotonic()] * len(names)
         while not self.stopped.wait(self.period):
             try:
                 self.store.add(names[self.rank.index], 1)
@@ -65,18 +65,18 @@ class Watch:
             except RuntimeError as error:
                 self._end(f"the rendezvous at {self.rank.address}:{self.rank.port} is gone ({reason_of(error)})")
                 return
-            now = self.answered = time.monotonic()
-            heard = [now if beat != before else then for beat, before, then in zip(beats, last, heard, strict=True)]
+            now = self.last_answer = time.monotonic()
+            changed = [now if beat != before else then for beat, before, then in zip(beats, last, changed, strict=True)]
             last = beats
-            silent = [rank for rank, then in enumerate(heard) if now - then > self.timeout]
+            silent = [rank for rank, then in enumerate(changed) if now - then > self.timeout]
             if silent and not self.store.check(["over"]):
                 hosts = ", ".join(dict.fromkeys(self.hosts[rank] for rank in silent))
-                self._end(f"{called(silent)} (on {hosts}) has not been heard of for {self.timeout:g} s")
+                self._end(f"{name_ranks(silent)} (on {hosts}) has not been heard of for {self.timeout:g} s")
 
-    def _look(self) -> None:
-        """A store on a host that is switched off does not even refuse: nobody but a second thread would notice."""
+    def _watch_store(self) -> None:
+        """End the process when the store does not answer. On a host that is switched off it does not even refuse, and calls to it hang."""
         while not self.stopped.wait(self.period):
-            if time.monotonic() - self.answered > self.timeout + 2 * self.period:
+            if time.monotonic() - self.last_answer > self.timeout + 2 * self.period:
                 self._end(f"the rendezvous at {self.rank.address}:{self.rank.port} has not answered for {self.timeout:g} s")
 
     def _end(self, reason: str) -> None:
@@ -85,5 +85,6 @@ class Watch:
             os._exit(1)
 
 
-def called(ranks: Sequence[int]) -> str:
+def name_ranks(ranks: Sequence[int]) -> str:
+    """Return the words by which messages name these ranks, such as "rank 1, 2"."""
     return f"rank {', '.join(map(str, ranks))}"

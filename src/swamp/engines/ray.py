@@ -1,8 +1,8 @@
-"""Jobs as tasks of a Ray cluster: of one that is there already, or of one that lives on this machine for as long as the run.
+"""The engine `ray` trains jobs as tasks of a Ray cluster, which may exist already or be started on this machine for the run.
 
-Everything a job needs travels through Ray's object store, and what comes of it travels back: only this process touches the run
-directory, so the nodes need share no file system (but for data that are read from files). A task whose worker or node dies is scheduled
-again by Ray, and goes on from the last checkpoint that it had posted.
+What a job needs and its result travel through Ray's object store. Only this process uses the run directory, so the nodes need no common
+file system, except for data that are read from files. When a worker or node dies, Ray schedules its task again, which resumes from the
+last checkpoint that it had posted.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from swamp.training.train import Checkpoint
 name = "ray"
 shares_runs = True  # Jobs of all runs fill the cluster together.
 needs_cluster = True
-POLL_SECONDS = 0.2  # seconds between looks at what workers have posted
+POLL_SECONDS = 0.2
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Tasks of a Ray cluster."""
+    """Settings of the tasks of a Ray cluster."""
 
-    address: Annotated[str, Meta(description="Of the cluster, such as auto or ray://host:10001; empty: one of this run's own, here.")] = ""
+    address: Annotated[
+        str, Meta(description="Address of the cluster, such as auto or ray://host:10001; empty starts one on this machine.")
+    ] = ""
     cpus: Annotated[float, Meta(ge=0, description="CPUs that a job is given; 0 means as many as its threads.")] = 0.0
     gpus: Annotated[float, Meta(ge=0, description="GPUs that a job is given, on CUDA; 0.5 lets two jobs share one.")] = 1.0
     retries: Annotated[int, Meta(ge=0, description="How often a job whose worker or node died is tried again.")] = 3
@@ -58,36 +60,32 @@ class Ray(Engine):
         self.ray, self.config = ray, config
         self.cpus = config.cpus or context.numerics.threads
         self.gpus = config.gpus if context.device.type == "cuda" else 0.0
-        self.started = False  # a cluster that is to be stopped again
-
-    @property
-    def num_parallel(self) -> int:
-        return self._num_places
+        self.started_cluster = False
 
     @cached_property
-    def _num_places(self) -> int:
+    def num_parallel(self) -> int:
         self._connect()
         asked = {"CPU": self.cpus, "GPU": self.gpus}
         nodes: list[Mapping[str, float]] = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        places = sum(int(min(node.get(kind, 0) // amount for kind, amount in asked.items() if amount)) for node in nodes)
-        if not places:
+        num_parallel = sum(int(min(node.get(kind, 0) // amount for kind, amount in asked.items() if amount)) for node in nodes)
+        if not num_parallel:
             largest = ", ".join(f"{max(node.get(kind, 0) for node in nodes):g} {kind}s" for kind in asked)
             raise ValueError(
                 f"no job fits on a node of the Ray cluster: it is given {self.cpus:g} CPUs and {self.gpus:g} GPUs, and the most of a node "
                 f"are {largest}; lower engines.ray.cpus or engines.ray.gpus"
             )
-        return places
+        return num_parallel
 
     @cached_property
     def board(self) -> Any:
-        """An actor of no weight beside this process: where workers post how far they are."""
+        """Start the actor to which workers post their progress, on the node of this process."""
         here = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(self.ray.get_runtime_context().get_node_id(), soft=False)
-        lasting = {"max_restarts": -1, "max_task_retries": -1}  # what it loses by that is checkpoints
-        return self.ray.remote(Board).options(num_cpus=0, scheduling_strategy=here, **lasting).remote()
+        lasting = {"max_restarts": -1, "max_task_retries": -1}  # A restart loses only checkpoints.
+        return self.ray.remote(MessageBoard).options(num_cpus=0, scheduling_strategy=here, **lasting).remote()
 
     @cached_property
     def shared_context(self) -> Any:
-        """The context without its store, sent once."""
+        """The context without its store. It is put into the object store once for all jobs."""
         return self.ray.put(replace(self.context, store=cast(Any, None)))
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
@@ -110,38 +108,37 @@ class Ray(Engine):
                     self._store_result(tasks.pop(task), task)
                 coming = iter(more() if ready else ())
         finally:
-            for task in tasks:  # an error
+            for task in tasks:  # Some are left only after an error.
                 self.ray.cancel(task, force=True)
 
     def close(self) -> None:
-        if self.started:
+        if self.started_cluster:
             self.ray.shutdown()
 
     def _connect(self) -> None:
-        """A cluster that this process is connected to already is used as it is."""
+        """Connect to the cluster, or start one. If this process is connected to a cluster already, use that one."""
         if self.ray.is_initialized():
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns wherever there is no GPU
-        # "local" says that a cluster which this machine belongs to is not meant
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Without it, Ray warns on every machine without a GPU.
+        # Without "local", Ray would use a cluster that this machine belongs to.
         settings: dict[str, Any] = {"address": self.config.address or "local", "logging_level": "ERROR", "log_to_driver": False}
         if not self.config.address:
-            # modules are looked for where this process looks for them
-            places = os.pathsep.join(place or os.getcwd() for place in sys.path)
-            settings |= {"num_cpus": num_cores(), "include_dashboard": False, "runtime_env": {"env_vars": {"PYTHONPATH": places}}}
+            search_path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)  # Workers find the modules that we find.
+            settings |= {"num_cpus": num_cores(), "include_dashboard": False, "runtime_env": {"env_vars": {"PYTHONPATH": search_path}}}
         try:
             self.ray.init(**settings)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ValueError(f"engines.ray.address = {self.config.address!r}: no Ray cluster answers there ({reason_of(error)})") from None
-        self.started = True
+        self.started_cluster = True
 
     def _submit(self, jobs: Sequence[Job]) -> dict[Any, Job]:
-        assert self.num_parallel  # connected, and there is room
+        assert self.num_parallel  # This connects, and raises an error if no job fits.
         store = self.context.store
-        train = self.ray.remote(train_there).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.config.retries)
+        train = self.ray.remote(train_on_worker).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.config.retries)
         starts = {start: self.ray.put(store.load_state(start)) for start in dict.fromkeys(job.start for job in jobs)}
         self.ray.get([self.board.keep.remote(job.key, found) for job in jobs if (found := store.read_checkpoint(job.key))])
-        return {train.remote(self.shared_context, job, starts[job.start], self.board, software()): job for job in jobs}
+        return {train.remote(self.shared_context, job, starts[job.start], self.board, software_versions()): job for job in jobs}
 
     def _read_board(self, report: Report) -> None:
         try:
@@ -157,7 +154,7 @@ class Ray(Engine):
     def _store_result(self, job: Job, task: Any) -> None:
         try:
             found = self.ray.get(task)
-        except self.ray.exceptions.RayTaskError as error:  # before our own code ran: a module that the node has not, for example
+        except self.ray.exceptions.RayTaskError as error:  # It failed before our own code ran, for example because the node lacks a module.
             raise RayFailed(f"{job.label} could not begin on a node of the Ray cluster ({str(error.cause).strip() or error})") from None
         except self.ray.exceptions.RayError as error:
             told = f"the worker of {job.label} died, and was tried {self.config.retries + 1} times ({reason_of(error)})"
@@ -172,8 +169,8 @@ class Ray(Engine):
         self.board.forget.remote(job.key)
 
 
-class Board:
-    """What workers post, until it is taken, and the last checkpoint of each job, for the worker that has to go on with it."""
+class MessageBoard:
+    """Holds messages of workers until they are read, and the last checkpoint of each job for a worker that has to resume it."""
 
     def __init__(self) -> None:
         self.messages: list[Progress | tuple[str, Checkpoint]] = []
@@ -185,7 +182,7 @@ class Board:
     def keep(self, key: str, checkpoint: Checkpoint, is_new: bool = False) -> None:
         self.checkpoints[key] = checkpoint
         if is_new:
-            # one of a job is enough
+            # Only the newest checkpoint of a job is kept.
             self.messages = [message for message in self.messages if isinstance(message, Progress) or message[0] != key]
             self.messages.append((key, checkpoint))
 
@@ -201,7 +198,7 @@ class Board:
 
 
 class RemoteStore:
-    """The store of a worker: it holds the start, and what is to be sent back."""
+    """The store of a worker. It holds the start of the job and the result, which is sent back as this object."""
 
     def __init__(self, start: State, board: Any) -> None:
         import ray
@@ -241,17 +238,17 @@ class RemoteStore:
         self.timings.append(record)
 
 
-def software() -> dict[str, str]:
-    """What must be the same on every node."""
+def software_versions() -> dict[str, str]:
+    """Return the versions that must be the same on every node."""
     return {"torch": str(torch.__version__), "swamp's code": code_digest()}
 
 
-def train_there(context: EngineContext, job: Job, start: State, board: Any, home: Mapping[str, str]) -> RemoteStore | Exception:
-    """What a worker does."""
+def train_on_worker(context: EngineContext, job: Job, start: State, board: Any, versions: Mapping[str, str]) -> RemoteStore | Exception:
+    """Train a job in a worker, and return its result or the error. `versions` are those of the process that runs the method."""
     try:
-        for what, there in software().items():
-            if home[what] != there:
-                raise ValueError(f"a Ray worker differs from this process: {what} is {there!r} there and {home[what]!r} here")
+        for what, there in software_versions().items():
+            if versions[what] != there:
+                raise ValueError(f"a Ray worker differs from this process: {what} is {there!r} there and {versions[what]!r} here")
         remote_store = RemoteStore(start, board)
         engine = build_local(replace(context, store=remote_store))
         for _ in engine.train([job], lambda progress: board.post.remote(progress)):

@@ -1,4 +1,4 @@
-"""The pass that recomputes BatchNorm statistics, recorded as CUDA graphs: what `refresh_batchnorm` does, with one launch a batch."""
+"""Recomputes BatchNorm statistics by captured CUDA graphs, with one launch for each batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("swamp")
 
 
 class RecordedPass:
-    """Of a model whose tensors stay where they are, over data that lie on the device. Order and augmentation are those of one noise."""
+    """Recomputes the BatchNorm statistics of one model by a captured pass over data on the device. The model's tensors must not move."""
 
     @torch.no_grad()
     def __init__(self, task: Task, model: nn.Module, noise: Noise, numerics: Numerics, device: torch.device) -> None:
@@ -30,57 +30,57 @@ class RecordedPass:
         self.graph_stream = GraphStream(device)
         self.tables = dict(task.plan(noise.fold("refresh"), 0, device).tables)
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
-        self.sizes: dict[int, int] = {}  # what a batch of so many rows counts as
-        # as convolutions in bf16 want it; in float32 images stay as they are for everything else
-        self.innermost = numerics.precision == "bf16"
-        if self.innermost:
+        self.num_counted: dict[int, int] = {}  # by the number of rows of a batch, the number of examples that it counts as
+        # Convolutions in bf16 are faster in this layout.
+        self.channels_last = numerics.precision == "bf16"
+        if self.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         last = task.num_examples - (task.steps_per_epoch - 1) * task.batch_size
         self.rows = [*[task.batch_size] * (task.steps_per_epoch - 1), last]
-        with self.statistics.collecting():  # in the modes in which it will be played
-            self.steps = {size: self._recorded(size) for size in set(self.rows)}
+        with self.statistics.collecting():  # The modules must be in the modes in which the pass will run.
+            self.steps = {size: self._captured(size) for size in set(self.rows)}
 
-    def _recorded(self, size: int) -> Callable[[], None]:
+    def _captured(self, size: int) -> Callable[[], None]:
         def step() -> None:
             batch = batch_at(self.task, self.tables, self.count, size)
             before = self.statistics.num_examples
-            self.statistics.add(self.task, channels_last(batch) if self.innermost else batch, self.numerics)
-            self.sizes[size] = self.statistics.num_examples - before
+            self.statistics.add(self.task, channels_last(batch) if self.channels_last else batch, self.numerics)
+            self.num_counted[size] = self.statistics.num_examples - before
             self.count.add_(1)
 
         return self.graph_stream.capture(step, before=self.count.zero_)
 
-    def follow(self, noise: Noise) -> None:
-        """Take order and augmentation from another noise."""
+    def use_noise(self, noise: Noise) -> None:
+        """Take the order and augmentation of the examples from this noise."""
         for name, table in self.task.plan(noise.fold("refresh"), 0, self.count.device).tables.items():
             self.tables[name].copy_(table)
 
     @torch.no_grad()
-    def play(self) -> None:
-        """Give the model the statistics that belong to the weights that it holds now."""
+    def run(self) -> None:
+        """Give the model the statistics that belong to its present weights."""
         with self.statistics.collecting():
             self.count.zero_()
-            self.graph_stream.follow()
+            self.graph_stream.follow_current_stream()
             with self.graph_stream.active():
                 for size in self.rows:
                     self.steps[size]()
             self.graph_stream.wait()
-            self.statistics.num_examples = sum(self.sizes[size] for size in self.rows)
+            self.statistics.num_examples = sum(self.num_counted[size] for size in self.rows)
 
 
 def recorded_pass(task: Task, model: nn.Module, noise: Noise, numerics: Numerics, device: torch.device) -> RecordedPass | None:
-    """None where there is nothing to record, or it cannot be: the pass is then made batch by batch."""
+    """Return a captured pass, or None if the model has no BatchNorm or the pass cannot be captured."""
     if not BatchStatistics(model).layers:
         return None
     try:
         return RecordedPass(task, model, noise, numerics, device)
-    except RuntimeError as error:  # no memory for it, or a loss that looks at its own numbers on the host
+    except RuntimeError as error:  # There is no memory for it, or the loss reads a tensor on the host.
         log.warning(f"the pass for BatchNorm cannot be captured as a CUDA graph ({reason_of(error)}); it is made batch by batch")
         return None
 
 
 class Averager:
-    """`averaged_state` of one training after the other, in a network that stays on the device."""
+    """Computes `averaged_state` for one training after another, in one network that stays on the device."""
 
     def __init__(self, task: Task, noise: Noise, numerics: Numerics, device: torch.device) -> None:
         self.task, self.numerics, self.device = task, numerics, device
@@ -91,6 +91,6 @@ class Averager:
         if self.recorded is None:
             return averaged_state(self.task, parameters, buffers, noise, self.numerics, self.device)
         State(parameters, buffers).into(self.model)
-        self.recorded.follow(noise)
-        self.recorded.play()
+        self.recorded.use_noise(noise)
+        self.recorded.run()
         return State.copy(parameters, dict(self.model.named_buffers()))

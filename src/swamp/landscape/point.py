@@ -81,7 +81,7 @@ class PointEvaluator:
         with applied(numerics):
             State(parameters, buffers).into(model)
             if self.recorded:
-                self.recorded.play()
+                self.recorded.run()
             else:
                 refresh_batchnorm(model, task, setup.noise, numerics)
             model.eval()

@@ -1,4 +1,4 @@
-"""How fast this machine trains a recipe: seconds for each particle's epoch, by engine and number of particles."""
+"""Measures how fast this machine trains a recipe, by engine and number of particles."""
 
 from __future__ import annotations
 
@@ -27,39 +27,40 @@ from swamp.store.directory import Store
 from swamp.tasks.task import Task, dense_mask
 from swamp.training.step import split_batch
 
-NUM_EPOCHS = 3  # the first compiles, captures and warms up
+NUM_EPOCHS = 3  # The first compiles, captures and warms up.
 Variant = tuple[str, Mapping[str, Any]]  # an engine and its settings
 
 
 class Timing(Struct, frozen=True, kw_only=True):
-    """One line of the table."""
+    """The speed of one engine with one number of particles."""
 
     engine: str
     settings: dict[str, Any]
-    particles: int  # trained at once
-    seconds: float  # an epoch of all of them
-    seconds_each: float  # an epoch of one: seconds / particles
-    utilisation: float  # of the measured bandwidth: the time that the least traffic would take / seconds_each
-    setup_seconds: float  # until the first epoch was done, the epoch itself not counted
+    particles: int  # the number of particles trained at once
+    seconds: float  # the time of an epoch of all particles
+    seconds_each: float  # seconds / particles
+    utilisation: float  # the time of an epoch's least traffic at the measured bandwidth / seconds_each
+    setup_seconds: float  # the time until the end of the first epoch, less that of an epoch
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """What was measured of the machine itself, and what the task asks of it."""
+    """The measured bandwidth of the machine, and the traffic of the task."""
 
     device: str
     torch: str
-    bandwidth: float  # bytes a second, read and written, of a large copy
-    traffic: float  # bytes an epoch, at the least
+    bandwidth: float  # bytes that a large copy reads and writes in a second
+    traffic: float  # the least number of bytes that an epoch moves
 
 
 def variants(config: Config) -> list[Variant]:
-    """The engines that train on this device."""
+    """Return the engines that train on this device, the slowest first."""
     device_type = torch.device(config.device).type
     able = [m.name for m in engine_modules().values() if not m.needs_cluster and device_type in (m.devices or [device_type])]
-    return [(name, config.engines.get(name, {})) for name in sorted(able, key=lambda name: name != FALLBACK)]  # the slowest first
+    return [(name, config.engines.get(name, {})) for name in sorted(able, key=lambda name: name != FALLBACK)]
 
 
 def measure_machine(config: Config) -> Machine:
+    """Measure the machine's bandwidth, and compute the traffic of this recipe."""
     config = resolve(config)
     with tempfile.TemporaryDirectory() as folder:
         engine_context = make_engine_context(config, open_task(config), Store(Path(folder)))
@@ -75,7 +76,7 @@ def measure_machine(config: Config) -> Machine:
 
 
 def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: Sequence[int]) -> Iterator[Timing]:
-    """Time the recipe's cycle on each engine with each number of particles, as far as an engine trains so many at once."""
+    """Time the recipe's cycle on each engine with each number of particles that the engine trains at once."""
     config = resolve(config)
     for name, settings in chosen:
         module = engine_modules()[name]
@@ -92,11 +93,11 @@ def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: S
 
 
 @contextmanager
-def pace(config: Config, task: Task) -> Iterator[tuple[int, Callable[[int], float]]]:
-    """Of the engine that the configuration names: how many it trains at once, and seconds of a step of so many side by side."""
+def step_timer(config: Config, task: Task) -> Iterator[tuple[int, Callable[[int], float]]]:
+    """Yield how many particles the configured engine trains at once, and a function that times a step of a number of particles."""
     with tempfile.TemporaryDirectory() as folder:
         engine_context = make_engine_context(config, task, Store(Path(folder)))
-        engine, (maker, start) = build_engine(config, engine_context), _started(config, engine_context)
+        engine, (maker, start) = build_engine(config, engine_context), _job_maker_and_start(config, engine_context)
 
         @cache
         def step_seconds(count: int) -> float:
@@ -109,15 +110,15 @@ def pace(config: Config, task: Task) -> Iterator[tuple[int, Callable[[int], floa
             engine.close()
 
 
-def _started(config: Config, engine_context: EngineContext) -> tuple[JobMaker, Solution]:
-    """A maker of jobs, and a start for them."""
+def _job_maker_and_start(config: Config, engine_context: EngineContext) -> tuple[JobMaker, Solution]:
+    """Return a maker of jobs, and a stored state from which they start."""
     return JobMaker(config, engine_context), engine_context.store.save_solution("start", engine_context.task.init(Noise(config.seed)), ())
 
 
 def _timed(
     config: Config, machine: Machine, name: str, settings: Mapping[str, Any], count: int, engine_context: EngineContext, engine: Engine
 ) -> Timing:
-    maker, start = _started(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), engine_context)
+    maker, start = _job_maker_and_start(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), engine_context)
     mask = dense_mask(engine_context.task)
     jobs = [maker.job(start, mask, noise) for noise in maker.noise.fold("bench", count).split("particle", count)]
     times: dict[str, list[float]] = {job.key: [time.perf_counter()] for job in jobs}
@@ -127,9 +128,9 @@ def _timed(
 
     for _ in engine.train(jobs, report):
         pass
-    groups = side_by_side(times.values())
+    groups = trained_together(times.values())
     best = [min(later - earlier for moments in group for earlier, later in pairwise(moments[1:])) for group in groups]
-    seconds = sum(best)  # an engine that had no memory for all of them, or no graph, took them in turns
+    seconds = sum(best)  # An engine without memory for all of them trains one group after the other.
     return Timing(
         engine=name,
         settings=dict(settings),
@@ -141,10 +142,10 @@ def _timed(
     )
 
 
-def side_by_side(times: Iterable[list[float]]) -> list[list[list[float]]]:
-    """Trainings by the moments of their start and of each epoch's end; those that went on at the same time together, in turn.
+def trained_together(times: Iterable[list[float]]) -> list[list[list[float]]]:
+    """Group trainings that ran at the same time. A training is given by the times of its start and of the ends of its epochs.
 
-    >>> side_by_side([[0, 1, 3], [0, 2, 4], [0, 5, 7]])
+    >>> trained_together([[0, 1, 3], [0, 2, 4], [0, 5, 7]])
     [[[0, 1, 3], [0, 2, 4]], [[0, 5, 7]]]
     """
     groups: list[list[list[float]]] = []
@@ -157,7 +158,7 @@ def side_by_side(times: Iterable[list[float]]) -> list[list[list[float]]]:
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Bytes read and written in a second, by a copy too large for any cache; the best of a few."""
+    """Return how many bytes a copy that is too large for caches reads and writes in a second; the best of a few."""
     source = torch.ones(2**30 if device.type == "cuda" else 2**27, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
 
@@ -174,8 +175,10 @@ def copy_bandwidth(device: torch.device) -> float:
 
 @torch.no_grad()
 def numbers_moved(task: Task) -> float:
-    """The least that training moves for one example, in numbers: each layer with weights reads its input and writes its output once in the
-    forward pass, and twice as much goes through it in the backward pass."""
+    """Return the least count of numbers that training moves for one example.
+
+    Each layer with weights reads its input and writes its output once in the forward pass, and moves twice as much in the backward pass.
+    """
     model, total = task.model().eval(), 0
 
     def count(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:

@@ -1,4 +1,4 @@
-"""A group: several runs that train their jobs on one engine, side by side.
+"""A group is several runs that train their jobs on one engine, side by side.
 
 Each run is an ordinary run in a thread of its own, but only one thread works at a time. A run works until it needs trainings, and then
 waits. When all runs wait, their jobs are trained together. A run whose jobs have ended continues as soon as the engine asks for more jobs
@@ -72,7 +72,7 @@ class MemberEngine(Engine):
     # -- used by the run ----------------------------------------------------------------------------------------------------------------
 
     def serve(self, context: EngineContext) -> MemberEngine:
-        """Become the engine of the run with this context."""
+        """Return this engine, as the one of the run with this context."""
         self._store = context.store
         return self
 
@@ -270,7 +270,7 @@ def _train(
         return {}
     except Exception as error:
         failure = error
-        traceback.clear_frames(error.__traceback__)  # Frames hold on to what was trained, and to its memory on the card.
+        traceback.clear_frames(error.__traceback__)  # Frames hold on to what was trained, and to its memory on the GPU.
     left = [member for member in waiting if not member.ended]
     if len(waiting) == 1:
         return dict.fromkeys(left, failure)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 from swamp.runs import group
-from swamp.runs.bench import pace
+from swamp.runs.bench import step_timer
 from swamp.runs.opening import PreparedRun
 from swamp.runs.plan import Estimate, Plan, estimate
 from swamp.runs.progress import Listener
@@ -70,5 +70,5 @@ def estimate_each(runs: Sequence[PreparedRun], plans: Sequence[Plan]) -> list[Es
     """Return what each plan takes on this machine. Steps are timed once for each task."""
     with ExitStack() as stack:
         first_runs = {id(run.task): run for run in reversed(runs)}
-        paces = {key: stack.enter_context(pace(run.config, run.task)) for key, run in first_runs.items()}
+        paces = {key: stack.enter_context(step_timer(run.config, run.task)) for key, run in first_runs.items()}
         return [estimate(run.config, run.task, plan, *paces[id(run.task)]) for run, plan in zip(runs, plans, strict=True)]
