@@ -71,11 +71,11 @@ class Mesh:
                 joining = PrefixStore("swamp", store)
                 session = self._admit(joining, marker) if rank.is_leader else self._ask_for_session(joining)
                 self.store = PrefixStore(f"swamp/{session}", store)
-                self.infos = self._compare(session, must_match, sees_marker)
+                infos = self._compare(session, must_match, sees_marker)
         finally:
             if rank.is_leader:
                 remove_marker(marker)
-        hosts = [info.host for info in self.infos]
+        hosts = [info.host for info in infos]
         self.monitor = HeartbeatMonitor(PrefixStore(f"swamp/{session}", cast(Any, store).clone()), rank, hosts, timeout)
         dist.init_process_group(
             "gloo",
