@@ -34,7 +34,7 @@ command = "torchrun … -m swamp"
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Processes that torchrun starts, on any number of hosts."""
+    """Settings of processes that torchrun starts on any number of hosts."""
 
     data: Annotated[int, Meta(ge=1, description="Ranks that train one particle together, each on its share of every batch.")] = 1
     batch_norm: Annotated[
@@ -83,9 +83,8 @@ class Distributed(Engine):
     """Trains jobs on all ranks. Rank 0 calls `train`, the other ranks `help`."""
 
     def __init__(self, context: EngineContext, config: Config) -> None:
-        rank = Rank.of_process() or Rank(
-            0, config.data, 0, "", 0, False
-        )  # A dry run has no rank, and `check` refuses to train without one.
+        # A dry run has no rank, and `check` refuses to train without one.
+        rank = Rank.of_process() or Rank(0, config.data, 0, "", 0, False)
         if str(context.device) == "cuda":
             context = replace(context, device=torch.device("cuda", rank.local_index % torch.cuda.device_count()))
             torch.cuda.set_device(context.device)

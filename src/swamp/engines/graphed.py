@@ -40,7 +40,7 @@ log = logging.getLogger("swamp")
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Particles side by side on one GPU."""
+    """Settings of trainings side by side on one GPU."""
 
     particles: Annotated[int, Meta(ge=0, description="Particles trained at once; 0 means up to 8, as the memory allows.")] = 0
     compile: Annotated[bool, Meta(description="Compile the step, for a minute once, to train faster.")] = True
@@ -122,7 +122,7 @@ class Graphed(Engine):
                     return self._average(task, context.numerics, parameters, buffers, noise)
                 except torch.OutOfMemoryError:
                     self.averagers.clear()
-                    self.pool.drop_idle(self.busy)  # They have the memory.
+                    self.pool.drop_idle(self.busy)
             return super().averaged(task, parameters, buffers, noise)
 
     def close(self) -> None:
