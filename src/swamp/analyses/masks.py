@@ -15,8 +15,7 @@ from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, BetweenRuns, Line, PageResults, RowResult, Settings, StoredResult, cycle_fields
 from swamp.analyses.presentation import CYCLE, cycle_cells, titled
 from swamp.analyses.study import Study, Work
-from swamp.drawing.canvas import GREY, STYLES, shades, text, tidy
-from swamp.drawing.charts import density_axes
+from swamp.drawing.canvas import GREY, STYLES, density_axes, shades, text, tidy
 from swamp.drawing.markup import element
 from swamp.drawing.sections import Section, chart, command_line, section
 from swamp.drawing.tables import Table

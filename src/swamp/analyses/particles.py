@@ -12,8 +12,7 @@ from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, Line, RowResult, Settings, StoredResult, cycle_fields
 from swamp.analyses.presentation import CYCLE, cycle_cells, sparsity_ticks, titled
 from swamp.analyses.study import CachedStep, Study, Work
-from swamp.drawing.canvas import GREEN, STYLES, tidy
-from swamp.drawing.charts import bars
+from swamp.drawing.canvas import GREEN, STYLES, bars, tidy
 from swamp.landscape.similarity import distances, norm
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metric
@@ -120,7 +119,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
 def _draw_errors(axes: Any, rows: list[Row]) -> None:
     metric, heights = find_metric(rows[0].metric), []
     for index, row in enumerate(rows):
-        alone, average = [metric.drawn(one[metric.name]) for one in row.particles], metric.drawn(row.average[metric.name])
+        alone, average = [metric.chart_value(one[metric.name]) for one in row.particles], metric.chart_value(row.average[metric.name])
         bars(axes, index, alone, average)
         heights += [*alone, average]
     margin = max(heights) - min(heights) or 1.0

@@ -14,7 +14,7 @@ def methods(name: str | None = None, /) -> None:
     from swamp.drawing.tables import Table
     from swamp.methods import find_method
     from swamp.methods import methods as all_methods
-    from swamp.report.pages import method_page
+    from swamp.report.method_page import method_page
     from swamp.terminal import print_table
 
     if name:

@@ -32,16 +32,16 @@ class Metric(Struct, frozen=True, omit_defaults=True):
         """
         return f"{self.scaled(value):.{self.digits}f}"
 
-    def drawn(self, value: float) -> float:
+    def chart_value(self, value: float) -> float:
         """Return what charts draw of a value.
 
-        >>> round(Metric("accuracy", error="error").drawn(0.9), 6), Metric("ece", scale=100).drawn(0.02)
+        >>> round(Metric("accuracy", error="error").chart_value(0.9), 6), Metric("ece", scale=100).chart_value(0.02)
         (10.0, 2.0)
         """
         return 100 * (1 - value) if self.error else self.scaled(value)
 
     @property
-    def drawn_label(self) -> str:
+    def chart_label(self) -> str:
         """The name of what charts draw."""
         test_set = self.name.rpartition(".")[0]
         if self.error:

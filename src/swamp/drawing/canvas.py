@@ -1,8 +1,9 @@
-"""What all figures have in common (extra `plots`): colours, files, axes."""
+"""What several figures have in common (extra `plots`): colours, files, axes, bars."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ STYLES = [
 LINES = ["-", "--", ":", "-."]  # for the second, third, … round of the colours
 BLUE, ORANGE, GREEN = (colour for colour, _ in STYLES[:3])
 GREY = "#666666"
+FEW_NAMES = 40  # layers that an axis can name
+PARTICLE, AVERAGE = "#9CC4E4", ORANGE  # light and dark, so that print without colours tells them apart too
 FORMATS = (".png", ".svg", ".pdf")
 
 
 def pyplot() -> Any:
-    """Matplotlib's, for files alone."""
+    """Return matplotlib's pyplot, set up to write files."""
     try:
         import matplotlib
     except ImportError:
@@ -52,7 +55,7 @@ def save(figure: Any, out: Path) -> None:
 
 
 def encoded(figure: Any, suffix: str, dpi: int) -> bytes:
-    """A finished figure as the bytes of a file: equal results give equal files, and text in them stays text."""
+    """Return a finished figure as the bytes of a file: equal results give equal files, and text in them stays text."""
     plt, image = pyplot(), io.BytesIO()
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
     with plt.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "swamp"}):
@@ -61,21 +64,42 @@ def encoded(figure: Any, suffix: str, dpi: int) -> bytes:
 
 
 def style(index: int) -> dict[str, Any]:
-    """How the series of this number is drawn."""
+    """Return the colour, marker and line of the series of this number."""
     colour, marker = STYLES[index % len(STYLES)]
     return {"color": colour, "marker": marker, "linestyle": LINES[index // len(STYLES) % len(LINES)]}
 
 
 def shades(plt: Any, count: int) -> list[Any]:
-    """Dark to light along a colour map that stays ordered in grey and for colour-blind readers."""
+    """Return colours from dark to light along a colour map that stays ordered in grey and for colour-blind readers."""
     return [plt.get_cmap("viridis")(0.85 * index / max(count - 1, 1)) for index in range(count)]
 
 
 def text(label: str) -> str:
-    """Anybody's text in a picture: a dollar sign in it begins no formula."""
+    """Escape a text for a picture: a dollar sign in it begins no formula."""
     return label.replace("$", r"\$")
 
 
 def tidy(axes: Any) -> None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def density_axes(axes: Any, names: Sequence[str]) -> None:
+    """Label axes that show the layers from left to right, and upwards what remains of each in %, even nothing at all."""
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(0, 130)
+    axes.set_yticks([0, 1, 3, 10, 30, 100], ["0", "1", "3", "10", "30", "100"])
+    axes.minorticks_off()
+    every = -(-len(names) // FEW_NAMES)
+    axes.set_xticks(range(0, len(names), every), [text(name.removesuffix(".weight")) for name in names[::every]], rotation=90, fontsize=8)
+    axes.set_ylabel("weights that remain (%)")
+    tidy(axes)
+
+
+def bars(axes: Any, place: int, particles: Sequence[float], average: float, spread: float | None = None) -> None:
+    """Draw a group of bars around a place on the axis: the particles, then their average. The first group has the labels."""
+    width = 0.84 / (len(particles) + 1)
+    for index, value in enumerate([*particles, average]):
+        last, x = index == len(particles), place + (index - len(particles) / 2) * width
+        label = None if place or (index and not last) else "their average" if last else "particles"
+        axes.bar(x, value, 0.92 * width, color=AVERAGE if last else PARTICLE, label=label, yerr=spread if last else None, capsize=2)

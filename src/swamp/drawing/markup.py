@@ -16,7 +16,7 @@ VOID = {"wbr"}
 
 
 def element(name: str, *children: Any, **attributes: Any) -> Html:
-    """An element. Children that are no `Html` are escaped, None among them is left out; so is an attribute that is None or False.
+    """Return an element. Children that are no `Html` are escaped, None among them is left out; so is an attribute that is None or False.
 
     >>> element("p", "1 < 2", element("b", "yes"), class_="note", hidden=True)
     '<p class="note" hidden>1 &lt; 2<b>yes</b></p>'
@@ -25,8 +25,8 @@ def element(name: str, *children: Any, **attributes: Any) -> Html:
     for key, value in attributes.items():
         if value is None or value is False:
             continue
-        shown = key.rstrip("_").replace("_", "-")
-        parts.append(f" {shown}" if value is True else f' {shown}="{html.escape(str(value))}"')
+        attribute = key.rstrip("_").replace("_", "-")
+        parts.append(f" {attribute}" if value is True else f' {attribute}="{html.escape(str(value))}"')
     return Html("".join(parts) + ">" + join(*children) + ("" if name in VOID else f"</{name}>"))
 
 
@@ -35,7 +35,7 @@ def join(*children: Any) -> Html:
 
 
 def json_text(value: Any) -> Html:
-    """JSON that can stand in a <script> element: nothing in it can end the element or begin a comment, and no number is infinite.
+    """Return JSON that can stand in a <script> element: nothing in it can end the element or begin a comment, and no number is infinite.
 
     >>> json_text({"a": "</script>", "b": float("nan")})
     '{"a":"\\\\u003c/script\\\\u003e","b":null}'

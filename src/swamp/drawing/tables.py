@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
-Item = TypeVar("Item")
+LineItem = TypeVar("LineItem")  # what a line of a table is about
 
 
 class Table(NamedTuple):
@@ -26,23 +26,23 @@ class Ranked(NamedTuple):
     rank: int = 0
 
 
-class Column(NamedTuple, Generic[Item]):
+class Column(NamedTuple, Generic[LineItem]):
     """A column of a table: its head, and the text of its cell in the line of an item."""
 
     head: str
-    cell: Callable[[Item], str | Ranked]
+    cell: Callable[[LineItem], str | Ranked]
 
 
-def columns_of(heads: Iterable[str], cells: Callable[[Item], Sequence[str | Ranked]]) -> list[Column[Item]]:
+def columns_of(heads: Iterable[str], cells: Callable[[LineItem], Sequence[str | Ranked]]) -> list[Column[LineItem]]:
     """Return a column for each head; `cells` gives the texts of all of them in the line of an item."""
 
-    def column(index: int, head: str) -> Column[Item]:
+    def column(index: int, head: str) -> Column[LineItem]:
         return Column(head, lambda item: cells(item)[index])
 
     return [column(index, head) for index, head in enumerate(heads)]
 
 
-def make_table(title: str, columns: Sequence[Column[Item]], items: Iterable[Item], note: str = "") -> Table:
+def make_table(title: str, columns: Sequence[Column[LineItem]], items: Iterable[LineItem], note: str = "") -> Table:
     """Return the table that has a line for each item.
 
     >>> make_table("Squares", [Column("x", str), Column("x²", lambda x: Ranked(str(x * x), rank=x == 3))], [2, 3])[1:]

@@ -57,7 +57,7 @@ class Findings:
         return self.sweep.grid.at == "last"
 
     def metric(self, row: RowRecord) -> Metric:
-        """The metric that is shown of a row; the metrics that count differ between tasks."""
+        """Return the metric that is shown of a row; the metrics that count differ between tasks."""
         wanted = self.sweep.grid.metric or row.metric
         if wanted not in row.metrics:
             raise ValueError(f"metric = {wanted!r} was not measured; {nearest(wanted, row.metrics)}")
@@ -93,26 +93,26 @@ class Findings:
         return {run.labels: run.config for run in expand(grid, Path(), seeds=self.sweep.seeds[:1]).runs}
 
     def quoted(self, labels: Labels, said: Sequence[T]) -> list[T | None]:
-        """What the paper says of a cell, at each level whose sparsity it has."""
-        pruning, at = self.original[labels].pruning, self.sweep.grid.at
-        cycles = at if isinstance(at, tuple) else self.sweep.grid.cycles(pruning)  # the paper may have gone further than the recipe does
+        """Return what the paper says of a cell at each level whose sparsity it has."""
+        pruning, grid = self.original[labels].pruning, self.sweep.grid
+        cycles = grid.at if isinstance(grid.at, tuple) else grid.cycles(pruning)  # the paper may have gone further than the recipe does
         known = dict(zip(map(pruning.density, cycles), said, strict=True))
         return [known.get(self.densities[labels, None] if level is None else level) for level in self.levels]
 
     def rows_of(self, labels: Labels) -> list[RowRecord]:
-        return [row for (its, _), rows in self.rows.items() if its == labels for row in rows.values()]
+        return [row for (cell, _), rows in self.rows.items() if cell == labels for row in rows.values()]
 
     def sparsity(self, labels: Labels, level: GridLevel) -> str:
-        """The sparsity asked for, in exact counts if there is a row that knows them."""
+        """Return the sparsity asked for, in exact counts if there is a row that knows them."""
         density = self.densities[labels, level]
         num = next((row.num_prunable for row in self.rows.get((labels, level), {}).values()), 0)
         return percent(1 - rounded_share(num, density) / num if num else float(1 - density))
 
     def heads(self, label: str) -> list[str]:
-        """The heads of the columns that hold a number for each level."""
+        """Return the heads of the columns that hold a number for each level."""
         if self.at_the_end:
             return [label]
-        sparsities = [self.sparsity(next(labels for labels, its in self.densities if its == level), level) for level in self.levels]
+        sparsities = [self.sparsity(next(labels for labels, other in self.densities if other == level), level) for level in self.levels]
         return [f"{label} at {sparsities[0]}", *sparsities[1:]]
 
 
@@ -136,7 +136,7 @@ def grid_table(
 
 
 def levels_by_cycle(grid: Grid, pruning: Pruning) -> dict[int, GridLevel]:
-    """The level of each cycle that a grid shows of a run."""
+    """Return the level of each cycle that a grid shows of a run."""
     return {cycle: None if grid.at == "last" else pruning.density(cycle) for cycle in grid.cycles(pruning)}
 
 
@@ -181,7 +181,7 @@ def grid_tables(
 
 
 def main_table(found: Findings) -> Table:
-    """Mean ± standard deviation over seeds, best and second best marked, and the paper's numbers below ours where there are any."""
+    """Return the table of results: mean ± standard deviation over seeds, the best two marked, and the paper's numbers below ours."""
     sweep, grid = found.sweep, found.sweep.grid
     ours, paper = (["ours"], ["paper"]) if grid.paper else ([], [])
     lines: list[GridLine] = []
@@ -211,7 +211,7 @@ def main_table(found: Findings) -> Table:
 
 
 def cell_text(found: Findings, labels: Labels, level: GridLevel) -> Ranked:
-    """A cell as it is shown, with the number of its seeds where some are missing."""
+    """Return a cell as it is shown, with the number of its seeds where some are missing."""
     cell = found.cell(labels, level)
     if cell is None:
         return Ranked("–")
@@ -220,7 +220,7 @@ def cell_text(found: Findings, labels: Labels, level: GridLevel) -> Ranked:
 
 
 def ensemble_lines(found: Findings, labels: Labels) -> Iterator[tuple[list[str], list[str]]]:
-    """The names and the numbers of each ensemble of a cell that was made."""
+    """Yield the names and the numbers of each ensemble of a cell that was made."""
     sweep, grid = found.sweep, found.sweep.grid
     for paths in sweep.ensembles(labels):
         ensemble = found.ensembles.get(tuple(paths))
@@ -234,24 +234,24 @@ def ensemble_lines(found: Findings, labels: Labels) -> Iterator[tuple[list[str],
 
 
 def changes(found: Findings) -> list[str]:
-    """What was asked for besides the grid, and so is not as in the paper: a setting, its value here, and the paper's."""
+    """Return what was asked for besides the grid, and so is not as in the paper: a setting, its value here, and the paper's."""
 
-    def shown(value: object) -> str:
+    def value_text(value: object) -> str:
         return text_of(value) if value is not None else "–"
 
     def settings(config: Config) -> dict[str, Any]:
-        """With the targets that are meant where none are named."""
+        """Return the settings with the targets that are meant where none are named."""
         return {**deciding_settings(config), "pruning.targets": list(config.pruning.target_cycles)}
 
     here = {run.labels: settings(run.config) for run in found.sweep.runs}
     there = {labels: settings(config) for labels, config in found.original.items()}
     both = [(name, here[labels].get(name), theirs.get(name)) for labels, theirs in there.items() for name in {*here[labels], *theirs}]
-    texts = {f"{name} {shown(ours)} ({shown(theirs)})" for name, ours, theirs in both if name != "seed" and ours != theirs}
+    texts = {f"{name} {value_text(ours)} ({value_text(theirs)})" for name, ours, theirs in both if name != "seed" and ours != theirs}
     return sorted(texts)
 
 
 def difference_table(found: Findings) -> Table:
-    """Each cell minus the one that the grid compares it with, seed by seed."""
+    """Return the table of differences: each cell minus the one that the grid compares it with, seed by seed."""
     sweep, lines = found.sweep, []
     for labels in sweep.cells:
         other = sweep.compared_with(labels)
@@ -272,7 +272,7 @@ def difference_cell(ours: Cell | None, theirs: Cell | None) -> str:
 
 
 def cost_table(found: Findings) -> Table:
-    """What each cell cost, as the paper counts and as it is."""
+    """Return the table of what each cell cost, as the paper counts and as it is."""
     sweep, grid = found.sweep, found.sweep.grid
     ours, paper = (["ours"], ["paper"]) if grid.paper_cost else ([], [])
 

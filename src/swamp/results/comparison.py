@@ -63,11 +63,11 @@ def side_by_side(all_series: Sequence[Series], levels: Sequence[Level], title: s
 
 def _column(owner: str, series: Series, metric: Metric, texts: Sequence[str | Ranked]) -> Column[int]:
     """Return a column of texts by the index of their line. The first column of its owner names it."""
-    return Column(f"{owner}{metric.label}{series.seeds_shown}" if owner else metric.label, texts.__getitem__)
+    return Column(f"{owner}{metric.label}{series.seed_count_text}" if owner else metric.label, texts.__getitem__)
 
 
 def _particles(series: Series, metric: Metric, level: Level) -> str:
-    rows = series.at(level.density)
+    rows = series.rows_at(level.density)
     return at_other_sparsity(over_seeds(metric, [row.members for row in rows]), reached(rows, level.density))
 
 
@@ -77,11 +77,11 @@ def one_below_the_other(all_series: Sequence[Series], levels: Sequence[Level], t
     lines: list[MethodLine] = []
     for index, (series, metric) in enumerate(zip(all_series, counting, strict=True)):
         if metric is None:
-            lines.append((series.label + series.seeds_shown, ["–"] * len(levels)))
+            lines.append((series.label + series.seed_count_text, ["–"] * len(levels)))
             continue
         alike = [place for place, other in enumerate(counting) if other and other.name == metric.name]
         line = cells([all_series[place] for place in alike], levels, metric)[alike.index(index)]
-        lines.append((series.label + series.seeds_shown, list(map(ranked_text, line))))
+        lines.append((series.label + series.seed_count_text, list(map(ranked_text, line))))
         if quoted := paper_line(series, line, metric):
             lines.append((f"{series.label}, the paper's", quoted))
     labels = dict.fromkeys(metric.label for metric in counting if metric)

@@ -46,11 +46,12 @@ class Series:
         return {row.cycle for row in self.rows}
 
     @property
-    def seeds_shown(self) -> str:
+    def seed_count_text(self) -> str:
+        """How labels name the number of seeds, where there are several."""
         return f" (n={len(self.runs)})" if len(self.runs) > 1 else ""
 
     def requested_density(self, row: RowRecord) -> Fraction:
-        """The density that the row's cycle asks for. A method that is not exact reaches another."""
+        """Return the density that the row's cycle asks for. A method that is not exact reaches another."""
         pruning = Pruning(prune_fraction=self.settings["pruning.prune_fraction"])
         if not self.settings["start"]:
             return pruning.density(row.cycle)
@@ -60,15 +61,15 @@ class Series:
         return usual if rounded_share(row.num_prunable, usual) == row.num_survivors else Fraction(row.num_survivors, row.num_prunable)
 
     def requested_densities(self) -> list[Fraction]:
-        """The densities that the cycles ask for, from dense to sparse."""
+        """Return the densities that the cycles ask for, from dense to sparse."""
         return sorted({self.requested_density(row) for row in self.rows}, reverse=True)
 
-    def at(self, density: Fraction) -> list[RowRecord]:
-        """The row of each run that has one for this requested density."""
+    def rows_at(self, density: Fraction) -> list[RowRecord]:
+        """Return the row of each run that has one for this requested density."""
         return list(self.by_seed(density).values())
 
     def by_seed(self, density: Fraction) -> dict[int, RowRecord]:
-        """The rows for this requested density, each by its seed. An unfinished run may have none."""
+        """Return the rows for this requested density, each by its seed. An unfinished run may have none."""
         return {run.seed: row for run in self.runs for row in run.rows if self.requested_density(row) == density}
 
 
@@ -135,5 +136,5 @@ def layer_names(all_series: Iterable[Series]) -> list[str]:
 
 
 def main_metrics(row: RowRecord) -> list[Metric]:
-    """The metric that counts, and the likelihood beside it."""
+    """Return the metric that counts, and the likelihood beside it."""
     return [metric for name, metric in row.described.items() if name in (row.metric, "nll")]

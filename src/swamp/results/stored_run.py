@@ -50,7 +50,7 @@ class StoredRun:
         return str(self.header.get("problem", ""))
 
     def missing_cycles(self) -> list[int]:
-        """The cycles that an unfinished run will still report, as far as its rows tell: a method that begins dense goes through all
+        """Return the cycles that an unfinished run will still report, as far as its rows tell: a method that begins dense goes through all
         cycles, one that does not goes through the targets."""
         seen = {row.cycle for row in self.rows}
         if self.finished or not seen:
@@ -67,7 +67,7 @@ class StoredRun:
         return Store(self.directory).mask_layers(mask)
 
     def seconds(self) -> float | None:
-        """How long the run took, summed over all its processes; None where the journal does not say."""
+        """Return how long the run took, summed over all its processes; None where the journal does not say."""
         rows = [line for line in Store(self.directory).journal.records() if str(line["what"]).startswith("row ")]
         found = [seconds for line in rows if (seconds := finite(line.get("seconds"))) is not None]
         return sum(found) if found else None
@@ -122,7 +122,7 @@ def require_runs(directories: Iterable[Path]) -> tuple[list[StoredRun], list[Lef
 
 
 def _run_directories(directory: Path) -> list[Path]:
-    """The run directories in a directory, and those that have rows but have lost their run.json."""
+    """Return the run directories in a directory, and those that have rows but have lost their run.json."""
     results = (directory / "results.json", *directory.glob("*/results.json"))
     lost = {path.parent for path in results if path.exists() and not (path.parent / "run.json").exists()}
     try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from swamp.drawing.canvas import STYLES, style, text, tidy
-from swamp.report.figures.captions import name_missing, recipes_of
+from swamp.report.figures import name_missing, recipes_of
 from swamp.results.cells import cells, common_level, levels_of
 from swamp.results.series import Series
 
@@ -29,7 +29,7 @@ def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
         cell = line[place]
         if cell is None:
             continue
-        cost = statistics.fmean(row.training_macs for row in series.at(levels[place].density))
+        cost = statistics.fmean(row.training_macs for row in series.rows_at(levels[place].density))
         spread = statistics.stdev(cell.values.values()) if len(cell.values) > 1 else 0.0
         look = style(index)
         # filled, half filled, empty: the rounds of the colours

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from swamp.core.metric import Metric
 from swamp.drawing.canvas import style, text, tidy
-from swamp.report.figures.captions import error_label, recipes_of
+from swamp.report.figures import error_label, recipes_of
 from swamp.results.ensemble import Ensemble
 from swamp.results.series import Series, by_recipe
 from swamp.tasks.metrics import find_metric
@@ -17,18 +17,18 @@ FEW_CURVES = 6
 Measure = Callable[[Metric, Mapping[str, float]], float | None]  # what is drawn, from the metric that counts and all values
 
 
-def drawn_error(metric: Metric, values: Mapping[str, float]) -> float:
-    return metric.drawn(values[metric.name])
+def chart_error(metric: Metric, values: Mapping[str, float]) -> float:
+    return metric.chart_value(values[metric.name])
 
 
 def error_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
     """Draw the test error of each method, or the metric that counts where that is no percentage."""
-    return curves(plt, all_series, ensembles, drawn_error, "Error against sparsity")
+    return curves(plt, all_series, ensembles, chart_error, "Error against sparsity")
 
 
 def error_and_size(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
     """The paper's first figure: to the right, an ensemble stands at the weights of all its networks."""
-    return curves(plt, all_series, ensembles, drawn_error, "Error against sparsity and size", size=True)
+    return curves(plt, all_series, ensembles, chart_error, "Error against sparsity and size", size=True)
 
 
 def nll_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
@@ -121,8 +121,8 @@ def sparsity_axis(axes: Any, remaining: set[float]) -> None:
 def size_axis(axes: Any, remaining: set[float]) -> None:
     axes.set_xscale("log")
     axes.invert_xaxis()
-    shown = sorted(remaining) if len(remaining) <= 8 else sorted(remaining)[:: len(remaining) // 7 + 1]
-    axes.set_xticks(shown, [f"{share:.3g}" for share in shown])
+    ticks = sorted(remaining) if len(remaining) <= 8 else sorted(remaining)[:: len(remaining) // 7 + 1]
+    axes.set_xticks(ticks, [f"{share:.3g}" for share in ticks])
     axes.minorticks_off()
     axes.set_xlabel("prunable weights of all networks together (% of one dense)")
 
@@ -138,7 +138,7 @@ class Curve(NamedTuple):
 def curve_of(series: Series, measure: Measure) -> Curve:
     curve = Curve([], [], [], [], [])
     for wanted in series.requested_densities():
-        rows = series.at(wanted)
+        rows = series.rows_at(wanted)
         values = [value for row in rows if (value := measure(row.described[row.metric], row.metrics)) is not None]
         if not values:
             continue

@@ -26,7 +26,7 @@ def series_data(all_series: Sequence[Series]) -> dict[str, Any]:
     layers = {id(series): layer_names([series]) for series in all_series}
     first = shown_at_first(all_series)
     return {
-        "metrics": {metric.name: {"label": metric.drawn_label, "digits": metric.digits} for metric in metrics},
+        "metrics": {metric.name: {"label": metric.chart_label, "digits": metric.digits} for metric in metrics},
         "series": [
             {
                 "label": series.label,
@@ -59,14 +59,14 @@ def point(by_seed: Mapping[int, RowRecord], metrics: Iterable[Metric], layers: S
         having = [row for row in rows if name in row.metrics]
         if not having:
             continue
-        values = [metric.drawn(row.metrics[name]) for row in having]
+        values = [metric.chart_value(row.metrics[name]) for row in having]
         measured[name] = {
             "mean": significant(statistics.fmean(values)),
             "std": significant(statistics.stdev(values)) if len(values) > 1 else None,
             "text": spread(values, metric.digits),  # rounded here, as in every table
             "values": values,
             "seeds": [seed for seed, row in by_seed.items() if name in row.metrics],
-            "members": [[metric.drawn(member[name]) for member in row.members if name in member] for row in having],
+            "members": [[metric.chart_value(member[name]) for member in row.members if name in member] for row in having],
         }
     return {
         "cycle": rows[0].cycle,
