@@ -153,7 +153,7 @@ def prune(
     )
     directory = Path(out) if out else default_directory(config)
     (prepared,) = prepare([RunRequest(config, directory, task)], Path(cache) if cache else None)
-    if quiet or config.engine_module.role() == "helper":
+    if quiet or prepared.role == "helper":
         found = list(iterate(prepared))
     else:
         print_table(prunable_table(task))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from swamp.runs import opening
+from swamp.runs import config, opening, plan
 from swamp.runs.config import Config
-from swamp.runs.opening import RunRequest, prepare
+from swamp.runs.opening import RunRequest, begin_all, prepare
+from swamp.runs.progress import Listener
+from swamp.runs.several import run_several
 from swamp.store.directory import Store
 from tests.support.cli import FLAGS, call
 
@@ -70,7 +73,7 @@ def test_a_prepared_run_has_no_auto_and_writes_when_it_begins(quick: Quick, tmp_
     (run,) = prepare([RunRequest(quick(engine="auto"), tmp_path / "run")], tmp_path / "cache")
     assert (run.requested.engine, run.requested.device, run.requested.precision) == ("auto", "auto", "auto")
     assert "auto" not in (run.config.engine, run.config.device, run.config.precision)
-    assert run.plan.num_epochs == 1 + 3 * 2 * 2
+    assert run.make_plan().num_epochs == 1 + 3 * 2 * 2
     assert not list(tmp_path.iterdir())
     with run.begin(), pytest.raises(ValueError, match="is in use by another process"), Store(run.directory).locked():
         pass
@@ -88,3 +91,52 @@ def test_a_run_that_another_process_began_meanwhile_is_refused(quick: Quick, tmp
         pass
     with pytest.raises(ValueError, match=r"another configuration: seed \(1 there, 0 here\)"), run.begin():
         pass
+
+
+def test_of_two_runs_one_in_use_keeps_both_from_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    group = tmp_path / "group"
+    with Store(group / "imp").locked():
+        status, _, err = call(capsys, "run", *FLAGS, "--method", "swamp,imp", "--out", group, "--cache", tmp_path / "cache")
+    assert status == 2
+    assert f"{group / 'imp'} is in use by another process" in err
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {".lock"}
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_directory_that_cannot_be_made_leaves_no_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    status, _, _ = call(capsys, "run", *FLAGS, "--out", tmp_path / "file" / "run", "--cache", tmp_path / "cache")
+    assert status != 0
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_runs_begin_together_or_not_at_all(quick: Quick, tmp_path: Path) -> None:
+    runs = prepare([RunRequest(quick(seed=seed), tmp_path / str(seed)) for seed in (0, 1)])
+    (other,) = prepare([RunRequest(quick(seed=2), tmp_path / "1")])
+    with other.begin():
+        pass
+    with pytest.raises(ValueError, match=r"another configuration: seed \(2 there, 1 here\)"), begin_all(runs):
+        pass
+    assert Store(tmp_path / "0").header() is None
+
+
+def test_a_method_is_planned_once_for_several_runs(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = []
+    make_plan = plan.make_plan
+    monkeypatch.setattr(opening, "make_plan", lambda *arguments: [planned.append(arguments), make_plan(*arguments)][1])
+    runs = prepare([RunRequest(quick(method="imp", seed=seed, pruning__cycles=0), tmp_path / str(seed)) for seed in (0, 1)])
+    assert run_several(runs, lambda run: nullcontext(Listener()), lambda epochs: None) == [None, None]
+    assert len(planned) == 2
+    assert all(run.store.finished() for run in runs)
+
+
+def test_preparing_a_run_reads_its_header_and_resolves_it_once(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = prepare([RunRequest(quick(), tmp_path / "run")])
+    with run.begin():
+        pass
+    calls = []
+    header, resolve = Store.header, config.resolve
+    monkeypatch.setattr(Store, "header", lambda store: [calls.append("header"), header(store)][1])
+    monkeypatch.setattr(opening, "resolve", lambda *arguments: [calls.append("resolve"), resolve(*arguments)][1])
+    prepare([RunRequest(quick(), tmp_path / "run")])
+    assert calls == ["header", "resolve"]

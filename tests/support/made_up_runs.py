@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from swamp.core.machine import versions
 from swamp.core.pruning import rounded_share
 from swamp.results.series import Series, make_series
 from swamp.results.stored_run import read_run
 from swamp.runs.config import Config, build_config, config_hash, resolve
-from swamp.runs.opening import versions
 from swamp.runs.setting_list import to_toml
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord

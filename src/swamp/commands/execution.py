@@ -33,7 +33,7 @@ def execute(
     from swamp.runs.several import run_to_end
 
     runs = prepare(requests, cache)
-    if any(run.config.engine_module.role() == "helper" for run in runs):  # Another process shows what this one helps to run.
+    if any(run.role == "helper" for run in runs):  # Another process shows what this one helps to run.
         for run in runs:
             run_to_end(run)
         return
@@ -90,10 +90,11 @@ def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain:
     from swamp.terminal import print_table
 
     runs = prepare(requests, to_train=False)
-    plans = new_plans(runs) if sweep else [run.plan for run in runs]
+    plans = new_plans(runs) if sweep else [run.make_plan() for run in runs]
     estimates = estimate_each(runs, plans)
     if sweep:
-        whole, new = [run.plan.num_epochs for run in runs], [plan.num_epochs for plan in plans]
+        whole = [run.make_plan().num_epochs if run.num_epochs is None else run.num_epochs for run in runs]
+        new = [plan.num_epochs for plan in plans]
         states = ["finished" if run.store.finished() else "begun" if run.store.header() else "" for run in runs]
         print_table(grid_plan_table(sweep, whole, new, [cost.seconds for cost in estimates], states), plain)
         return

@@ -1,13 +1,18 @@
-"""Describes this machine: its cores, and the code that is installed on it."""
+"""Describes this machine: its cores, and the code and versions that are installed on it."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 from functools import cache
 from pathlib import Path
 
+import numpy
+import torch
+
 import swamp
+from swamp.version import __version__
 
 
 def num_cores() -> int:
@@ -25,3 +30,8 @@ def code_digest() -> str:
     for path in sorted(folder.rglob("*.py")):
         digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the software that decides a run's numbers."""
+    return {"swamp": __version__, "torch": str(torch.__version__), "numpy": numpy.__version__, "python": platform.python_version()}

@@ -12,7 +12,7 @@ from functools import cache
 
 from swamp.core.discovery import modules_with
 from swamp.core.errors import nearest
-from swamp.engines.engine import Engine, EngineContext, EngineModule, Role
+from swamp.engines.engine import Engine, EngineContext, EngineModule
 from swamp.engines.ranks import Rank
 
 FALLBACK = "sequential"  # trains any task on any device
@@ -36,14 +36,12 @@ def default_engine(device_type: str) -> str:
     return next((name for name, module in engine_modules().items() if device_type in module.default_for), FALLBACK)
 
 
-def role_of_process(engines: Iterable[EngineModule]) -> Role:
-    """Return the role of this process in runs on these engines; refuse a launch of several processes that one of them cannot share."""
-    chosen, rank = list(engines), Rank.of_process()
-    if rank is not None and rank.size > 1 and not all(module.knows_launches for module in chosen):
+def check_launch(engines: Iterable[EngineModule]) -> None:
+    """Refuse a launch of several processes by torchrun if one of these engines cannot share a run among them."""
+    rank = Rank.of_process()
+    if rank is not None and rank.size > 1 and not all(module.knows_launches for module in engines):
         able = " or ".join(name for name, module in engine_modules().items() if module.knows_launches)
         raise ValueError(f"torchrun started {rank.size} processes, and only --engine {able} knows how to share a run among them")
-    roles = {module.role() for module in chosen}
-    return "helper" if "helper" in roles else "leader" if "leader" in roles else "alone"
 
 
 def build_local(context: EngineContext) -> Engine:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from swamp.core.machine import versions
 from swamp.drawing.numbers import percent
 from swamp.results.stored_run import StoredRun
 from swamp.runs.config import deciding_settings
 from swamp.runs.networks import task_settings
-from swamp.runs.opening import versions
 from swamp.store.records import RowRecord
 
 

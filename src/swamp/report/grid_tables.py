@@ -26,7 +26,7 @@ from swamp.results.notes import OTHER_SPARSITY, PAPER, selected_by_validation, s
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.results.stored_run import StoredRun
 from swamp.runs.checks import require_same_config
-from swamp.runs.config import Config, deciding_settings
+from swamp.runs.config import Config, deciding_settings, resolve
 from swamp.runs.grid import BETWEEN, Grid, Labels, Sweep, expand
 from swamp.runs.settings import text_of
 from swamp.store.records import RowRecord
@@ -153,7 +153,7 @@ def gather(
         densities |= {(labels, level): pruning.density(cycle) for cycle, level in levels.items()}
         if run is None:
             continue
-        require_same_config(config, directory, run.header)
+        require_same_config(resolve(config, run.header["config"]), directory, run.header)
         num_finished += run.finished
         result = analysed.get(directory)
         traces = traces_by_cycle(result, sweep.grid.split) if isinstance(result, HessianResult) else {}

@@ -10,8 +10,7 @@ from typing import Any
 from swamp.core.patterns import Pattern
 from swamp.core.pruning import rounded_share
 from swamp.methods.method import Keep
-from swamp.runs.config import Config, complete, deciding_settings, resolve
-from swamp.store.directory import Store
+from swamp.runs.config import Config, complete, deciding_settings
 from swamp.tasks.task import Task, dense_mask
 
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
@@ -61,8 +60,8 @@ def check_pattern(config: Config, task: Task) -> None:
 
 
 def require_same_config(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
-    """Check that a directory was begun with the settings that are asked for now; operational settings may differ."""
-    theirs, mine = deciding_settings(complete(header["config"])), deciding_settings(resolve(config, header["config"]))
+    """Check that a directory was begun with this resolved configuration; operational settings may differ."""
+    theirs, mine = deciding_settings(complete(header["config"])), deciding_settings(config)
     differing = [
         f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
     ]
@@ -70,9 +69,8 @@ def require_same_config(config: Config, directory: Path, header: Mapping[str, An
         raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another --out")
 
 
-def require_same_run(config: Config, task: Task, directory: Path) -> None:
-    """Check that the run in a directory, if there is one, has the same configuration, task and metric."""
-    header = Store(directory).header()
+def require_same_run(config: Config, task: Task, header: Mapping[str, Any] | None, directory: Path) -> None:
+    """Check that the run with this header, if the directory holds one, has the same resolved configuration, task and metric."""
     if header is None:
         return
     require_same_config(config, directory, header)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
-import numpy
 import torch
 
 from swamp.core.keys import canonical
-from swamp.core.machine import code_digest
-from swamp.engines import role_of_process
-from swamp.engines.engine import Engine, EngineContext
+from swamp.core.machine import code_digest, versions
+from swamp.engines import check_launch
+from swamp.engines.engine import Engine, EngineContext, Role
 from swamp.runs.checkpoint_task import CheckpointTask
 from swamp.runs.checks import check, require_empty_or_run, require_same_run
 from swamp.runs.config import Config, config_hash, deciding_settings, resolve, resolve_device, task_modules
@@ -25,7 +23,6 @@ from swamp.runs.plan import Plan, make_plan
 from swamp.runs.setting_list import to_toml
 from swamp.store.directory import Store, cache_part, make_cache
 from swamp.tasks.task import Task
-from swamp.version import __version__
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class RunRequest:
     task: Task | None = None  # the task of a script, which takes the place of the one that the configuration names
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class PreparedRun:
     """A run that was checked and can begin. Nothing of it has been written."""
 
@@ -45,29 +42,26 @@ class PreparedRun:
     config: Config  # the same without any `auto`
     task: Task
     store: Store
+    role: Role  # of this process in the run
+    num_epochs: int | None = None  # of the whole run; known once it was planned
 
     @property
     def directory(self) -> Path:
         return self.store.root
 
-    @property
-    def plan(self) -> Plan:
-        """What the whole run will train, finished or not. It is made anew each time, because its masks are too large to keep."""
-        return make_plan(self.config, make_engine_context(self.config, self.task, self.store))
+    def make_plan(self) -> Plan:
+        """Plan what the whole run trains, finished or not. This runs the method. Only the number of epochs is remembered, because the
+        plan's masks are too large to keep."""
+        plan = make_plan(self.config, make_engine_context(self.config, self.task, self.store))
+        self.num_epochs = plan.num_epochs
+        return plan
 
-    @contextmanager
-    def begin(self) -> Iterator[None]:
+    def begin(self) -> AbstractContextManager[None]:
         """Write the run's configuration to its directory, which is locked while inside. Nothing of a finished run is written again."""
-        if self.store.cache:
-            make_cache(self.store.cache)
-        with self.store.locked():
-            require_same_run(self.config, self.task, self.directory)  # another process may have begun it since it was prepared
-            if not self.store.finished():
-                self._write_header()
-            yield
+        return begin_all([self])
 
-    def _write_header(self) -> None:
-        before = self.store.header()
+    def _write_header(self, before: Mapping[str, Any] | None) -> None:
+        """Write the configuration. Versions stay as they were `before`, in the header that the run has already."""
         self.store.write_text("config.toml", to_toml(self.config))
         self.store.write_header(
             {
@@ -82,6 +76,23 @@ class PreparedRun:
         )
 
 
+@contextmanager
+def begin_all(runs: Sequence[PreparedRun]) -> Iterator[None]:
+    """Begin all of these runs, whose directories are locked while inside. If one of them cannot begin, none gets a header or a cache."""
+    with ExitStack() as stack:
+        for run in runs:
+            stack.enter_context(run.store.locked())
+        headers = [run.store.header() for run in runs]
+        for run, header in zip(runs, headers, strict=True):  # Another process may have begun a run since it was prepared.
+            require_same_run(run.config, run.task, header, run.directory)
+        for cache in dict.fromkeys(run.store.cache for run in runs if run.store.cache):
+            make_cache(cache)
+        for run, header in zip(runs, headers, strict=True):
+            if not run.store.finished():
+                run._write_header(header)
+        yield
+
+
 def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train: bool = True) -> list[PreparedRun]:
     """Check all runs that were asked for, and open their tasks. The first mistake is a ValueError, and nothing is written.
 
@@ -89,19 +100,22 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
     common. Without `to_train`, as for a dry run, the engine need not be able to train here and now.
     """
     if to_train:
-        role_of_process(request.config.engine_module for request in requests)
-        for request in requests:
-            config = resolve(request.config)
-            config.engine_module.check(config.selected("engine"), config.optimizer, config.compile, resolve_device(config.device))
-    runs = []
-    for request, task in zip(requests, _open_each(requests), strict=True):
-        check(request.config, task)
+        check_launch(request.config.engine_module for request in requests)
+    configs, headers = [], []
+    for request in requests:
         require_empty_or_run(request.directory)
         header = Store(request.directory).header()
         config = resolve(request.config, header["config"] if header else None)
-        require_same_run(config, task, request.directory)
-        store = Store(request.directory, cache_part(cache, resolve_device(config.device).type) if cache else None)
-        runs.append(PreparedRun(request.config, config, task, store))
+        if to_train:
+            config.engine_module.check(config.selected("engine"), config.optimizer, config.compile, torch.device(config.device))
+        configs.append(config)
+        headers.append(header)
+    runs = []
+    for request, config, header, task in zip(requests, configs, headers, _open_each(requests), strict=True):
+        check(request.config, task)
+        require_same_run(config, task, header, request.directory)
+        store = Store(request.directory, cache_part(cache, torch.device(config.device).type) if cache else None)
+        runs.append(PreparedRun(request.config, config, task, store, config.engine_module.role()))
     return runs
 
 
@@ -111,7 +125,7 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
 def open_task(config: Config) -> Task:
     """Return the task that a configuration names, with its data."""
     task: Task = task_modules()[config.task].build(config.selected("task"))
-    assert task.prunable
+    _ = task.prunable  # This reads the data now, so that what is wrong with them is found before anything is written.
     return _from_start(config, task)
 
 
@@ -158,8 +172,3 @@ def settings_that_must_match(config: Config, out: Path, task: Task) -> dict[str,
         "swamp's code": code_digest(),
         "the task (model, data or loss; a model's init must be seeded)": task.fingerprint,
     }
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the software that decides a run's numbers."""
-    return {"swamp": __version__, "torch": str(torch.__version__), "numpy": numpy.__version__, "python": platform.python_version()}

@@ -10,12 +10,13 @@ from functools import partial
 from msgspec import structs
 
 from swamp.core.errors import reason_of
+from swamp.core.machine import versions
 from swamp.engines import FALLBACK
 from swamp.engines.engine import Engine, EngineContext
 from swamp.methods.method import Row
 from swamp.runs.config import Config, resolve
 from swamp.runs.context import RunContext
-from swamp.runs.opening import PreparedRun, build_engine, make_engine_context, settings_that_must_match, versions
+from swamp.runs.opening import PreparedRun, build_engine, make_engine_context, settings_that_must_match
 from swamp.runs.progress import Listener
 from swamp.runs.row_files import drop_all_unkept, drop_unkept, make_record, write_rows
 from swamp.store.journal import BEGUN, FAILED, PLAN
@@ -30,9 +31,8 @@ def iterate(
     `engine_for` returns the engine, if it is not the one that the configuration names: runs of a group share one.
     """
     listener = listener or Listener()
-    role = run.config.engine_module.role()
-    must_match = settings_that_must_match(run.requested, run.directory, run.task) if role != "alone" else {}
-    if role == "helper":
+    must_match = settings_that_must_match(run.requested, run.directory, run.task) if run.role != "alone" else {}
+    if run.role == "helper":
         build_engine(run.config, make_engine_context(run.config, run.task, run.store, must_match)).help()
         yield from read_results(run.directory)
         return
@@ -99,7 +99,7 @@ def _run_method(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterat
     """Run the method, which finds what is stored already, and write each of its rows."""
     store = ctx.store
     begin = time.monotonic()
-    num_epochs = run.plan.num_epochs
+    num_epochs = run.make_plan().num_epochs if run.num_epochs is None else run.num_epochs
     store.journal.log({"what": PLAN, "epochs": num_epochs, "seconds": round(time.monotonic() - begin, 3)})
     listener.planned(num_epochs)
     records: list[RowRecord] = []

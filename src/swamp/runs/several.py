@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from swamp.runs import group
 from swamp.runs.bench import step_timer
-from swamp.runs.opening import PreparedRun
+from swamp.runs.opening import PreparedRun, begin_all
 from swamp.runs.plan import Estimate, Plan, estimate
 from swamp.runs.progress import Listener
 from swamp.runs.runner import iterate
@@ -27,9 +27,8 @@ def run_several(runs: Sequence[PreparedRun], listen: Listen, planned: Callable[[
     Runs that can share an engine train side by side, the others one after the other. `listen` opens the listener of a run, which is
     closed when the runs that share its engine have ended. `planned` gets the number of epochs that all train.
     """
-    for run in runs:  # All at once, so that resuming the directory later finds those that were never reached.
-        with run.begin():
-            pass
+    with begin_all(runs):  # Resuming the directory later then finds also those that were never reached.
+        pass
     planned(sum(plan.num_epochs for plan in new_plans(runs)))
     errors: dict[PreparedRun, BaseException | None] = {}
     for batch in group.groups_of(runs):
@@ -58,7 +57,7 @@ def new_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
         if run.store.finished():
             plans.append(Plan(None, [], [], []))
             continue
-        plan = run.plan
+        plan = run.make_plan()
         rows = [(row, [job for job in trained if job.key not in seen]) for row, trained in plan.rows]
         ticket = plan.ticket if plan.ticket and plan.ticket.key not in seen else None
         seen |= {job.key for job in plan.jobs}
