@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from swamp.analyses.study import Study
-from swamp.commands.analyse import parse_cycles
+from swamp.commands.arguments import parse_numbers
 from swamp.runs.config import Config, build_config
 from swamp.tasks.custom import CustomTask
 from tests.support.analyses import plan_named
@@ -54,6 +54,7 @@ def test_a_group_is_analysed_drawn_and_summed_up(group: Path, capsys: pytest.Cap
     assert status == 0
     assert out.count("nothing new") == 4
     assert contents(group) == after
+    assert call(capsys, *arguments, "--quiet") == (0, "", "")
     # the run is still what it was
     status, out, _ = call(capsys, "show", group)
     assert out.count(": finished") == 2
@@ -68,6 +69,7 @@ def test_a_group_is_analysed_drawn_and_summed_up(group: Path, capsys: pytest.Cap
         (("--hull", "--cycles", "9"), "has no cycle 9; it has 0"),
         (("--surface",), "a plane takes three"),
         (("--hull", "--samples", "0"), "samples"),
+        (("--hull", "--plain", "--quiet"), "give either --plain or --quiet"),
     ],
 )
 def test_mistakes_get_one_sentence(
@@ -102,7 +104,7 @@ def test_of_several_runs_each_gives_what_it_has(
 
 
 def test_cycles() -> None:
-    assert parse_cycles(" 3, 0") == [3, 0]
+    assert parse_numbers("--cycles", " 3, 0") == [3, 0]
 
 
 def test_a_task_without_classes_leaves_calibration_out(tmp_path: Path) -> None:

@@ -93,4 +93,4 @@ def test_timing_steps_leaves_no_trace(quick: Callable[..., Config], engine: str,
 
 def test_counts_are_positive_numbers() -> None:
     with pytest.raises(ValueError, match="--particles 0,4: expected positive whole numbers"):
-        arguments.parse_counts("--particles", "0,4")
+        arguments.parse_numbers("--particles", "0,4", least=1)

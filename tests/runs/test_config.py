@@ -19,7 +19,7 @@ from swamp.runs.setting_list import all_settings, parse_setting, to_toml
     [
         ({"cycle.epochs": 3.7}, "cycle.epochs = 3.7: expected an integer, got float"),
         ({"cycle.epochs": True}, "cycle.epochs = True: expected an integer, got bool"),
-        ({"cycle.epochs": "3"}, "cycle.epochs = '3': expected an integer, got str"),
+        ({"cycle.epochs": "3"}, "cycle.epochs = '3': expected an integer$"),
         ({"cycle.epochs": 0}, "cycle.epochs = 0: a cycle trains for at least 1 epoch"),
         ({"cycle.epochs": -1}, "cycle.epochs = -1: expected an integer >= 0"),
         ({"cycle.epoch": 3}, "unknown setting 'cycle.epoch'; did you mean 'epochs'?"),
@@ -107,9 +107,9 @@ def test_settings_as_text() -> None:
     assert parse_setting("optimizer.no_decay", "*.bias,bn.*")[1] == ["*.bias", "bn.*"]
     assert parse_setting("optimizer.betas", "0.9,0.98")[1] == [0.9, 0.98]
     assert parse_setting("optimizer.betas", "[0.9, 0.98]")[1] == [0.9, 0.98]
-    with pytest.raises(ValueError, match=r"unknown setting --cycles; did you mean 'pruning.cycles'\?"):
+    with pytest.raises(ValueError, match=r"unknown setting --cycles; did you mean --pruning.cycles\?"):
         parse_setting("cycles", "3")
-    with pytest.raises(ValueError, match=r"unknown setting --cycle.epoch; did you mean 'cycle.epochs'"):
+    with pytest.raises(ValueError, match=r"unknown setting --cycle.epoch; did you mean --cycle.epochs"):
         parse_setting("cycle.epoch", "3")
 
 

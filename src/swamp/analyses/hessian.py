@@ -35,7 +35,7 @@ heads = (*CYCLE, "on")  # curvature on other examples is another thing
 
 CHUNK = 10  # probes that are stored together
 NUM_TOP = 5  # eigenvalues shown
-SPLIT_HELP = "Whose examples Hessians are of, train or test. On training data that it fits, a network has next to no curvature."
+SPLIT_HELP = "Split on which Hessians are computed. On training data that it fits, a network has almost no curvature."
 
 
 class Settings(analysis.Settings, frozen=True, kw_only=True):

@@ -44,5 +44,5 @@ def ablate(
     if toml:
         print(grid_texts("ablations")[name], end="")
         return
-    recipe, settings = recipe_and_settings(arguments)
+    recipe, settings = recipe_and_settings(arguments, ablate)
     run_grid(grid, options.named(name, Path(recipe).stem), recipe, settings, options, progress)

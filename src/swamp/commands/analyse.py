@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions
+from swamp.commands.arguments import DISPLAY_OPTIONS, Directory, DisplayOptions, Flag, parse_numbers
 
 if TYPE_CHECKING:
     from swamp.analyses.analysis import Analysis
@@ -23,27 +23,30 @@ if TYPE_CHECKING:
     from swamp.tasks.task import Task
 
 lazy = True  # see `swamp.cli`
+usage = "Usage: swamp analyse DIR … --ANALYSIS … [OPTIONS]"
 
 
 def analyse(
-    *directories: Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …); or several.")],
-    all: Annotated[Flag, Parameter(help="All of these.")] = False,
-    cycles: Annotated[str | None, Parameter(help="Cycles to look at, such as 0,3,6. Default: all.")] = None,
+    *directories: Directory,
+    all: Annotated[Flag, Parameter(help="Run all of these analyses.")] = False,
+    cycles: Annotated[str | None, Parameter(help="Cycles to analyse, such as 0,3,6. Default: all.")] = None,
     device: Annotated[str | None, Parameter(help="Where to compute, such as cpu. Default: the run's device.")] = None,
     task: Annotated[str | None, Parameter(help="module:function that makes the task of a run that a Python script began.")] = None,
+    progress: DisplayOptions = DISPLAY_OPTIONS,
     **chosen: Any,
 ) -> None:
-    """Look at the landscape around a run's networks.
+    """Measure curvature, connectivity, loss surfaces and masks of a run's networks.
 
     Results go to DIR/analysis: JSON, arrays as npz, pictures as PNG and SVG (with the extra `plots`). The run itself stays as it is, and
-    may be unfinished. What an analysis will take is shown first; one that is stopped goes on where it was when the command is given again.
-    Of several runs, tables and pictures (NAME-runs, in the first directory's own analysis) have mean ± standard deviation over seeds.
+    may be unfinished. What an analysis will take is shown first. The same command continues an analysis that was stopped.
+    Tables and pictures of several runs (NAME-runs, in the analysis of the first directory) show mean ± standard deviation over seeds.
     """
     from swamp.analyses import analyses
     from swamp.analyses.study import settings_of
     from swamp.store.directory import runs_in
     from swamp.tasks import custom
 
+    progress.check()
     kinds = [kind for name, kind in analyses().items() if chosen.pop(flag(name), False) or all]
     if not directories:
         raise ValueError("analyse needs a run directory")
@@ -52,10 +55,10 @@ def analyse(
     options = {name: value for name, value in chosen.items() if value is not None}
     for kind in analyses().values():
         settings_of(kind.Settings, options)  # a value that is not allowed is refused before any work
-    chosen_cycles = parse_cycles(cycles) if cycles is not None else None
+    chosen_cycles = parse_numbers("--cycles", cycles) if cycles is not None else None
     own_task = custom.build(custom.Config(factory=task)) if task else None
     paths = list(dict.fromkeys(path for directory in directories for path in runs_in(directory)))
-    lacking = analyse_runs(dict.fromkeys(paths, chosen_cycles), kinds, directories[0], options, device, own_task)
+    lacking = analyse_runs(dict.fromkeys(paths, chosen_cycles), kinds, directories[0], options, device, own_task, progress)
     if len(lacking) == len(paths):
         raise ValueError("none of the runs has what these analyses need" if len(paths) > 1 else lacking[paths[0]])
 
@@ -76,7 +79,7 @@ def __getattr__(name: str) -> Callable[..., None]:
         analyse(*arguments, **keywords)
 
     by_name = {parameter.name: parameter for parameter in fixed}
-    parameters = [directories, *flags, by_name["all"], by_name["cycles"], *options, by_name["device"], by_name["task"]]
+    parameters = [directories, *flags, by_name["all"], by_name["cycles"], *options, by_name["device"], by_name["task"], by_name["progress"]]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = analyse.__doc__
@@ -99,7 +102,7 @@ def analyse_runs(
     options: Mapping[str, Any] | None = None,
     device: str | None = None,
     task: Task | None = None,
-    progress: ProgressOptions = PROGRESS_OPTIONS,
+    progress: DisplayOptions = DISPLAY_OPTIONS,
 ) -> dict[Path, str]:
     """Analyse runs, each at the cycles chosen for it; then print tables of all, and draw pictures of several runs beside `place`.
 
@@ -145,7 +148,7 @@ def _compare_runs(
     all_series: Sequence[Series],
     kinds: Sequence[Analysis],
     place: Path,
-    progress: ProgressOptions,
+    progress: DisplayOptions,
 ) -> None:
     """Print and draw what is of several runs: further tables, comparisons, means over seeds."""
     from swamp.analyses.analysis import read_series
@@ -174,7 +177,7 @@ def _compare_runs(
         together.clear_work()
 
 
-def _print_tables(tables: Iterable[Table], progress: ProgressOptions) -> None:
+def _print_tables(tables: Iterable[Table], progress: DisplayOptions) -> None:
     from swamp.terminal import print_table
 
     for table in tables if not progress.quiet else ():
@@ -182,17 +185,6 @@ def _print_tables(tables: Iterable[Table], progress: ProgressOptions) -> None:
         print()
 
 
-def _print_pictures(pictures: Iterable[Path], progress: ProgressOptions) -> None:
+def _print_pictures(pictures: Iterable[Path], progress: DisplayOptions) -> None:
     for picture in pictures if not progress.quiet else ():
         print(picture)
-
-
-def parse_cycles(text: str) -> Sequence[int]:
-    """
-    >>> parse_cycles("0,3,6")
-    [0, 3, 6]
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise ValueError(f"--cycles {text}: expected whole numbers with commas between, such as 0,3,6")
-    return [int(part) for part in parts]

@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
 
-Flag = Annotated[bool, Parameter(negative=())]  # an option without a value and without its --no- form
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]  # an option without a value and without its --no- form
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]
 
 
 @Parameter(name="*")  # Its fields are options like any others.
 @dataclass(frozen=True)
-class ProgressOptions:
-    """How the progress of a command is shown and logged."""
+class DisplayOptions:
+    """How the progress of a command is shown."""
+
+    plain: Annotated[Flag, Parameter(help="Print lines without bars or colours, as in a log, also on a terminal.")] = False
+    quiet: Annotated[Flag, Parameter(help="Print no progress and no tables, only remarks and errors.")] = False
+
+    def check(self) -> None:
+        """Refuse options that contradict each other, before anything is trained or written."""
+        if self.plain and self.quiet:
+            raise ValueError("give either --plain or --quiet")
+
+    def screen(self) -> ProgressLines:
+        """Return the display that these options ask for."""
+        from swamp.progress_display import progress_display
+
+        return progress_display(self.quiet, self.plain)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ProgressOptions(DisplayOptions):
+    """How the progress of a command that trains is shown and logged."""
 
     tracker: Annotated[
         str | None,
         Parameter(
-            help="Also log to tensorboard, wandb or jsonl; several names are separated by commas. If a tracker fails, the run continues."
+            help="Also log with this tracker, or with several separated by commas (docs/following.md). If one fails, the run continues."
         ),
     ] = None
-    plain: Annotated[bool, Parameter(negative=(), help="Print lines without bars or colours, as in a log, also on a terminal.")] = False
-    quiet: Annotated[bool, Parameter(negative=(), help="Print no progress and no tables, only remarks and errors.")] = False
 
     @property
     def trackers(self) -> tuple[str, ...]:
@@ -38,26 +56,25 @@ class ProgressOptions:
         return parse_trackers(self.tracker) if self.tracker is not None else ()
 
     def check(self) -> None:
-        """Refuse options that contradict each other, before anything is trained or written."""
-        if self.plain and self.quiet:
-            raise ValueError("give either --plain or --quiet")
+        super().check()
         _ = self.trackers
 
-    def screen(self) -> ProgressLines:
-        """Return the display that these options ask for."""
-        from swamp.progress_display import progress_display
 
-        return progress_display(self.quiet, self.plain)
+DISPLAY_OPTIONS = DisplayOptions()  # the defaults
+PROGRESS_OPTIONS = ProgressOptions()
 
 
-PROGRESS_OPTIONS = ProgressOptions()  # the defaults
+def option_names(command: Callable[..., None]) -> list[str]:
+    """Return the options of a command, without their dashes."""
+    arguments = App(default_command=command).assemble_argument_collection()
+    return [name.removeprefix("--") for argument in arguments for name in argument.names if name.startswith("--")]
 
 
-def split_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Return the arguments that stand alone, and the settings given as --name value or --name=value."""
+def split_arguments(arguments: Sequence[str], command: Callable[..., None]) -> tuple[list[str], dict[str, Any]]:
+    """Return the arguments of a command that stand alone, and the settings given as --name value or --name=value."""
     from swamp.runs.setting_list import parse_setting
 
-    alone, settings = [], {}
+    alone, settings, options = [], {}, option_names(command)
     rest = iter(arguments)
     for argument in rest:
         if not argument.startswith("--"):
@@ -67,40 +84,42 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
         if not equals:
             value = next(rest, None)
             if value is None:
-                parse_setting(name, "")  # An unknown name is the likelier mistake, and is reported first.
+                parse_setting(name, "", options)  # An unknown name is the likelier mistake, and is reported first.
                 raise ValueError(f"--{name} needs a value")
             text = value
-        key, parsed = parse_setting(name, text)
+        key, parsed = parse_setting(name, text, options)
         settings[key] = parsed
     return alone, settings
 
 
-def recipe_and_settings(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
+def recipe_and_settings(arguments: Sequence[str], command: Callable[..., None]) -> tuple[str, dict[str, Any]]:
     """Return the recipe, which is the default one if none is named, and the settings."""
     from swamp.runs.recipes import DEFAULT_RECIPE
 
-    recipe, settings = named_recipe(arguments)
+    recipe, settings = named_recipe(arguments, command)
     return recipe or DEFAULT_RECIPE, settings
 
 
-def named_recipe(arguments: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
+def named_recipe(arguments: Sequence[str], command: Callable[..., None]) -> tuple[str | None, dict[str, Any]]:
     """Return the recipe, or None if none is named, and the settings."""
-    alone, settings = split_arguments(arguments)
+    alone, settings = split_arguments(arguments, command)
     if len(alone) > 1:
         raise ValueError(f"one recipe at a time, not {', '.join(alone)}; settings are written --name value")
     return alone[0] if alone else None, settings
 
 
-def parse_seeds(text: str) -> list[int]:
-    """Return the seeds in a text such as 0,1,2.
+def parse_numbers(option: str, text: str, least: int = 0, different: bool = False) -> list[int]:
+    """Return the whole numbers in the text of an option.
 
-    >>> parse_seeds("0,2,1")
+    >>> parse_numbers("--seeds", "0,2, 1")
     [0, 2, 1]
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts) or len(set(map(int, parts))) < len(parts):
-        raise ValueError(f"--seeds {text}: expected different whole numbers with commas between, such as 0,1,2")
-    return [int(part) for part in parts]
+    numbers = [int(part) for part in parts if part.isdecimal()]
+    if len(numbers) < len(parts) or min(numbers) < least or (different and len(set(numbers)) < len(numbers)):
+        kind = ("different " if different else "") + ("positive " if least == 1 else "")
+        raise ValueError(f"{option} {text}: expected {kind}whole numbers with commas between, such as 1,2,4")
+    return numbers
 
 
 def parse_methods(text: str) -> list[str]:
@@ -113,18 +132,6 @@ def parse_methods(text: str) -> list[str]:
     if len(set(names)) < len(names):
         raise ValueError(f"--method {text}: expected different methods")
     return names
-
-
-def parse_counts(option: str, text: str) -> list[int]:
-    """Return the numbers above 0 in the text of an option.
-
-    >>> parse_counts("--particles", "1,4")
-    [1, 4]
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError(f"{option} {text}: expected positive whole numbers with commas between, such as 1,4")
-    return [int(part) for part in parts]
 
 
 def parse_part(text: str) -> tuple[int, int]:

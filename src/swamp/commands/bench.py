@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import Flag, parse_counts, recipe_and_settings
+from swamp.commands.arguments import Flag, parse_numbers, recipe_and_settings
 
 usage = "Usage: swamp bench [RECIPE] [--setting VALUE …] [OPTIONS]"
 
@@ -35,9 +35,9 @@ def bench(
     from swamp.runs.config import build_config, resolve
     from swamp.terminal import print_table
 
-    recipe, settings = recipe_and_settings(arguments)
+    recipe, settings = recipe_and_settings(arguments, bench)
     config = resolve(build_config(recipe, settings))
-    counts = parse_counts("--particles", particles)
+    counts = parse_numbers("--particles", particles, least=1)
     machine = measure_machine(config)
     timings = list(time_engines(config, machine, variants(config), counts))
     if json:

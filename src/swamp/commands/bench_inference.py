@@ -9,13 +9,15 @@ from cyclopts import Parameter
 
 
 def bench_inference(
-    *files: Annotated[Path, Parameter(name="FILE", help="Files of swamp export: sparse, safetensors or .onnx.")],
+    *files: Annotated[
+        Path, Parameter(name="FILE", help="A file that `swamp export` wrote; docs/export.md says which formats can be measured.")
+    ],
     data: str | None = None,
     task: str | None = None,
     threads: int = 1,
     rounds: int = 7,
 ) -> None:
-    """Latency and throughput of exported networks on this machine's CPU, relative to the dense network in torch.
+    """Measure latency and throughput of exported networks on this machine's CPU, relative to the dense network in torch.
 
     Each file's network runs in torch and in onnxruntime, which compute with zeros like with any other number, and on the sparse path,
     which leaves them out: one thread, a kernel that this machine's C++ compiler makes. All files must hold networks of one task.
@@ -27,9 +29,9 @@ def bench_inference(
     task
         module:function that makes the task of networks that a Python script found.
     threads
-        CPU threads.
+        Number of CPU threads.
     rounds
-        How often each is measured; the fastest counts.
+        How often each network is measured; the fastest measurement counts.
     """
     from swamp.export.inference import in_onnxruntime, measure, on_sparse_path, open_network, read_about
     from swamp.report.tables import inference_table

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from swamp.commands.arguments import Directory
 from swamp.drawing.formats import FORMATS, format_name
 
 if TYPE_CHECKING:
@@ -15,24 +16,28 @@ if TYPE_CHECKING:
 else:
     FormatName = Literal[tuple(FORMATS)]
 
+FORMAT_HELP = (
+    f"{', '.join(name for name, one in FORMATS.items() if one.table)}: the table. "
+    f"{', '.join(name for name, one in FORMATS.items() if one.records)}: every number that was measured, seed by seed. "
+    "Default: as the name of --out ends, else text."
+)
+
 
 def compare(
-    *directories: Annotated[Path, Parameter(help="Run directories or groups of them (DIR/seed-0, DIR/seed-1, …).")],
-    format: FormatName | None = None,
+    *directories: Directory,
+    format: Annotated[FormatName | None, Parameter(help=FORMAT_HELP)] = None,
     out: Path | None = None,
     plot: Path | None = None,
 ) -> None:
-    """Compare runs in one table a recipe: accuracy and NLL of each method at each sparsity, over all seeds, best and second best marked.
-    Where runs share seeds, a second table has their differences, paired by seed, with a confidence interval. A damaged run is named, and
-    the others are compared.
+    """Compare methods in one table: their metrics at each sparsity, over seeds.
+
+    Each recipe has a table of its own, in which the best and the second best method are marked. Where runs share seeds, a second table has
+    their differences, paired by seed, with a confidence interval. A damaged run is named, and the others are compared.
 
     Parameters
     ----------
-    format
-        text, markdown or latex (booktabs): the table. csv or json: every number that was measured, seed by seed. Default: as the name of
-        --out ends, else text.
     out
-        Write it into this file.
+        Write the table or the numbers to this file.
     plot
         Draw test error against sparsity into this file (.png, .svg or .pdf).
     """

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from swamp.commands.arguments import Directory
+from swamp.commands.arguments import Directory, Flag
 
 
-def ensemble(
-    *directories: Directory, json: Annotated[bool, Parameter(negative=())] = False, task: str | None = None, device: str = "auto"
-) -> None:
+def ensemble(*directories: Directory, json: Flag = False, task: str | None = None, device: str = "auto") -> None:
     """Average the predictions of several runs' networks at each sparsity (of IMP runs: IMP-n).
 
-    The runs need different seeds, so that their networks were found independently, and their weights (keep = all or averages). What was
-    found is kept in analysis/ensemble-N.json of the first directory, for figures.
+    The runs need different seeds, so that their networks were found independently, and must have kept their weights (keep = all or
+    averages). The result is stored in analysis/ensemble-N.json of the first directory, for figures.
 
     Parameters
     ----------
-    directories
-        Run directories or groups of them.
     json
         Print JSON.
     task
         module:function that makes the task of runs that a Python script began.
     device
-        Where the networks are run: cpu, cuda, …
+        Where to run the networks, such as cpu or cuda.
     """
     import msgspec
 

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from swamp.commands.arguments import Flag
+
 
 def export(
     directory: Annotated[Path, Parameter(name="DIR", help="A run directory.")],
@@ -19,16 +21,14 @@ def export(
     sparsity: float | None = None,
     values: Literal["float32", "float16", "bfloat16"] = "float32",
     task: str | None = None,
-    overwrite: Annotated[bool, Parameter(negative=())] = False,
+    overwrite: Flag = False,
 ) -> None:
-    """Write a network of a run to a file, with a card beside it (FILE.md). By default the last row's.
+    """Write a network of a run, by default that of the last row, to a file with a card beside it (FILE.md).
 
     Parameters
     ----------
     format
-        sparse: compact, for swamp.load_sparse and a reader that needs numpy only. safetensors, torch: dense tensors with zeros, for
-        load_state_dict. onnx: a graph for onnxruntime and others, checked against torch on the test set. A channel-pruned network is
-        stored as a narrower dense one in all formats but sparse.
+        The format, such as sparse, which is compact, or onnx, a graph for onnxruntime and others. docs/export.md lists the formats.
     out
         The file.
     cycle

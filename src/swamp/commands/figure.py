@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
+from swamp.commands.arguments import Directory
 
 
 def figure(
     name: str,
     /,
-    *directories: Annotated[Path, Parameter(help="Run directories or groups of them (DIR/seed-0, DIR/seed-1, …).")],
+    *directories: Directory,
     out: Path | None = None,
 ) -> None:
-    """Draw a figure of runs: error, size, nll, particles, density or cost.
+    """Draw a figure of runs, such as their test error against sparsity.
 
-    error and nll stand against sparsity, with bands over seeds; size has the error against the number of weights beside it, and what
-    `swamp ensemble` has found; particles are bars beside their average; density is that of each layer; cost is set against accuracy.
-    The name of an analysis (hessian, surface, …; see swamp analyse --help) shows what `swamp analyse` has found of one run; some also show
-    several runs, with their spread over seeds.
+    docs/following.md shows the figures; an unknown NAME is answered with a list of all. The name of an analysis (see `swamp analyse
+    --help`) draws what `swamp analyse` has found of one run; some also show several runs, with their spread over seeds.
 
     Parameters
     ----------
     name
-        Which figure.
+        The figure, such as error, or an analysis, such as hessian.
     out
         The file, whose name ends in .pdf, .svg or .png. Default: NAME.png in the current directory.
     """

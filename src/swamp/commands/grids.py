@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import Flag, ProgressOptions, parse_part, parse_seeds
+from swamp.commands.arguments import Flag, ProgressOptions, parse_numbers, parse_part
 from swamp.commands.execution import execute, show_plan
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def run_grid(
         find_analysis(grid.analysis)
     progress.check()
     given = {key: value for key, value in (("data", options.data), ("scale", options.scale)) if value is not None}
-    seeds = parse_seeds(options.seeds) if options.seeds is not None else None
+    seeds = parse_numbers("--seeds", options.seeds, different=True) if options.seeds is not None else None
     out, cache, runs = options.out, options.cache, Path("runs")
     sweep = expand(grid, out or runs / name, {**settings, **given}, recipe, seeds)
     whole = sweep.runs[0].directory.parent

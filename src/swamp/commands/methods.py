@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def methods(name: str | None = None, /) -> None:
-    """List the methods and presets: what they do, what they cost, and where they come from. Or explain one of them.
+    """List the methods and presets with what they do, what they cost and where they come from; or explain one.
 
     Parameters
     ----------

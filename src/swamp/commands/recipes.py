@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def recipes(name: str | None = None, /) -> None:
-    """List the recipes, or print one of them: complete, as TOML, each setting explained.
+    """List the recipes, or print one as TOML with all its settings and what they mean.
 
     Parameters
     ----------

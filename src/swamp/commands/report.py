@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
+from swamp.commands.arguments import Directory
 
 
 def report(
-    *directories: Annotated[Path, Parameter(help="Run directories, or groups of them (DIR/seed-0, DIR/seed-1, …).")],
+    *directories: Directory,
     out: Path = Path("report.html"),
 ) -> None:
     """Make one page from any number of runs: curves, tables, costs, particles, training, layers, configurations, commands.

@@ -32,7 +32,7 @@ def reproduce(
         print_table(Table("Targets (swamp reproduce TARGET)", ["name", "what it compares"], rows))
         return
     grid = built_in_grid("targets", target)
-    recipe, settings = named_recipe(arguments)
+    recipe, settings = named_recipe(arguments, reproduce)
     if recipe is not None:
         raise ValueError(f"{target} says which recipes it runs; {recipe!r} is not needed (other recipes: swamp ablate, swamp sweep)")
     run_grid(grid, options.named("reproduce", grid.runs or target), None, settings, options, progress)

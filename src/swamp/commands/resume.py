@@ -39,7 +39,7 @@ def resume(
     from swamp.runs.stored import read_config
     from swamp.store.directory import runs_in
 
-    alone, settings = split_arguments(arguments)
+    alone, settings = split_arguments(arguments, resume)
     if alone:
         raise ValueError(f"one directory at a time, not {', '.join(alone)} too; settings are written --name value")
     if task is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, parse_methods, parse_seeds, recipe_and_settings
+from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, parse_methods, parse_numbers, recipe_and_settings
 from swamp.commands.execution import execute, show_plan
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def run(
     dry_run
         Show what would be done (what is pruned, sparsities, cost, disk, time) and do nothing.
     """
-    recipe, settings = recipe_and_settings(arguments)
+    recipe, settings = recipe_and_settings(arguments, run)
     settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
     progress.check()
-    requests, group = asked_runs(recipe, settings, parse_seeds(seeds) if seeds is not None else [], out)
+    requests, group = asked_runs(recipe, settings, parse_numbers("--seeds", seeds, different=True) if seeds is not None else [], out)
     if dry_run:
         show_plan(requests)
     else:

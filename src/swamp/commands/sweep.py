@@ -27,5 +27,5 @@ def sweep(grid: Path, /, *arguments: RecipeArgument, options: GridOptions = OPTI
     from swamp.runs.grid import read_grid
 
     found = read_grid(grid)
-    recipe, settings = named_recipe(arguments)
+    recipe, settings = named_recipe(arguments, sweep)
     run_grid(found, options.named(grid.stem), recipe, settings, options, progress)

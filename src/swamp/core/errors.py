@@ -15,6 +15,15 @@ def reason_of(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that is most like an unknown one, or None where none is like it.
+
+    >>> closest("dryrun", ["dry-run", "out"])
+    'dry-run'
+    """
+    return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)), None)
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the nearest valid name, and all of them where there are at most 20.
 
@@ -22,6 +31,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
     "did you mean 'swamp'? Known: imp, swamp"
     """
     known = sorted(names)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    guess = f"did you mean {close[0]!r}? " if close else ""
+    close = closest(name, known)
+    guess = f"did you mean {close!r}? " if close else ""
     return guess + ("Known: " + ", ".join(known) if len(known) <= 20 else "").strip()

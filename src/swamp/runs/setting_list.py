@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct, structs
 
-from swamp.core.errors import nearest
+from swamp.core.errors import closest
 from swamp.runs.config import Config, selectable
 from swamp.runs.recipes import SELECTORS, TomlTable
 from swamp.runs.settings import bare, description, parse_value, toml_text
@@ -40,17 +40,21 @@ def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[SettingInfo]:
             yield SettingInfo(name, field.type, field.default, description(field.type))
 
 
-def parse_setting(name: str, text: str) -> tuple[str, Any]:
-    """Return the full name and the value of a setting on the command line. The type of the setting decides how the text is read."""
+def parse_setting(name: str, text: str, options: Sequence[str] = ()) -> tuple[str, Any]:
+    """Return the full name and the value of a setting on the command line. The type of the setting decides how the text is read.
+
+    An unknown name may also be meant as one of the command's `options`, which are named without their dashes."""
     if name == "recipe":
         raise ValueError(f"a recipe is named without --recipe: swamp run {text}".rstrip())
     settings = {setting.name: setting for setting in all_settings()}
     for candidate in (SHORT_NAMES.get(name, name), name.replace("-", "_")):
         if candidate in settings:
             return candidate, parse_value(bare(settings[candidate].kind), text)
-    ending = " or ".join(repr(setting) for setting in settings if setting.endswith(f".{name}"))  # The user may have left out its table.
-    guess = f"did you mean {ending}?" if ending else nearest(name, settings)
-    raise ValueError(f"unknown setting --{name}; {guess}".rstrip("; ") + " (all of them: swamp recipes digits)")
+    meant = [setting for setting in settings if setting.endswith(f".{name}")]  # The user may have left out its table.
+    if not meant and (close := closest(name, [*settings, *options])):
+        meant = [close]
+    guess = f"; did you mean {' or '.join(f'--{one}' for one in meant)}?" if meant else ""
+    raise ValueError(f"unknown setting --{name}{guess} (all of them: swamp recipes digits)")
 
 
 def to_toml(config: Config, recipe: TomlTable | None = None) -> str:

@@ -62,6 +62,8 @@ def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
         .replace("expected str", "expected a text")
         .replace("expected float", "expected a number")
     )
+    if isinstance(found, str):
+        plain = plain.removesuffix(", got str")  # Every value on the command line is a text.
     if "matching regex" in plain and (doc := description(_field_type(kind, inner))):
         plain = doc
     return f"{path} = {found!r}: {plain}" if found is not None else f"{path}: {plain}"
