@@ -14,6 +14,7 @@ import swamp
 from swamp.analyses import analyses
 from swamp.cli import app
 from swamp.commands.arguments import split_arguments
+from swamp.commands.run import run
 from swamp.report.figures.gallery import FIGURES
 from swamp.runs.config import build_config
 from swamp.runs.grid import expand, read_grid
@@ -92,7 +93,7 @@ def test_commands_exist_and_take_the_arguments_shown() -> None:
     for _, name, *arguments in commands:
         _, bound, _ = app.parse_args([name, *arguments], exit_on_error=False, print_error=False)
         if name == "run":
-            split_arguments(bound.args)
+            split_arguments(bound.args, run)
     every = {name for name in app if not name.startswith("-")}
     assert set(re.findall(r"`swamp ([\w-]+)", README.partition("## Commands")[2])) == every
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swamp.commands.arguments import recipe_and_settings
-from swamp.commands.run import asked_runs
+from swamp.commands.run import asked_runs, run
 from swamp.report.page.sections.runs import run_command
 from swamp.runs.config import Config, build_config, config_hash
 from swamp.runs.opening import RunRequest, prepare
@@ -17,10 +17,10 @@ from swamp.runs.stored import read_config
 
 def asked(text: str, monkeypatch: pytest.MonkeyPatch) -> Config:
     """What `swamp run` understands."""
-    swamp, run, *arguments = shlex.split(text)
-    assert (swamp, run) == ("swamp", "run")
+    swamp, name, *arguments = shlex.split(text)
+    assert (swamp, name) == ("swamp", "run")
     assert arguments[-2] == "--out"
-    recipe, settings = recipe_and_settings(arguments[:-2])
+    recipe, settings = recipe_and_settings(arguments[:-2], run)
     (request,), _ = asked_runs(recipe, settings, [], Path(arguments[-1]))
     config, directory = request.config, request.directory
     assert directory == Path(arguments[-1])
