@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 from tests.support.cli import status_of
 from tests.support.made_up_text import write_checkpoint, write_glue
 from tests.support.runs import contents
@@ -52,7 +52,7 @@ def test_methods_start_from_one_ticket(
         assert status_of(*arguments(place, recipe, tmp_path / method, *more[method], *cache)) == 0
     fraction = 0.2 if recipe == "mrpc-minilm" else 0.1
     for name in methods:
-        rows = read_results(tmp_path / name)
+        rows = read_rows(tmp_path / name)
         assert [(row.metric, row.num_prunable) for row in rows] == [(metric, 4096)] * 2
         assert rows[1].num_survivors == round(4096 * (1 - fraction))
         assert all(row.metrics["accuracy"] > 0.9 for row in rows)  # it learns which words are whose

@@ -16,7 +16,7 @@ from swamp.runs.progress import Listener
 from swamp.runs.recipes import DEFAULT_RECIPE
 from swamp.runs.runner import iterate
 from swamp.runs.stored import read_config
-from swamp.store.records import RowRecord, read_results
+from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import Task
 from swamp.trackers import parse_trackers
@@ -55,7 +55,7 @@ class Run:
         self.config = read_config(self.directory)
 
     def __iter__(self) -> Iterator[RowRecord]:
-        return iter(read_results(self.directory))
+        return iter(read_rows(self.directory))
 
     def load(self, cycle: int | None = None, particle: int | None = None) -> Loaded:
         return load(self.directory, cycle, particle)

@@ -26,7 +26,7 @@ from swamp.landscape.point import Split, measured
 from swamp.landscape.similarity import overlap
 from swamp.runs.config import Config
 from swamp.store.directory import Store
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 from swamp.tasks.custom import CustomTask
 from tests.support.analyses import SMALL, Counting, analyse_small, plan_named, run_named
 from tests.support.runs import QUICK, contents, iterate
@@ -90,7 +90,7 @@ def test_connectivity_is_measured_between_the_stored_networks(run: Path) -> None
         "cycle 1, particles 1 and 2",
     ]
     study = Study(run, options=SMALL)
-    a, b = (Store(run).load_state(row.solution) for row in read_results(run))
+    a, b = (Store(run).load_state(row.solution) for row in read_rows(run))
     middle = {name: (a.parameters[name] + b.parameters[name]) / 2 for name in a.parameters}
     expected = measured(study.setup, middle, a.buffers, study.batches)
     path = found["paths"][0]
@@ -161,7 +161,7 @@ def test_the_surface_passes_through_the_particles(run: Path) -> None:
     assert y[-1] >= third[1] - 1e-9
     assert found["mean"] == pytest.approx([sum(p[i] for p in found["particles"]) / 3 for i in (0, 1)])
     assert found["average"] == pytest.approx(found["mean"], abs=1e-4)  # all three were averaged
-    row = read_results(run)[1]
+    row = read_rows(run)[1]
     states = [Store(run).load_state(key) for key in row.particles]
     apart = math.sqrt(sum(float((states[1].parameters[n] - t).double().square().sum()) for n, t in states[0].parameters.items()))
     assert second[0] == pytest.approx(apart, rel=1e-6)
@@ -169,7 +169,7 @@ def test_the_surface_passes_through_the_particles(run: Path) -> None:
 
 def test_masks_and_particles_say_what_the_run_says(run: Path) -> None:
     found = analyse_small(run, "masks", "particles")
-    rows = read_results(run)
+    rows = read_rows(run)
     assert [row["densities"] for row in found["masks"]["rows"]] == [row.densities for row in rows]
     assert next(iter(found["masks"]["rows"][0]["densities"])) == "stem.weight"  # in the network's order
     first, second = (Store(run).load_mask(row.mask) for row in rows)
@@ -189,7 +189,7 @@ def test_a_hessian_of_test_examples_is_another_than_that_of_training_examples(ru
     for split in ("train", "test"):
         study = Study(run, [1], {"examples": 10_000, "split": split, "max_probes": 10, "steps": 4, "starts": 1})
         found[split] = run_named(study, "hessian")["hessian"]
-    task, row = study.task, read_results(run)[1]
+    task, row = study.task, read_rows(run)[1]
     rows = torch.arange(task.size("test"))
     state, mask = Store(run).load_state(row.solution), Store(run).load_mask(row.mask)
     assert mask

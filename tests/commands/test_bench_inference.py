@@ -13,7 +13,7 @@ from swamp.export import inference
 from swamp.export.inference import measure, open_network
 from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 from swamp.tasks.models import find_model
 from tests.support.cli import status_of
 from tests.support.compiling import needs_compiler
@@ -29,7 +29,7 @@ def test_files_are_measured_beside_the_dense_network(swamp_run: Path, tmp_path: 
     capsys.readouterr()
     assert status_of("bench-inference", *files, "--rounds", "1") == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    accuracy = f"{100 * read_results(swamp_run)[-1].metrics['accuracy']:.2f}"
+    accuracy = f"{100 * read_rows(swamp_run)[-1].metrics['accuracy']:.2f}"
     shown = {(line[0], line[1]): line for line in lines[2:]}
     assert set(shown) == {("(dense)", "torch"), ("c.onnx", "onnxruntime")} | {
         (name, runtime) for name in ("a.sparse", "b.safetensors") for runtime in ("torch", "onnxruntime", "sparse")

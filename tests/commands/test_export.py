@@ -14,7 +14,7 @@ import swamp
 from swamp.core.state import State
 from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 from tests.support.cli import FLAGS, status_of
 
 
@@ -31,7 +31,7 @@ def loaded(format: str, path: Path, model: torch.nn.Module) -> torch.nn.Module:
 
 @pytest.mark.parametrize("format", ["sparse", "safetensors", "torch", "onnx"])
 def test_a_network_comes_back_with_its_stored_accuracy(format: str, swamp_run: Path, tmp_path: Path) -> None:
-    out, row, task = tmp_path / "model", read_results(swamp_run)[-1], open_task(read_config(swamp_run))
+    out, row, task = tmp_path / "model", read_rows(swamp_run)[-1], open_task(read_config(swamp_run))
     assert status_of("export", swamp_run, "--format", format, "--out", out) == 0
     found = task.evaluate(loaded(format, out, task.model()), "test")
     assert found["accuracy"] == row.metrics["accuracy"]
@@ -91,9 +91,9 @@ def test_sixteen_bits_say_what_they_cost(format: str, swamp_run: Path, tmp_path:
     assert said
     task = open_task(read_config(swamp_run))
     assert f"{task.evaluate(loaded(format, tmp_path / 'bfloat16', task.model()), 'test')['accuracy']:.4f}" == said[1]
-    assert f"{read_results(swamp_run)[-1].metrics['accuracy']:.4f}" == said[2]
+    assert f"{read_rows(swamp_run)[-1].metrics['accuracy']:.4f}" == said[2]
     assert 0.5 < sizes["bfloat16"] / sizes["float32"] < 0.8
-    assert sizes["float32"] - sizes["bfloat16"] >= 2 * read_results(swamp_run)[-1].num_survivors  # two bytes a weight
+    assert sizes["float32"] - sizes["bfloat16"] >= 2 * read_rows(swamp_run)[-1].num_survivors  # two bytes a weight
 
 
 def test_onnx_refuses_what_it_cannot_do(
@@ -130,4 +130,4 @@ def test_a_channel_pruned_network_leaves_narrower(format: str, tmp_path: Path, c
         task = open_task(read_config(tmp_path / "run"))
         model = shaped_like(task.model(), load_file(tmp_path / "m"))
         model.load_state_dict(load_file(tmp_path / "m"))
-        assert task.evaluate(model, "test")["accuracy"] == pytest.approx(read_results(tmp_path / "run")[-1].metrics["accuracy"])
+        assert task.evaluate(model, "test")["accuracy"] == pytest.approx(read_rows(tmp_path / "run")[-1].metrics["accuracy"])

@@ -23,7 +23,7 @@ from swamp.runs.checks import KEEPS
 from swamp.runs.config import build_config
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 from tests.support.analyses import SMALL, Counting
 from tests.support.cli import call
 from tests.support.made_up_runs import read_series
@@ -170,7 +170,7 @@ def test_weights_that_were_not_kept_get_one_sentence(analysed: Analysed, finishe
     """Unless none are needed; and what the weights are not needed for is shown nevertheless."""
     kind = analysed[0]
     run = shutil.copytree(finished, tmp_path / "run", symlinks=True)
-    for row in read_results(run):
+    for row in read_rows(run):
         for key in (row.solution, *row.particles):
             (run / "objects" / f"{key}.safetensors").unlink(missing_ok=True)
     try:

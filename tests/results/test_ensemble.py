@@ -13,7 +13,7 @@ from swamp.runs.config import Config
 from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 from tests.support.cli import call
 from tests.support.runs import iterate
 
@@ -43,14 +43,14 @@ def test_an_ensemble_is_the_mean_of_probabilities(runs: list[Path]) -> None:
         total = torch.zeros(len(labels), 10, dtype=torch.float64)
         for path in runs:
             model = task.model().eval()
-            result = next(result for result in read_results(path) if result.cycle == row.cycle)
+            result = next(result for result in read_rows(path) if result.cycle == row.cycle)
             Store(path).load_state(result.solution).into(model)
             with torch.no_grad():
                 total += model(x).double().softmax(1) / 3
         assert row.metrics["accuracy"] == pytest.approx(float((total.argmax(1) == labels).double().mean()))
         assert row.metrics["nll"] == pytest.approx(float(-total[torch.arange(len(labels)), labels].log().mean()), rel=1e-4)
         assert len(row.members) == 3
-        assert row.macs == pytest.approx(3 * next(r.macs for r in read_results(runs[0]) if r.cycle == row.cycle), rel=0.2)
+        assert row.macs == pytest.approx(3 * next(r.macs for r in read_rows(runs[0]) if r.cycle == row.cycle), rel=0.2)
 
 
 def test_from_the_command_line(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

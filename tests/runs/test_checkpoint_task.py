@@ -18,7 +18,7 @@ from swamp.results.stored_run import read_run
 from swamp.runs.config import Config, config_hash
 from swamp.runs.networks import load_network
 from swamp.runs.opening import open_task
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 from tests.support.runs import contents, iterate
 
 Quick = Callable[..., Config]
@@ -110,5 +110,5 @@ def test_a_model_of_your_own_can_be_pruned_further(tmp_path: Path) -> None:
     second = swamp.prune(
         model, data, data, out=tmp_path / "b", start=str(tmp_path / "m"), pruning={"cycles": 1, "prune_fraction": 0.5}, **settings
     )
-    assert [row.num_survivors for row in read_results(tmp_path / "b")] == [6, 3]
+    assert [row.num_survivors for row in read_rows(tmp_path / "b")] == [6, 3]
     assert first.mask.contains(second.mask)

@@ -20,7 +20,7 @@ from swamp.runs.config import Config
 from swamp.runs.group import MemberEngine, can_share, groups_of, run_together
 from swamp.runs.opening import PreparedRun, RunRequest, prepare
 from swamp.runs.progress import Listener
-from swamp.store.records import RowRecord, read_results
+from swamp.store.records import RowRecord, read_rows
 from swamp.training.train import Diverged
 from tests.support.runs import contents, iterate
 from tests.support.trainings import graphed_on_cpu
@@ -133,7 +133,7 @@ def test_one_that_diverges_leaves_the_others_alone(quick: Make, tmp_path: Path) 
     for name, config in (("first", configs[0]), ("last", configs[2])):
         list(iterate(config, tmp_path / f"{name}-alone"))
         assert contents(tmp_path / name) == contents(tmp_path / f"{name}-alone")
-    assert not read_results(tmp_path / "wild")
+    assert not read_rows(tmp_path / "wild")
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -218,7 +218,7 @@ def test_interrupted_they_stop_and_go_on(quick: Make, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_all(runs, Impatient())
     assert threading.active_count() == before
-    assert [len(read_results(directory)) for _, directory in runs] == [1, 1]
+    assert [len(read_rows(directory)) for _, directory in runs] == [1, 1]
     # the locks are free again
     assert run_all(runs) == [None, None]
     for config, directory in runs:

@@ -20,7 +20,7 @@ from swamp.runs.plan import make_plan
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.store.objects import Dropped
-from swamp.store.records import RowRecord, read_results
+from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.image import ImageTask
 from tests.support.listeners import Watcher
 from tests.support.runs import contents, iterate
@@ -77,7 +77,7 @@ def test_array_files_hold_one_metadata_key_and_nothing_of_how_they_were_made(who
 
 
 def test_results_are_what_the_objects_say(whole: Path) -> None:
-    rows, config, store = read_results(whole), read_config(whole), Store(whole)
+    rows, config, store = read_rows(whole), read_config(whole), Store(whole)
     engine_context = make_engine_context(config, open_task(config), store)
     total = 0.0
     for row in rows:
@@ -98,7 +98,7 @@ def test_results_are_what_the_objects_say(whole: Path) -> None:
 def test_a_finished_run_says_so_and_is_left_alone(copy: Path) -> None:
     before = contents(copy)
     listener = Remembering()
-    assert list(iterate(read_config(copy), copy, listener=listener)) == read_results(copy)
+    assert list(iterate(read_config(copy), copy, listener=listener)) == read_rows(copy)
     assert listener.said == [f"{copy} is finished; nothing to do"]
     assert listener.trained == 0
     assert contents(copy) == before
@@ -142,7 +142,7 @@ def test_what_became_of_a_finished_run_is_said_in_short(copy: Path) -> None:
 @pytest.mark.parametrize("victim", ["particle", "average", "mask", "evaluation", "results.json", "metrics.jsonl", "manifest.json", "link"])
 @pytest.mark.parametrize("how", ["truncated", "altered", "missing"])
 def test_damage_to_a_finished_run_is_named_and_repaired(whole: Path, copy: Path, victim: str, how: str) -> None:
-    row = read_results(copy)[1]
+    row = read_rows(copy)[1]
     records = {path for path in (copy / "objects").glob("*.json") if '"nll"' in path.read_text()}
     path = {
         "particle": copy / "objects" / f"{row.particles[0]}.safetensors",
@@ -185,7 +185,7 @@ def test_damage_below_a_damaged_row_is_recomputed_even_if_it_was_dropped(quick: 
 @pytest.mark.parametrize(("keep", "states"), [("all", 3 * 3), ("averages", 3), ("last", 1)])
 def test_keep(quick: Make, tmp_path: Path, whole: Path, keep: str, states: int) -> None:
     rows = list(iterate(quick(keep=keep), tmp_path / "run"))
-    assert rows == read_results(whole)
+    assert rows == read_rows(whole)
     weights = [path for path in (tmp_path / "run" / "objects").glob("*.safetensors") if path.stat().st_size > 15_000]
     assert len(weights) == states + 2  # init and ticket
     links = sorted(str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").glob("cycle-*/*") if "mask" not in p.name)
@@ -198,7 +198,7 @@ def test_weights_are_dropped_only_when_the_next_mask_is_durable(quick: Make, tmp
     real = Store.drop
 
     def drop(self: Store, key: str) -> None:
-        rows = read_results(self.root)
+        rows = read_rows(self.root)
         owner = next(row for row in rows if key in (*row.particles, row.solution))
         if owner.cycle < 2:
             progress = [self.load_mask(path.stem) for path in self.objects.glob("*.safetensors") if path.stat().st_size < 15_000]
@@ -251,7 +251,7 @@ def test_a_run_that_another_rank_begins_meanwhile_is_not_foreign(tmp_path: Path,
 
 
 def test_a_plan_foresees_the_run(quick: Make, whole: Path) -> None:
-    config, rows = read_config(whole), read_results(whole)
+    config, rows = read_config(whole), read_rows(whole)
     plan = make_plan(config, make_engine_context(config, open_task(config), Store(whole)))
     assert [row.mask.num_survivors for row, _ in plan.rows] == [row.num_survivors for row in rows]
     assert [len(jobs) for _, jobs in plan.rows] == [2, 2, 2]
@@ -262,11 +262,11 @@ def test_a_plan_foresees_the_run(quick: Make, whole: Path) -> None:
 
 
 def test_results_survive_a_round_trip(whole: Path) -> None:
-    assert all(isinstance(row, RowRecord) for row in read_results(whole))
-    assert read_results(whole.parent) == []
+    assert all(isinstance(row, RowRecord) for row in read_rows(whole))
+    assert read_rows(whole.parent) == []
     (whole.parent / "results.json").write_text("[{}]")
     with pytest.raises(ValueError, match="is damaged"):
-        read_results(whole.parent)
+        read_rows(whole.parent)
 
 
 def test_an_altered_result_is_refused(copy: Path) -> None:
@@ -275,9 +275,9 @@ def test_an_altered_result_is_refused(copy: Path) -> None:
     rows[1]["metrics"]["accuracy"] = 0.999
     path.write_text(json.dumps(rows))
     with pytest.raises(ValueError, match="was altered at cycle 1"):
-        read_results(copy)
+        read_rows(copy)
     list(iterate(read_config(copy), copy))
-    assert read_results(copy)[1].metrics["accuracy"] < 0.999
+    assert read_rows(copy)[1].metrics["accuracy"] < 0.999
 
 
 def test_a_finished_run_is_not_written_to(copy: Path, quick: Make) -> None:

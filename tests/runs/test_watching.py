@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from swamp.runs.watching import WatchedRun
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 from tests.support.listeners import Heard
 from tests.support.runs import contents, iterate
 
@@ -62,7 +62,7 @@ def test_damage_and_age(tmp_path: Path, quick: Any) -> None:
     watch = WatchedRun(out, seen)
     watch.look()
     assert watch.finished
-    assert seen.rows == [row.cycle for row in read_results(out)]
+    assert seen.rows == [row.cycle for row in read_rows(out)]
     assert watch.num_epochs < seen.total  # what is damaged is not counted
     assert watch.seconds_idle() > 1e6
     assert contents(out)[f"objects/{broken.name}"] == broken.read_bytes()  # and is left as it is

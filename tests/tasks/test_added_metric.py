@@ -10,7 +10,7 @@ import pytest
 
 from swamp.core.metric import Metric
 from swamp.engines import sequential
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.metrics import ClassificationMetric, added_metrics, find_metric, measurement_key
@@ -57,7 +57,7 @@ def test_a_metric_added_by_one_file_is_measured_without_training_again(
     runs = {method: ["run", "digits", "--method", method, *SHORT, "--out", tmp_path / method] for method in ("imp", "random", "swamp")}
     for arguments in runs.values():
         assert call(capsys, *arguments)[0] == 0
-    before = {method: read_results(tmp_path / method) for method in runs}
+    before = {method: read_rows(tmp_path / method) for method in runs}
 
     install(tmp_path, monkeypatch)
 
@@ -69,7 +69,7 @@ def test_a_metric_added_by_one_file_is_measured_without_training_again(
         status, out, err = call(capsys, *arguments)
         assert status == 0, err
         assert "lacks brier; its networks are evaluated again, none is trained" in out + err
-        rows = read_results(tmp_path / method)
+        rows = read_rows(tmp_path / method)
         for old, new in zip(before[method], rows, strict=True):
             assert new.solution == old.solution
             assert {name: value for name, value in new.metrics.items() if name != "brier"} == old.metrics

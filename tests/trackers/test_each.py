@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from swamp.runs.progress import Listener
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 from swamp.trackers import trackers
 from swamp.trackers.tracker import Point, TrackedRun
 from swamp.trackers.tracking import tracked
@@ -47,7 +47,7 @@ def test_jsonl_and_tensorboard_hold_the_numbers_of_the_run(short: Any, tmp_path:
             for row in iterate(short, out, listener=listener):
                 if row.cycle == 0 and not cycles:
                     break
-    rows = read_results(out)
+    rows = read_rows(out)
     epochs = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     lines = [json.loads(line) for line in (out / "tracking" / "jsonl" / "log.jsonl").read_text().splitlines()]
     assert len(lines) == len(epochs) + len(rows)

@@ -14,7 +14,7 @@ import pytest
 from swamp.engines.engine import Progress
 from swamp.runs.config import Config
 from swamp.runs.progress import Listener
-from swamp.store.records import RowRecord, read_results
+from swamp.store.records import RowRecord, read_rows
 from swamp.trackers import parse_trackers, trackers
 from swamp.trackers.lines import Lines
 from swamp.trackers.tracker import Point, TrackedRun
@@ -92,7 +92,7 @@ def untracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes
 
     out = tmp_path_factory.mktemp("plain") / "run"
     list(iterate(build_config("digits", {**QUICK, "pruning.cycles": 1}), out))
-    return contents(out), read_results(out), [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return contents(out), read_rows(out), [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 def marks(epochs: list[dict[str, Any]], rows: list[RowRecord]) -> set[str]:
@@ -189,7 +189,7 @@ def test_half_a_line_is_cut_off(tmp_path: Path) -> None:
 
 def test_metrics_that_cannot_be_read_stop_nothing(tmp_path: Path, offer: Any) -> None:
     run = make_run(tmp_path / "run", "imp", rows=1)
-    (row,) = read_results(run)
+    (row,) = read_rows(run)
     recorder, hearing = offer("memory", Recorder()), Hearing()
     with tracked(["memory"], run, hearing) as listener:
         listener.planned(1)

@@ -22,7 +22,7 @@ from swamp.drawing.tables import Table
 from swamp.landscape import similarity
 from swamp.landscape.similarity import Overlap
 from swamp.store.analysis_store import AnalysisStore
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 
 name = "masks"
 summary = "Density of each layer over the cycles; overlap of masks between cycles, and between runs where several are given."
@@ -141,7 +141,7 @@ class OverlapResult(Struct, frozen=True, kw_only=True):
 def compare_masks(directories: Sequence[Path], cycles: Sequence[int] | None = None) -> OverlapResult:
     """Compare the masks of each two runs of one network, at each cycle that both have."""
     pairs = []
-    rows = {path: {row.cycle: row for row in read_results(path)} for path in directories}
+    rows = {path: {row.cycle: row for row in read_rows(path)} for path in directories}
     for first, second in combinations(directories, 2):
         for cycle in sorted(rows[first].keys() & rows[second].keys()):
             if cycles is not None and cycle not in cycles:

@@ -34,7 +34,7 @@ from swamp.runs.settings import convert
 from swamp.runs.stored import read_config
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
-from swamp.store.records import RowRecord, read_results, resume_command
+from swamp.store.records import RowRecord, read_rows, resume_command
 from swamp.tasks.task import Batch, Task
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
@@ -244,7 +244,7 @@ def settings_of(kind: type[AnySettings], options: Mapping[str, Any]) -> AnySetti
 
 def rows_of(directory: Path, cycles: Sequence[int] | None) -> list[RowRecord]:
     """Return the rows of a run at these cycles, in their order; all that it has where none are named."""
-    known = {row.cycle: row for row in read_results(directory)}
+    known = {row.cycle: row for row in read_rows(directory)}
     if not known:
         raise ValueError(f"{directory} has no finished cycle yet: there is nothing to analyse")
     if unknown := [cycle for cycle in cycles or () if cycle not in known]:

@@ -116,11 +116,11 @@ def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
     it needs is no error: a message says so, and the table says how many have it."""
     from swamp.analyses import find_analysis
     from swamp.commands.analyse import analyse_runs
-    from swamp.store.records import read_results
+    from swamp.store.records import read_rows
 
     def shown(run: GridRun) -> list[int]:
         """Return the cycles of the table; a method that prunes once does not have all of them."""
-        return [row.cycle for row in read_results(run.directory) if row.cycle in sweep.grid.cycles(run.config.pruning)]
+        return [row.cycle for row in read_rows(run.directory) if row.cycle in sweep.grid.cycles(run.config.pruning)]
 
     chosen = {run.directory: cycles for run in sweep.runs if (cycles := shown(run))}
     if chosen:

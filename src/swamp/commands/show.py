@@ -9,13 +9,12 @@ def show(directory: Directory, /) -> None:
     """Show a run: its rows, its configuration, and whether it is finished."""
     from swamp.report.tables import run_table
     from swamp.results.stored_run import read_run
-    from swamp.store.directory import Store, runs_in
-    from swamp.store.records import resume_command
+    from swamp.store.directory import runs_in
     from swamp.terminal import print_table
 
     for path in runs_in(directory):
         run = read_run(path)
-        config, again = run.config, resume_command(path)
+        config, again = run.config, run.resume_command
         print_table(run_table(run))
         failed = f", it failed: {run.failure}" if run.failure else ""
         state = "finished" if run.finished else f"not finished ({len(run.rows)} rows so far){failed}; go on with: {again}"
@@ -25,5 +24,5 @@ def show(directory: Directory, /) -> None:
         print(
             f"{config.precision}, {config.threads} thread(s) a training, begun with swamp {version['swamp']} and torch {version['torch']}"
         )
-        if run.finished and (altered := Store(path).altered()):
+        if altered := run.altered():
             print(f"since then {altered}; `{again}` puts that right")

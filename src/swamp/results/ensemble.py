@@ -16,7 +16,7 @@ from swamp.runs.stored import read_config
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
 from swamp.store.files import Damaged
-from swamp.store.records import RowRecord, read_results
+from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.task import Task
 from swamp.training.numerics import applied, autocast
 
@@ -102,7 +102,7 @@ def _settings_but_seed(config: Config) -> dict[str, object]:
 
 def in_common(directories: Sequence[Path]) -> list[list[RowRecord]]:
     """Return the rows of each cycle that all of these runs have."""
-    rows = [{row.cycle: row for row in read_results(path)} for path in directories]
+    rows = [{row.cycle: row for row in read_rows(path)} for path in directories]
     return [[found[cycle] for found in rows] for cycle in sorted(set.intersection(*(set(found) for found in rows)))]
 
 
@@ -123,7 +123,7 @@ def predicted(task: Task, path: Path, row: RowRecord, device: torch.device) -> t
 
 def write_ensemble(place: Path, directories: Sequence[Path], rows: Sequence[EnsembleRow]) -> None:
     """Keep an ensemble beside a run or a group of runs, for figures."""
-    config, first = read_config(directories[0]), read_results(directories[0])[0]
+    config, first = read_config(directories[0]), read_rows(directories[0])[0]
     runs = [str(path) for path in directories]
     found = Ensemble(recipe=config.recipe, method=config.method, metric=first.metric, runs=runs, rows=list(rows))
     store = AnalysisStore(place)

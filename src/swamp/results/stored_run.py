@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.drawing.numbers import finite
 from swamp.runs.config import Config, deciding_settings
-from swamp.runs.stored import read_config
+from swamp.runs.stored import config_of
 from swamp.store import files
 from swamp.store.directory import Store, runs_in
-from swamp.store.records import RowRecord, read_results
+from swamp.store.records import RowRecord, decode_rows, resume_command
 
-CHECKED = ("results.json", "metrics.jsonl")  # the files that numbers are taken from; a finished run lists their checksums
+CURVES = "metrics.jsonl"
 
 
 class LeftOut(NamedTuple):
@@ -39,6 +40,7 @@ class StoredRun:
     finished: bool
     failure: str | None = None  # the error that ended its last process
     warnings: tuple[str, ...] = ()  # files that changed after the run was finished
+    checksums: Mapping[str, str | None] = field(default_factory=dict)  # of the files that numbers are taken from, if the run is finished
 
     @property
     def seed(self) -> int:
@@ -48,6 +50,15 @@ class StoredRun:
     def problem(self) -> str:
         """The fingerprint of a user's own task without its initial weights; empty for built-in tasks."""
         return str(self.header.get("problem", ""))
+
+    @property
+    def resume_command(self) -> str:
+        """The command that resumes the run."""
+        return resume_command(self.directory, self.header)
+
+    def altered(self) -> str:
+        """Say which files changed or went missing since the run was finished; an empty text if none did, or if it is not finished."""
+        return Store(self.directory).altered(self.checksums) if self.finished else ""
 
     def missing_cycles(self) -> list[int]:
         """Return the cycles that an unfinished run will still report, as far as its rows tell: a method that begins dense goes through all
@@ -60,7 +71,7 @@ class StoredRun:
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Read metrics.jsonl: one record per epoch of each training, in order. Lines that cannot be read are skipped."""
-        return files.json_lines(self.directory / "metrics.jsonl", {"training": str, "epoch": int})
+        return files.json_lines(self.directory / CURVES, {"training": str, "epoch": int})
 
     def mask_layers(self, mask: str) -> list[str] | None:
         """Read the names of a stored mask's layers, from the network's input to its output; None where the mask is not stored here."""
@@ -75,14 +86,21 @@ class StoredRun:
 
 def read_run(directory: Path) -> StoredRun:
     """Read one run directory and check it. A directory that is damaged or holds no run raises ValueError."""
-    store = Store(directory)
-    finished, rows, warnings = store.finished(), read_results(directory), []
+    store, path = Store(directory), directory / "results.json"
+    finished = store.finished()
+    content = path.read_bytes() if path.exists() else None
+    rows = [] if content is None else decode_rows(content, path)
+    header = store.header()
+    if header is None:
+        raise ValueError(f"{directory} holds no run")
+    checksums: dict[str, str | None] = {}
+    warnings = []
     if finished:
-        listed = files.decode_json(directory / "manifest.json")
-        changed = [name for name in CHECKED if not _has_checksum(directory / name, listed.get(name))]
-        warnings = [f"{name} changed since the run was finished" for name in changed]
+        listed = store.manifest()
+        checksums = {path.name: None if content is None else hashlib.sha256(content).hexdigest(), CURVES: store.checksum(CURVES)}
+        warnings = [f"{name} changed since the run was finished" for name, found in checksums.items() if found != listed.get(name, "")]
     failure = None if finished else store.journal.failure()
-    return StoredRun(directory, read_config(directory), store.header() or {}, rows, finished, failure, tuple(warnings))
+    return StoredRun(directory, config_of(header), header, rows, finished, failure, tuple(warnings), checksums)
 
 
 def read_runs(directories: Iterable[Path]) -> tuple[list[StoredRun], list[LeftOut]]:
@@ -131,7 +149,3 @@ def _run_directories(directory: Path) -> list[Path]:
         if lost:
             return sorted(lost)
         raise
-
-
-def _has_checksum(path: Path, checksum: str | None) -> bool:
-    return path.exists() and files.sha256(path) == checksum

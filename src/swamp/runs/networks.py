@@ -10,7 +10,7 @@ from swamp.core.state import State
 from swamp.runs.config import Config, module_of
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
-from swamp.store.records import RowRecord, read_results
+from swamp.store.records import RowRecord, read_rows
 
 NEAR = 0.05  # A row further than this from the sparsity that was asked for is not meant.
 
@@ -19,7 +19,7 @@ def find_row(directory: Path, cycle: int | None = None, sparsity: float | None =
     """Return the row of a cycle, or the row nearest to a sparsity in percent. The last row is the default."""
     if cycle is not None and sparsity is not None:
         raise ValueError("give either --cycle or --sparsity")
-    results = {row.cycle: row for row in read_results(directory)}
+    results = {row.cycle: row for row in read_rows(directory)}
     if not results:
         raise ValueError(f"{directory} has no finished row yet")
     if sparsity is not None:

@@ -20,7 +20,7 @@ from swamp.runs.opening import PreparedRun, build_engine, make_engine_context, s
 from swamp.runs.progress import Listener
 from swamp.runs.row_files import drop_all_unkept, drop_unkept, make_record, write_rows
 from swamp.store.journal import BEGUN, FAILED, PLAN
-from swamp.store.records import RowRecord, read_results
+from swamp.store.records import RowRecord, read_rows
 
 
 def iterate(
@@ -34,7 +34,7 @@ def iterate(
     must_match = settings_that_must_match(run.requested, run.directory, run.task) if run.role != "alone" else {}
     if run.role == "helper":
         build_engine(run.config, make_engine_context(run.config, run.task, run.store, must_match)).help()
-        yield from read_results(run.directory)
+        yield from read_rows(run.directory)
         return
     with run.begin():
         config = _with_able_engine(run, listener)
@@ -62,7 +62,7 @@ def _repair_replay_and_run(run: PreparedRun, ctx: RunContext, listener: Listener
         if not altered and not lacking:
             store.clear_work()
             listener.say(f"{store.root} is finished; nothing to do")
-            yield from read_results(store.root)
+            yield from read_rows(store.root)
             return
         if altered:
             listener.say(f"{store.root} was finished, but {altered}; what is sound is used, the rest is computed again")
@@ -88,7 +88,7 @@ def _repair_replay_and_run(run: PreparedRun, ctx: RunContext, listener: Listener
 def _metrics_to_add(ctx: RunContext) -> list[str]:
     """Return the metrics that the task measures by now and a finished run lacks. There are none if it has dropped weights: a metric is no
     reason to train again."""
-    rows = read_results(ctx.store.root)
+    rows = read_rows(ctx.store.root)
     evaluated = {key for row in rows for key in (row.solution, *(row.particles if row.members else ()))}
     if not all(map(ctx.store.has_arrays, evaluated)):
         return []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
@@ -19,6 +21,11 @@ def read_config(out: Path) -> Config:
     header = Store(out).header()
     if header is None:
         raise ValueError(f"{out} holds no run")
+    return config_of(header)
+
+
+def config_of(header: Mapping[str, Any]) -> Config:
+    """Return the configuration in the content of a run.json."""
     return _with_local_data(complete(header["config"]))
 
 

@@ -12,7 +12,7 @@ from swamp.runs.progress import Listener
 from swamp.store.directory import Store
 from swamp.store.files import Damaged
 from swamp.store.journal import PLAN
-from swamp.store.records import read_results
+from swamp.store.records import read_rows
 
 
 class WatchedRun:
@@ -42,7 +42,7 @@ class WatchedRun:
         timings = self.store.journal.records()
         self._plan(timings)
         self._trainings({record["key"]: record["what"] for record in timings if "key" in record})
-        for row in read_results(self.store.root):
+        for row in read_rows(self.store.root):
             if row.cycle not in self.cycles:
                 self.cycles.add(row.cycle)
                 self.listener.row(row)

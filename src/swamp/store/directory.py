@@ -21,6 +21,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -117,14 +118,28 @@ class Store(ObjectStore):
     def finished(self) -> bool:
         return (self.root / "manifest.json").exists()
 
-    def altered(self) -> str:
-        """Say which files of a finished run are missing or changed since the manifest was written; an empty text if none is."""
+    def manifest(self) -> dict[str, str]:
+        """Return the checksums of the results of a finished run, by file name."""
+        listed: dict[str, str] = files.decode_json(self.root / "manifest.json")
+        return listed
+
+    def checksum(self, name: str) -> str | None:
+        """Return the checksum of a file, as the manifest lists it; None where the file cannot be read."""
         try:
-            listed: dict[str, str] = files.decode_json(self.root / "manifest.json")
+            return files.sha256(self.root / name)
+        except OSError:
+            return None
+
+    def altered(self, checksums: Mapping[str, str | None] = MappingProxyType({})) -> str:
+        """Say which files of a finished run are missing or changed since the manifest was written; an empty text if none is. `checksums`
+        are those of files that were read already, which are not read again."""
+        try:
+            listed = self.manifest()
         except Damaged:
             return "manifest.json was damaged"
         gone = [name for name in listed if not (self.root / name).exists()]
-        changed = [name for name, checksum in listed.items() if name not in gone and not _matches(self.root / name, checksum)]
+        known = {name: checksums[name] if name in checksums else self.checksum(name) for name in listed if name not in gone}
+        changed = [name for name, checksum in known.items() if checksum != listed[name]]
         return " and ".join(
             f"{what} ({_some(names)})"
             for what, names in (
@@ -142,13 +157,6 @@ def _some(names: Sequence[str]) -> str:
     'a, b, c, d, …'
     """
     return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])])
-
-
-def _matches(path: Path, checksum: str) -> bool:
-    try:
-        return files.sha256(path) == checksum
-    except OSError:
-        return False
 
 
 def cache_part(cache: Path, device: str) -> Path:

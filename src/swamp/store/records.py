@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -53,22 +55,26 @@ class RowRecord(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(canonical(rest)).hexdigest()[:40]
 
 
-def read_results(out: Path) -> list[RowRecord]:
+def read_rows(out: Path) -> list[RowRecord]:
     """Return the rows that a run directory has so far."""
     path = out / "results.json"
-    if not path.exists():
-        return []
+    return decode_rows(path.read_bytes(), path) if path.exists() else []
+
+
+def decode_rows(data: bytes, path: Path) -> list[RowRecord]:
+    """Return the rows in the content of a results.json. `path` is the file that it was read from."""
     try:
-        rows = msgspec.json.decode(path.read_bytes(), type=list[RowRecord])
+        rows = msgspec.json.decode(data, type=list[RowRecord])
     except msgspec.MsgspecError as error:
-        raise ValueError(f"{path} is damaged ({error}); `{resume_command(out)}` writes it anew") from None
+        raise ValueError(f"{path} is damaged ({error}); `{resume_command(path.parent)}` writes it anew") from None
     if altered := [str(row.cycle) for row in rows if row.checksum != row.checked()]:
-        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; `{resume_command(out)}` writes it anew")
+        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; `{resume_command(path.parent)}` writes it anew")
     return rows
 
 
-def resume_command(out: Path) -> str:
-    """Return the command that resumes a run, as a user types it."""
-    config = (Store(out).header() or {}).get("config", {})
+def resume_command(out: Path, header: Mapping[str, Any] | None = None) -> str:
+    """Return the command that resumes a run, as a user types it. `header` is the content of run.json, if it was read already."""
+    header = header or Store(out).header() or {}
+    config = header.get("config", {})
     given_by_script = config.get("task") == "custom" and not config["tasks"]["custom"]["factory"]
     return f"swamp resume {shlex.quote(str(out))}" + (f" --task {TASK_PLACEHOLDER}" if given_by_script else "")

@@ -9,7 +9,6 @@ from swamp.drawing.sections import count
 from swamp.results.cells import Cell, best_first, cells, common_level, levels_of, metrics_of
 from swamp.results.series import Series, by_recipe
 from swamp.results.stored_run import LeftOut, StoredRun
-from swamp.store.records import resume_command
 
 NAMED = ("swamp", "imp")  # methods that the headline names in any case
 MOST = 4  # methods in the headline
@@ -104,4 +103,4 @@ def lack(run: StoredRun) -> str:
     rows = f"{count(len(run.rows), 'row')} so far" if run.rows else "no row yet"
     what = f"; missing: {'cycles' if len(missing) > 1 else 'cycle'} {', '.join(map(str, missing))}" if missing else ""
     failed = f". It failed: {run.failure}" if run.failure else ""
-    return f"{rows}{what}{failed}. Go on with: {resume_command(run.directory)}"
+    return f"{rows}{what}{failed}. Go on with: {run.resume_command}"
