@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from swamp.core.mask import Mask
-from swamp.runs.config import HELD_OUT, build_config, default_directory
+from swamp.runs.config import HELD_OUT, Config, build_config, default_directory
 from swamp.runs.networks import find_row, load_network
-from swamp.runs.opening import RunRequest, open_task, prepare
+from swamp.runs.opening import PreparedRun, RunRequest, open_task, prepare
 from swamp.runs.progress import Listener
 from swamp.runs.recipes import DEFAULT_RECIPE
-from swamp.runs.runner import iterate
+from swamp.runs.runner import run_rows
 from swamp.runs.stored import read_config
 from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.custom import CustomTask
@@ -79,12 +79,7 @@ def rows(
     Traceback (most recent call last):
     ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: cycles, pattern, prune_fraction, rewind, targets
     """
-    config = build_config(recipe, settings)
-    directory = Path(out) if out else default_directory(config)
-    names = parse_trackers(",".join(trackers)) if trackers else ()
-    (prepared,) = prepare([RunRequest(config, directory)], Path(cache) if cache else None)
-    with tracked(names, directory, listener or Listener()) as listening:
-        yield from iterate(prepared, listening)
+    yield from _tracked_rows(_prepared(build_config(recipe, settings), out, cache), listener, trackers)
 
 
 def run(
@@ -97,10 +92,23 @@ def run(
     **settings: Any,
 ) -> Run:
     """Run a recipe to its end. `rows` takes the same arguments and yields each row on the way."""
-    directory = Path(out) if out else default_directory(build_config(recipe, settings))
-    for _ in rows(recipe, out=directory, cache=cache, listener=listener, trackers=trackers, **settings):
+    prepared = _prepared(build_config(recipe, settings), out, cache)
+    for _ in _tracked_rows(prepared, listener, trackers):
         pass
-    return Run(directory)
+    return Run(prepared.directory)
+
+
+def _prepared(config: Config, out: str | Path | None, cache: str | Path | None, task: Task | None = None) -> PreparedRun:
+    """Check a run with the arguments that all functions share, and return it."""
+    request = RunRequest(config, Path(out) if out else default_directory(config), task)
+    return prepare([request], Path(cache) if cache else None)[0]
+
+
+def _tracked_rows(prepared: PreparedRun, listener: Listener | None, trackers: Sequence[str]) -> Iterator[RowRecord]:
+    """Run what was prepared and yield its rows. The trackers of these names log them."""
+    names = parse_trackers(",".join(trackers)) if trackers else ()
+    with tracked(names, prepared.directory, listener or Listener()) as listening:
+        yield from run_rows(prepared, listening)
 
 
 def prune(
@@ -151,16 +159,15 @@ def prune(
         exclude=exclude,
         validation=validation or (HELD_OUT if config.method_module.selects else 0),
     )
-    directory = Path(out) if out else default_directory(config)
-    (prepared,) = prepare([RunRequest(config, directory, task)], Path(cache) if cache else None)
+    prepared = _prepared(config, out, cache, task)
     if quiet or prepared.role == "helper":
-        found = list(iterate(prepared))
+        found = list(run_rows(prepared))
     else:
         print_table(prunable_table(task))
         with progress_display() as listening:
-            found = list(iterate(prepared, listening))
-    loaded = load(directory, task=task)
-    return Pruned(loaded.model, loaded.mask, found, directory)
+            found = list(run_rows(prepared, listening))
+    loaded = load(prepared.directory, task=task)
+    return Pruned(loaded.model, loaded.mask, found, prepared.directory)
 
 
 def load(directory: str | Path, cycle: int | None = None, particle: int | None = None, task: Task | None = None) -> Loaded:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from swamp.commands import watch as module
+from swamp.runs.config import build_config
 from swamp.store.directory import Store
 from swamp.training.train import Diverged
 from tests.support.cli import FLAGS, call
@@ -113,7 +114,7 @@ def test_a_damaged_member_is_named_once_and_the_others_are_followed(
 
 
 def test_what_it_offers_for_copying_is_quoted() -> None:
-    assert module.stillness(Path("my runs/a"), 9).endswith("swamp resume 'my runs/a'")
+    assert module.stillness(build_config("digits"), Path("my runs/a"), 9).endswith("swamp resume 'my runs/a'")
 
 
 def test_why_a_run_failed_is_shown_by_every_command(

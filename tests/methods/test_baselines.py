@@ -44,7 +44,7 @@ def context(config: Config, directory: Path, task: ImageTask | None = None) -> R
     config, store = resolve(config), Store(directory)
     task = task or open_task(config)  # type: ignore[assignment]
     engine_context = make_engine_context(config, task, store)  # type: ignore[arg-type]
-    return RunContext(config, engine_context, store, Sequential(engine_context, SequentialConfig()), lambda _: None)
+    return RunContext(config, engine_context, Sequential(engine_context, SequentialConfig()), lambda _: None)
 
 
 def test_sam_at_rho_zero_is_imp(quick: Make, tmp_path: Path) -> None:

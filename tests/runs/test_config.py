@@ -220,3 +220,7 @@ def test_auto_is_the_card_with_its_engine_where_there_is_one(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     config = resolve(build_config("digits"))
     assert (config.device, config.engine, config.precision) == expected
+
+
+def test_an_engine_names_its_short_settings() -> None:
+    assert parse_setting("ray-address", "auto") == ("engines.ray.address", "auto")

@@ -109,7 +109,7 @@ def row_record(cycle: int, given: dict[str, Any], num_weights: int) -> RowRecord
         **given,
     }
     row = RowRecord(**fields)
-    return structs.replace(row, checksum=row.checked())
+    return structs.replace(row, checksum=row.expected_checksum())
 
 
 def write_run(directory: Path, config: Config, rows: Sequence[RowRecord], curves: Sequence[dict[str, Any]] = (), *, finished: bool) -> Path:

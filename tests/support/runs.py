@@ -30,7 +30,7 @@ def iterate(
 ) -> Iterator[RowRecord]:
     """Prepare a run and yield its rows as they are finished."""
     (run,) = prepare([RunRequest(config, directory, task)], cache)
-    yield from runner.iterate(run, listener)
+    yield from runner.run_rows(run, listener)
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -19,7 +19,7 @@ from swamp.engines import graphed, processes, sequential
 from swamp.report.page.top import lack
 from swamp.results.stored_run import read_runs
 from swamp.runs.config import build_config
-from swamp.store.records import resume_command
+from swamp.runs.stored import read_config, resume_command
 from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import prunable_weights
@@ -270,7 +270,7 @@ def test_a_stopped_run_goes_on_and_another_task_is_refused(tmp_path: Path, capsy
     next(rows)
     rows.close()  # type: ignore[attr-defined]
     again = f"swamp resume {tmp_path / 'run'} --task MODULE:FUNCTION"
-    assert stillness(tmp_path / "run", 9).endswith(again)
+    assert stillness(config, tmp_path / "run", 9).endswith(again)
     ((reading,), _) = read_runs([tmp_path / "run"])
     assert lack(reading).endswith(again)
     assert f"go on with: {again}\n" in call(capsys, "show", tmp_path / "run")[1]
@@ -361,7 +361,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     status, out, err = call(capsys, "run", "custom", "--task", "my_task_module:make", *flags, "--out", "run", "--engine=processes")
     assert status == 0, err
     assert "swamp on custom" in out
-    assert resume_command(Path("run")) == "swamp resume run"  # it knows the function
+    assert resume_command(read_config(Path("run")), Path("run")) == "swamp resume run"  # it knows the function
     for arguments, message in [
         (["resume", "run", "--task", "my_task_module:other"], "began with another model"),
         (["resume", "run", "--task", "my_task_module:wrong"], "returned a int, not a task"),

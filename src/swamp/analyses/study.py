@@ -22,19 +22,18 @@ from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.drawing.numbers import finite
-from swamp.engines import FALLBACK
 from swamp.landscape.hessian import Hessian
 from swamp.landscape.point import EvaluationSetup, PointEvaluator, Split, combined, subset
 from swamp.runs.config import Config, resolve, with_settings
 from swamp.runs.context import RunContext
 from swamp.runs.job_maker import JobMaker
-from swamp.runs.opening import build_engine, make_engine_context, open_task
+from swamp.runs.opening import able_config, build_engine, make_engine_context, open_task
 from swamp.runs.progress import Listener
 from swamp.runs.settings import convert
-from swamp.runs.stored import read_config
+from swamp.runs.stored import read_config, resume_command
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
-from swamp.store.records import RowRecord, read_rows, resume_command
+from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.task import Batch, Task
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
@@ -118,7 +117,8 @@ class Study:
     def mask(self, row: RowRecord) -> Mask:
         found = self.analysis_store.load_mask(row.mask)
         if found is None:
-            raise ValueError(f"the mask of cycle {row.cycle} is not in {self.directory}; `{resume_command(self.directory)}` makes it again")
+            again = resume_command(self.config, self.directory)
+            raise ValueError(f"the mask of cycle {row.cycle} is not in {self.directory}; `{again}` makes it again")
         return found
 
     def has(self, key: str) -> bool:
@@ -227,11 +227,10 @@ class Study:
         config = self.config
         if config.engine_module.needs_cluster:
             config = resolve(with_settings(config, {"engine": "auto"}))
-        if config.engine_module.why_not(self.task):
-            config = resolve(with_settings(config, {"engine": FALLBACK}))
+        config = able_config(config, self.task, self.listener.say)
         engine = build_engine(config, self.maker.engine_context)
         try:
-            RunContext(config, self.maker.engine_context, self.analysis_store, engine, self.listener.epoch).train(jobs)
+            RunContext(config, self.maker.engine_context, engine, self.listener.epoch).train(jobs)
         finally:
             engine.close()
 

@@ -10,6 +10,7 @@ from swamp.commands.execution import print_run
 
 if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
+    from swamp.runs.config import Config
     from swamp.runs.watching import WatchedRun
 
 LOOK_SECONDS = 2.0  # between two looks
@@ -37,6 +38,7 @@ def watch(
     import time
 
     from swamp.progress_display import OneOfUnrelated, progress_display
+    from swamp.runs.stored import read_config
     from swamp.runs.watching import WatchedRun
     from swamp.store.directory import runs_in
 
@@ -76,7 +78,7 @@ def watch(
                     still.discard(path)
                 elif path not in still:
                     still.add(path)
-                    screen.say(stillness(path, waited))
+                    screen.say(stillness(read_config(path), path, waited))
             time.sleep(LOOK_SECONDS)
     for path in watches:
         print_run(path, ProgressOptions(plain=plain))
@@ -97,9 +99,10 @@ def begin(watch: WatchedRun, path: Path, screen: ProgressLines) -> None:
     screen.say(f"{path}: {config.method} on {config.recipe}, seed {config.seed}: {state}")
 
 
-def stillness(path: Path, seconds: float) -> str:
+def stillness(config: Config, path: Path, seconds: float) -> str:
     """Return a remark about a run that has not moved."""
     from swamp.drawing.numbers import duration
-    from swamp.store.records import resume_command
+    from swamp.runs.stored import resume_command
 
-    return f"{path}: nothing has moved for {duration(seconds)}; if its process has ended, go on with: {resume_command(path)}"
+    again = resume_command(config, path)
+    return f"{path}: nothing has moved for {duration(seconds)}; if its process has ended, go on with: {again}"

@@ -158,6 +158,7 @@ class EngineModule:
     shares_runs: bool = False  # several runs may train on one engine, side by side
     needs_cluster: bool = False  # it needs processes that it does not start; benchmarks and analyses then use another engine
     command: str = "swamp"  # what starts it on the command line
+    short_names: Mapping[str, str] = field(default_factory=dict)  # of its settings on the command line: the short name, then the setting's
     # Raises a ValueError, in one sentence, if the engine cannot do what is asked. It is called before anything is written.
     check: Callable[[Any, Optimizer, bool, torch.device], None] = _accept
     # Says in a clause why the engine cannot train this task here; empty if it can. A run then uses the engine `sequential`.

@@ -30,6 +30,7 @@ from swamp.training.train import Checkpoint
 name = "ray"
 shares_runs = True  # Jobs of all runs fill the cluster together.
 needs_cluster = True
+short_names = {"ray-address": "address"}
 POLL_SECONDS = 0.2
 
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from swamp.drawing.numbers import finite
 from swamp.runs.config import Config, deciding_settings
-from swamp.runs.stored import config_of
+from swamp.runs.stored import config_of, resume_command
 from swamp.store import files
 from swamp.store.directory import Store, runs_in
-from swamp.store.records import RowRecord, decode_rows, resume_command
+from swamp.store.records import RowRecord, decode_rows
 
 CURVES = "metrics.jsonl"
 
@@ -54,7 +54,7 @@ class StoredRun:
     @property
     def resume_command(self) -> str:
         """The command that resumes the run."""
-        return resume_command(self.directory, self.header)
+        return resume_command(self.config, self.directory)
 
     def altered(self) -> str:
         """Say which files changed or went missing since the run was finished; an empty text if none did, or if it is not finished."""

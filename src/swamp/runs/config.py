@@ -205,7 +205,7 @@ def resolve(config: Config, frozen: Mapping[str, Any] | None = None) -> Config:
     """Replace every `auto` by its value on this machine. Precision stays as it was when the run began (`frozen`)."""
     device = resolve_device(config.device)
     if config.compile and device.type != "cpu":
-        raise ValueError(f"compile = true is for trainings on a CPU, not on {device}; engine 'graphed' has a setting of its own")
+        raise ValueError(f"compile = true is for trainings on a CPU, not on {device}; [engines.NAME] may have a setting `compile` for it")
     if config.compile and not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++"))):
         raise ValueError("compile = true needs a C++ compiler, and there is no g++ or clang++")
     precision = config.precision

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from msgspec import Struct
-from torch import Tensor
 
 from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
@@ -32,9 +31,10 @@ from swamp.training.numerics import applied, autocast, seed_model_draws
 class RunContext(JobMaker):
     """The context of a method that runs; see `methods.method.Context`."""
 
-    def __init__(self, config: Config, engine_context: EngineContext, store: Store, engine: Engine, report: Report) -> None:
+    def __init__(self, config: Config, engine_context: EngineContext, engine: Engine, report: Report) -> None:
         super().__init__(config, engine_context)
-        self.store, self.engine, self.report = store, engine, report
+        self.engine, self.report = engine, report
+        self.store = cast(Store, engine_context.store)  # An engine knows only the part of the store that it needs.
         self.trainings: list[tuple[Job, Solution]] = []  # in order, each once, with the ticket
         self.ticket_key = ""
         self.remade: set[str] = set()  # keys of dropped weights that had to be made again and are dropped again at the end
@@ -89,7 +89,7 @@ class RunContext(JobMaker):
             buffers = self._load(self._starts[particles[0].key]).buffers
             with applied(self.engine_context.numerics):
                 parameters = mean_parameters(particle.load() for particle in particles)
-                return self.store.save_solution(key, self._averaged(parameters, buffers, noise), ())
+                return self.store.save_solution(key, self.engine.averaged(self.task, parameters, buffers, noise), ())
 
         return self._solution(key, make)
 
@@ -161,7 +161,7 @@ class RunContext(JobMaker):
             mask = keep_highest(magnitude(state, dense), dense, self.num_keep(keep), self.pruning.pattern)
             with applied(self.engine_context.numerics):
                 parameters = mask.apply(state).parameters
-                return self._averaged(parameters, state.buffers, noise), mask
+                return self.engine.averaged(self.task, parameters, state.buffers, noise), mask
 
         if trial:
             return Solution(key, (), lambda: make()[0])
@@ -172,10 +172,6 @@ class RunContext(JobMaker):
             return self.store.save_solution(key, state, (), mask)
 
         return self._solution(key, store)
-
-    def _averaged(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
-        """Return averaged parameters with the BatchNorm statistics that belong to them."""
-        return self.engine.averaged(self.task, parameters, buffers, noise)
 
     def memo(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         """Return a JSON value that is made once and stored under the key of its inputs."""
@@ -212,7 +208,7 @@ class RunContext(JobMaker):
         metrics: dict[str, float] = self.memo("evaluate", inputs, make)
         return metrics
 
-    # -- weights that were dropped           ---------------------------------------------------------------------------------------
+    # -- weights that were dropped -------------------------------------------------------------------------------------------------
 
     def _solution(self, key: str, make: Callable[[], Solution]) -> Solution:
         self._recompute[key] = make

@@ -22,7 +22,7 @@ from swamp.core.state import State
 from swamp.engines.engine import Engine, EngineContext, Progress, Report, SolutionStore, load_solutions
 from swamp.runs.opening import PreparedRun, build_engine
 from swamp.runs.progress import Listener
-from swamp.runs.runner import iterate
+from swamp.runs.runner import run_rows
 from swamp.tasks.task import Task
 from swamp.training.train import Checkpoint
 
@@ -217,7 +217,7 @@ def run_together(runs: Sequence[PreparedRun], listeners: Sequence[Listener]) -> 
 
     def to_end(run: PreparedRun, listener: Listener) -> Callable[[MemberEngine], None]:
         def run_with(member: MemberEngine) -> None:
-            for _ in iterate(run, listener, member.serve):
+            for _ in run_rows(run, listener, member.serve):
                 pass
 
         return run_with

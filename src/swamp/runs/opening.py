@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any, cast
 
 import msgspec
 import torch
+from msgspec import structs
 
 from swamp.core.keys import canonical
 from swamp.core.machine import code_digest, versions
-from swamp.engines import check_launch
+from swamp.engines import FALLBACK, check_launch
 from swamp.engines.engine import Engine, EngineContext, Role
 from swamp.runs.checkpoint_task import CheckpointTask
 from swamp.runs.checks import check, require_empty_or_run, require_same_run
@@ -153,6 +154,15 @@ def _open_each(requests: Sequence[RunRequest]) -> list[Task]:
 def make_engine_context(config: Config, task: Task, store: Store, must_match: Mapping[str, str] | None = None) -> EngineContext:
     tasks = {task.fingerprint: task}
     return EngineContext(tasks, store, config.numerics, torch.device(config.device), config.checkpoint_seconds, must_match or {})
+
+
+def able_config(config: Config, task: Task, say: Callable[[str], None]) -> Config:
+    """Return the configuration with an engine that can train this task. If that is another one, the user is told why."""
+    reason = config.engine_module.why_not(task)
+    if not reason:
+        return config
+    say(f"{reason}; particles are trained in turn")
+    return resolve(structs.replace(config, engine=FALLBACK))
 
 
 def build_engine(config: Config, engine_context: EngineContext) -> Engine:

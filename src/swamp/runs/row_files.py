@@ -41,7 +41,7 @@ def make_record(ctx: RunContext, row: Row) -> RowRecord:
         descriptions=list(task.metrics.values()),
         selected_on="validation" if ctx.config.method_module.selects else UNSET,
     )
-    return structs.replace(record, checksum=record.checked())
+    return structs.replace(record, checksum=record.expected_checksum())
 
 
 def write_rows(ctx: RunContext, row: Row, records: list[RowRecord]) -> None:

@@ -7,23 +7,19 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from msgspec import structs
-
 from swamp.core.errors import reason_of
 from swamp.core.machine import versions
-from swamp.engines import FALLBACK
 from swamp.engines.engine import Engine, EngineContext
 from swamp.methods.method import Row
-from swamp.runs.config import Config, resolve
 from swamp.runs.context import RunContext
-from swamp.runs.opening import PreparedRun, build_engine, make_engine_context, settings_that_must_match
+from swamp.runs.opening import PreparedRun, able_config, build_engine, make_engine_context, settings_that_must_match
 from swamp.runs.progress import Listener
 from swamp.runs.row_files import drop_all_unkept, drop_unkept, make_record, write_rows
 from swamp.store.journal import BEGUN, FAILED, PLAN
 from swamp.store.records import RowRecord, read_rows
 
 
-def iterate(
+def run_rows(
     run: PreparedRun, listener: Listener | None = None, engine_for: Callable[[EngineContext], Engine] | None = None
 ) -> Iterator[RowRecord]:
     """Run a prepared run, or continue it, and yield its rows as they are finished, those that are stored already included.
@@ -37,22 +33,13 @@ def iterate(
         yield from read_rows(run.directory)
         return
     with run.begin():
-        config = _with_able_engine(run, listener)
+        config = run.config if run.store.finished() else able_config(run.config, run.task, listener.say)
         context = make_engine_context(config, run.task, run.store, must_match)
         with contextlib.closing((engine_for or partial(build_engine, config))(context)) as engine:
-            yield from _repair_replay_and_run(run, RunContext(config, context, run.store, engine, listener.epoch), listener)
+            yield from _continue_run(run, RunContext(config, context, engine, listener.epoch), listener)
 
 
-def _with_able_engine(run: PreparedRun, listener: Listener) -> Config:
-    """Return the run's configuration with an engine that can train its task."""
-    reason = "" if run.store.finished() else run.config.engine_module.why_not(run.task)
-    if not reason:
-        return run.config
-    listener.say(f"{reason}; particles are trained in turn")
-    return resolve(structs.replace(run.config, engine=FALLBACK))
-
-
-def _repair_replay_and_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterator[RowRecord]:
+def _continue_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterator[RowRecord]:
     """Repair what is damaged, replay what is stored, then run the rest."""
     store = ctx.store
     ctx.engine.join()  # Helpers wait for the leader even where there is nothing to do.

@@ -9,11 +9,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from swamp.core.errors import closest
+from swamp.engines import engine_modules
 from swamp.runs.config import Config, selectable
 from swamp.runs.recipes import SELECTORS, TomlTable
 from swamp.runs.settings import bare, description, parse_value, toml_text
-
-SHORT_NAMES = {"ray-address": "engines.ray.address"}  # on the command line
 
 
 class SettingInfo(NamedTuple):
@@ -47,7 +46,8 @@ def parse_setting(name: str, text: str, options: Sequence[str] = ()) -> tuple[st
     if name == "recipe":
         raise ValueError(f"a recipe is named without --recipe: swamp run {text}".rstrip())
     settings = {setting.name: setting for setting in all_settings()}
-    for candidate in (SHORT_NAMES.get(name, name), name.replace("-", "_")):
+    short = {key: f"engines.{engine}.{field}" for engine, module in engine_modules().items() for key, field in module.short_names.items()}
+    for candidate in (short.get(name, name), name.replace("-", "_")):
         if candidate in settings:
             return candidate, parse_value(bare(settings[candidate].kind), text)
     meant = [setting for setting in settings if setting.endswith(f".{name}")]  # The user may have left out its table.

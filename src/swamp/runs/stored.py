@@ -1,8 +1,9 @@
-"""The configuration that a run directory was begun with."""
+"""The configuration that a run directory was begun with, and the command that resumes the run."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from msgspec import structs
 
 from swamp.runs.config import Config, complete
 from swamp.store.directory import Store
-from swamp.store.records import TASK_PLACEHOLDER
 from swamp.tasks import custom
 from swamp.tasks.datasets.official import VARIABLE
+
+TASK_PLACEHOLDER = "MODULE:FUNCTION"  # stands in commands for the function that makes a task, where a script gave the task itself
 
 
 def read_config(out: Path) -> Config:
@@ -32,6 +34,11 @@ def config_of(header: Mapping[str, Any]) -> Config:
 def task_maker(config: Config) -> str:
     """Return the function that makes a custom task, as --task takes it, or a placeholder if a script gave the task itself."""
     return config.tasks[custom.name]["factory"] or TASK_PLACEHOLDER if config.task == custom.name else ""
+
+
+def resume_command(config: Config, directory: Path) -> str:
+    """Return the command that resumes a run, as a user types it."""
+    return f"swamp resume {shlex.quote(str(directory))}" + (f" --task {maker}" if (maker := task_maker(config)) == TASK_PLACEHOLDER else "")
 
 
 def _with_local_data(config: Config) -> Config:

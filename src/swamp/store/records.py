@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from swamp.core.keys import canonical
 from swamp.core.metric import Metric
-from swamp.store.directory import Store
 from swamp.tasks.metrics import find_metrics
-
-TASK_PLACEHOLDER = "MODULE:FUNCTION"  # stands in commands for the function that makes a task, where a script gave the task itself
 
 
 class RowRecord(Struct, frozen=True, kw_only=True):
@@ -49,7 +43,7 @@ class RowRecord(Struct, frozen=True, kw_only=True):
         counts = [metric for metric in known if metric.name == self.metric]
         return {metric.name: metric for metric in [*counts, *known]}
 
-    def checked(self) -> str:
+    def expected_checksum(self) -> str:
         """Return the checksum that the row should have."""
         rest = {name: value for name, value in msgspec.to_builtins(self).items() if name != "checksum"}
         return hashlib.sha256(canonical(rest)).hexdigest()[:40]
@@ -66,15 +60,7 @@ def decode_rows(data: bytes, path: Path) -> list[RowRecord]:
     try:
         rows = msgspec.json.decode(data, type=list[RowRecord])
     except msgspec.MsgspecError as error:
-        raise ValueError(f"{path} is damaged ({error}); `{resume_command(path.parent)}` writes it anew") from None
-    if altered := [str(row.cycle) for row in rows if row.checksum != row.checked()]:
-        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; `{resume_command(path.parent)}` writes it anew")
+        raise ValueError(f"{path} is damaged ({error}); resuming the run writes it anew") from None
+    if altered := [str(row.cycle) for row in rows if row.checksum != row.expected_checksum()]:
+        raise ValueError(f"{path} was altered at cycle {', '.join(altered)}; resuming the run writes it anew")
     return rows
-
-
-def resume_command(out: Path, header: Mapping[str, Any] | None = None) -> str:
-    """Return the command that resumes a run, as a user types it. `header` is the content of run.json, if it was read already."""
-    header = header or Store(out).header() or {}
-    config = header.get("config", {})
-    given_by_script = config.get("task") == "custom" and not config["tasks"]["custom"]["factory"]
-    return f"swamp resume {shlex.quote(str(out))}" + (f" --task {TASK_PLACEHOLDER}" if given_by_script else "")
