@@ -24,6 +24,7 @@ from swamp.core.noise import Noise
 from swamp.drawing.numbers import finite
 from swamp.landscape.hessian import Hessian
 from swamp.landscape.point import EvaluationSetup, PointEvaluator, Split, combined, subset
+from swamp.runs.checks import require_same_task
 from swamp.runs.config import Config, resolve, with_settings
 from swamp.runs.context import RunContext
 from swamp.runs.job_maker import JobMaker
@@ -99,8 +100,7 @@ class Study:
         self.rows = rows_of(directory, cycles)
         self.analysis_store = AnalysisStore(directory)
         self.task = task or open_task(self.config)
-        if (Store(directory).header() or {})["task"] != self.task.fingerprint:
-            raise ValueError(f"{directory} was made with another model, other data or another loss than those it is now given")
+        require_same_task(self.task, Store(directory).header() or {}, directory)
         self.device = torch.device(self.config.device)
         self.num_examples = min(settings_of(Settings, self.options).examples, self.task.num_examples)
         noise = Noise(self.config.seed).fold("analysis")

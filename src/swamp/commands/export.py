@@ -49,6 +49,7 @@ def export(
     from swamp.export.formats.sparse import dense_bytes
     from swamp.report.card import model_card
     from swamp.results.stored_run import read_run
+    from swamp.runs.checks import require_same_task
     from swamp.runs.networks import about, find_row, load_network
     from swamp.runs.opening import open_task
     from swamp.store.files import write_durably
@@ -66,8 +67,8 @@ def export(
     config = run.config
     state, mask = load_network(directory, row)
     opened = custom.build(custom.Config(factory=task)) if task else open_task(config)
-    if task and opened.fingerprint != run.header["task"]:
-        raise ValueError(f"--task {task} is not the task of {directory}: another model, other data or another loss")
+    if task:
+        require_same_task(opened, run.header, directory)
     with applied(config.numerics):
         content, notes = encode(state, mask, opened, format, values, about(directory, row), config.pruning.pattern == "channel")
     options = {"cycle": row.cycle, "format": format, "out": out, "values": values}

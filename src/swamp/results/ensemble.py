@@ -10,6 +10,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
+from swamp.runs.checks import require_same_task
 from swamp.runs.config import Config, deciding_settings, resolve, with_settings
 from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
@@ -56,8 +57,7 @@ def average_predictions(directories: Sequence[Path], task: Task | None = None, d
     if not common:
         raise ValueError("the runs have no cycle in common yet")
     task, config = task or open_task(configs[0]), configs[0]
-    if task.fingerprint != _fingerprint(directories[0]):
-        raise ValueError(f"{directories[0]} was made with another task than the one given")
+    require_same_task(task, Store(directories[0]).header() or {}, directories[0])
     with applied(config.numerics):
         for chosen in common:
             predictions = []

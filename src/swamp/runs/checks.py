@@ -74,15 +74,20 @@ def require_same_run(config: Config, task: Task, header: Mapping[str, Any] | Non
     if header is None:
         return
     require_same_config(config, directory, header)
-    if header["task"] != task.fingerprint:
-        then, now = header["versions"]["python"], platform.python_version()
-        other = f" (code is compared as compiled by Python, and that was {then} then and is {now} now)" if then[:4] != now[:4] else ""
-        raise ValueError(f"{directory} began with another model, other data or another loss than those it is now given{other}")
+    require_same_task(task, header, directory)
     if header.get("problem", "") != getattr(task, "problem", ""):
         raise ValueError(
             f"{directory} was measured by another metric than the one it is now given; choose another --out (with one --cache no training "
             "is repeated)"
         )
+
+
+def require_same_task(task: Task, header: Mapping[str, Any], directory: Path) -> None:
+    """Check that a task is the one that the run with this header began with."""
+    if header["task"] != task.fingerprint:
+        then, now = header["versions"]["python"], platform.python_version()
+        other = f" (code is compared as compiled by Python, and that was {then} then and is {now} now)" if then[:4] != now[:4] else ""
+        raise ValueError(f"{directory} began with another model, other data or another loss than those it is now given{other}")
 
 
 def require_empty_or_run(directory: Path) -> None:
