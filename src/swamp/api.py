@@ -176,7 +176,7 @@ def load(directory: str | Path, cycle: int | None = None, particle: int | None =
     A run whose task was made by a script needs that `task` again.
     """
     directory = Path(directory)
-    row = find_row(directory, cycle)
+    row = find_row(directory, read_rows(directory), cycle)
     state, mask = load_network(directory, row, particle)
     model = (task or open_task(read_config(directory))).model()
     state.into(model)

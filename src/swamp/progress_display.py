@@ -19,7 +19,7 @@ from swamp.analyses.study import AnalysisListener
 from swamp.drawing.numbers import duration
 from swamp.drawing.tables import Table
 from swamp.engines.engine import Progress
-from swamp.results.series import main_metrics
+from swamp.results.series import main_metrics, particle_range
 from swamp.runs.progress import Listener
 from swamp.store.records import RowRecord
 from swamp.terminal import print_table
@@ -67,8 +67,7 @@ class TimeLeft:
 
 def row_line(result: RowRecord) -> str:
     """Return a row in one line of text."""
-    values, counts = [member[result.metric] for member in result.members], result.described[result.metric]
-    particles = f" (particles {counts.text(min(values))} … {counts.text(max(values))})" if values else ""
+    particles = f" (particles {found})" if (found := particle_range(result)) else ""
     measured = [f"{metric.label} {metric.text(result.metrics[metric.name])}" for metric in main_metrics(result)]
     collapsed = f"; empty layers: {', '.join(result.empty_layers)}" if result.empty_layers else ""
     sparsity = f"cycle {result.cycle}: sparsity % {100 * result.sparsity:.2f}"

@@ -16,6 +16,7 @@ from swamp.export.formats import export
 from swamp.export.formats.onnx import OnnxNetwork
 from swamp.export.narrow import links, narrowed, shaped_like
 from swamp.runs.networks import find_row, load_network
+from swamp.store.records import read_rows
 from swamp.tasks.models import find_model, vgg
 
 WIDTHS = (16, 24, 32, 48, 48)  # of the stages of a small VGG
@@ -176,7 +177,7 @@ def test_a_vgg_that_was_trained_with_pruned_channels(tmp_path: Path, monkeypatch
     }
     swamp.prune(make, *data, batch_size=32, prunable=["conv"], method="imp", out=tmp_path / "run", **schedule)
     task = swamp.CustomTask(make, *data, batch_size=32, prunable=["conv"])
-    state, mask = load_network(tmp_path / "run", find_row(tmp_path / "run"))
+    state, mask = load_network(tmp_path / "run", find_row(tmp_path / "run", read_rows(tmp_path / "run")))
     model = task.model()
     state.into(model)
     expected = task.predict(model, "test")

@@ -24,7 +24,7 @@ from swamp.drawing.tables import Table
 from swamp.landscape.hessian import Hessian, Spectrum, TraceEstimate, lanczos, probe_traces, spectral_density, trace_of
 from swamp.landscape.point import Split
 from swamp.results.comparison import BASELINE
-from swamp.results.series import grouped
+from swamp.results.series import by_recipe
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.store.records import RowRecord
 
@@ -176,7 +176,7 @@ def note(results: Sequence[Result]) -> str:
 def more_tables(found: Sequence[SeriesResults]) -> Iterator[Table]:
     """Yield for each recipe: traces minus those of the baseline (IMP, else the first), seed by seed, where two seeds are shared."""
     by_series = {id(one.series): one for one in found}
-    for _, group in grouped([one.series for one in found]):
+    for _, group in by_recipe([one.series for one in found], keep_empty=True):
         baseline = next((series for series in group if series.method == BASELINE), group[0])
         theirs, body, num_pairs = _traces(by_series[id(baseline)]), [], 0
         for series in group:

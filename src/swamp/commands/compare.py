@@ -71,8 +71,9 @@ def compare(
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text)
         print(f"table: {out}")
-    elif name == "text" and sys.stdout.isatty():
-        for table in tables:
+    elif name == "text":
+        for index, table in enumerate(tables):
+            print("\n" * (index > 0), end="")
             print_table(table)
     else:
         print(text, end="")

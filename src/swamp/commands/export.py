@@ -63,14 +63,15 @@ def export(
             raise ValueError(f"--out {path} is a directory; name a file")
         if path.exists() and not overwrite:
             raise ValueError(f"{path} is there already; --overwrite replaces it")
-    run, row = read_run(directory), find_row(directory, cycle, sparsity)
+    run = read_run(directory)
+    row = find_row(directory, run.rows, cycle, sparsity)
     config = run.config
     state, mask = load_network(directory, row)
     opened = custom.build(custom.Config(factory=task)) if task else open_task(config)
     if task:
         require_same_task(opened, run.header, directory)
     with applied(config.numerics):
-        content, notes = encode(state, mask, opened, format, values, about(directory, row), config.pruning.pattern == "channel")
+        content, notes = encode(state, mask, opened, format, values, about(config, run.header, row), config.pruning.pattern == "channel")
     options = {"cycle": row.cycle, "format": format, "out": out, "values": values}
     command = shlex.join(
         ["swamp", "export", str(directory), *(part for name, value in options.items() for part in (f"--{name}", str(value)))]

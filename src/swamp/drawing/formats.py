@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 
 from swamp.drawing.tables import Table
 
-LEGEND = "bold: best, underlined: second best"
-LEGEND_OF_TWO = "bold: best"
 
-
-def legend(table: Table) -> str:
+def legend(table: Table, best: str = "bold", second: str = "underlined") -> str:
     """Say what the marks of a table mean, as far as there are any."""
-    return LEGEND if 2 in table.ranks.values() else LEGEND_OF_TWO if table.ranks else ""
+    meanings = {1: f"{best}: best", 2: f"{second}: second best"}
+    return ", ".join(text for rank, text in meanings.items() if rank in table.ranks.values())
 
 
 def visible(text: str) -> str:
@@ -52,8 +50,7 @@ def plain_text(table: Table) -> str:
     for row in (table.header, *marked):
         cells = (cell.rjust(w) if is_numeric(table, i) else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
         lines.append("  ".join(cells).rstrip())
-    meanings = {1: "*: best", 2: "+: second best"}
-    notes = [table.note, ", ".join(text for rank, text in meanings.items() if rank in table.ranks.values())]
+    notes = [table.note, legend(table, MARKS[1], MARKS[2])]
     return visible("\n".join([*lines, *filter(None, notes)])) + "\n"
 
 

@@ -11,6 +11,7 @@ from swamp.drawing.numbers import duration, over_seeds, percent
 from swamp.drawing.tables import Column, Table, columns_of, make_table
 from swamp.export.inference import Speed
 from swamp.results.ensemble import EnsembleRow
+from swamp.results.series import particle_range
 from swamp.results.stored_run import StoredRun
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config
@@ -29,7 +30,7 @@ def run_table(run: StoredRun) -> Table:
         Column("sparsity %", lambda row: percent(row.sparsity)),
         Column("all %", lambda row: percent(row.sparsity_of_all)),
         *(metric_column(metric) for metric in (rows[0].described.values() if rows else ())),
-        Column("particles", particle_range),
+        Column("particles", lambda row: particle_range(row) or "–"),
         Column("MMACs", lambda row: f"{row.macs / 1e6:.2f}"),
         Column("cost GMACs", lambda row: f"{row.cost / 1e9:.3g}"),
     ]
@@ -41,12 +42,6 @@ def run_table(run: StoredRun) -> Table:
 def metric_column(metric: Metric) -> Column[Any]:
     """Return the column of a metric in a table whose lines have `metrics`."""
     return Column(metric.label, lambda row: metric.text(row.metrics[metric.name]) if metric.name in row.metrics else "–")
-
-
-def particle_range(row: RowRecord) -> str:
-    """Return the worst and the best particle of a row by the metric that counts."""
-    values, metric = [member[row.metric] for member in row.members], row.described[row.metric]
-    return f"{metric.text(min(values))}–{metric.text(max(values))}" if values else "–"
 
 
 def ensemble_table(rows: Sequence[EnsembleRow]) -> Table:

@@ -62,6 +62,11 @@ def reached(rows: Iterable[RowRecord], density: Fraction) -> str:
     return "" if exact else percent(statistics.fmean(row.sparsity for row in rows))
 
 
+def is_inexact(all_series: Iterable[Series]) -> bool:
+    """Say whether a row of the series has another sparsity than the one that its cycle asks for."""
+    return any(reached([row], series.requested_density(row)) for series in all_series for row in series.rows)
+
+
 def at_other_sparsity(text: str, sparsity: str) -> str:
     """Return a number with the sparsity behind it, where that is not the one asked for."""
     return f"{text} @ {sparsity}" if sparsity else text

@@ -12,7 +12,7 @@ from swamp.drawing.tables import Column, Ranked, Table, columns_of, make_table
 from swamp.results.cells import Cell, Level, at_other_sparsity, cells, levels_of, make_cell, metrics_of, ranked_text, reached
 from swamp.results.notes import notes_of
 from swamp.results.paper import paper_numbers
-from swamp.results.series import Series, by_recipe, grouped, main_metrics
+from swamp.results.series import Series, by_recipe, main_metrics
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.results.stored_run import LeftOut
 from swamp.store.records import RowRecord
@@ -24,7 +24,7 @@ BASELINE = "imp"  # the method that the others are compared with
 
 def comparisons(all_series: Sequence[Series], left_out: Sequence[LeftOut] = ()) -> list[Table]:
     """Return a table for each recipe. Notes below the last one name the runs that could not be read."""
-    groups = grouped(all_series)
+    groups = by_recipe(all_series, keep_empty=True)
     tables = [comparison(group, f"On the test set of {recipe}" if len(groups) > 1 else "On the test set") for recipe, group in groups]
     if left_out:
         damages = [f"{'damaged: ' if one.damaged else ''}{one}" for one in left_out]
@@ -38,7 +38,7 @@ def comparison(group: Sequence[Series], title: str) -> Table:
     levels = levels_of(group)
     table = side_by_side(group, levels, title) if len(group) <= FEW else one_below_the_other(group, levels, title)
     unfinished = [str(run.directory) for series in group for run in series.runs if not run.finished]
-    notes = notes_of(group, inexact=any(" @ " in cell for line in table.rows for cell in line[1:]))
+    notes = notes_of(group)
     notes += [f"not finished: {', '.join(unfinished)}"] if unfinished else []
     return table._replace(note="\n".join(notes))
 
@@ -135,7 +135,7 @@ def differences_of(group: Sequence[Series]) -> Table | None:
 def records(all_series: Sequence[Series]) -> Iterator[dict[str, Any]]:
     """Yield every number that was measured, for other programs: a record for each method, sparsity and metric, of its network and of its
     particles (their mean in each run). Values are those of results.json, one for each seed; ranks are those within a recipe."""
-    for _, group in grouped(all_series):
+    for _, group in by_recipe(all_series, keep_empty=True):
         levels = levels_of(group)
         for metric in metrics_of(group):
             for series, line in zip(group, cells(group, levels, metric), strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from swamp.drawing.numbers import percent
-from swamp.results.cells import metrics_of
+from swamp.results.cells import is_inexact, metrics_of
 from swamp.results.paper import paper_numbers, shortened
 from swamp.results.series import Series
 from swamp.store.records import RowRecord
@@ -14,15 +14,15 @@ OTHER_SPARSITY = "@: at this sparsity instead, which is what the method reached"
 PAPER = "the paper's numbers are of its whole schedule and three seeds"
 
 
-def notes_of(all_series: Sequence[Series], inexact: bool) -> list[str]:
-    """Return the notes of a table of series. `inexact`: whether a row has another sparsity than the one asked for."""
+def notes_of(all_series: Sequence[Series]) -> list[str]:
+    """Return the notes of a table of series."""
     selected = [series.label for series in all_series if selected_by_validation(series.rows)]
     metrics = metrics_of(all_series)
     quoted = [series for series in all_series if any(paper_numbers(series, metric.name).keys() & series.cycles for metric in metrics)]
     changed = [series.label for series in quoted if shortened(series)]
     other = f"; trainings have another length here: {', '.join(changed)}" if changed else ""
     found = [
-        f"{OTHER_SPARSITY}; such a row has no rank" if inexact else "",
+        f"{OTHER_SPARSITY}; such a row has no rank" if is_inexact(all_series) else "",
         selection_note(selected),
         f"{PAPER}{other}" if quoted else "",
         *collapses(all_series),

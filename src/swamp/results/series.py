@@ -16,6 +16,8 @@ from swamp.runs.config import deciding_settings
 from swamp.runs.settings import text_of
 from swamp.store.records import RowRecord
 
+METHODS_NAMED_FIRST = ("swamp", "imp")  # a headline names them and charts show them, however many other methods there are
+
 
 @dataclass
 class Series:
@@ -113,15 +115,11 @@ def _name_own_tasks(all_series: Sequence[Series]) -> None:
             series.recipe = f"{recipe} {factory if unique else problem[:8]}"
 
 
-def grouped(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
-    """Group series by recipe: only within a recipe can they be compared."""
-    recipes = dict.fromkeys(series.recipe for series in all_series)
-    return [(recipe, [series for series in all_series if series.recipe == recipe]) for recipe in recipes]
-
-
-def by_recipe(all_series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
-    """Group the series that have a row by recipe."""
-    return grouped([series for series in all_series if series.rows])
+def by_recipe(all_series: Sequence[Series], keep_empty: bool = False) -> list[tuple[str, list[Series]]]:
+    """Group the series that have a row by recipe: only within a recipe can they be compared. `keep_empty`: also series without rows."""
+    kept = [series for series in all_series if series.rows or keep_empty]
+    recipes = dict.fromkeys(series.recipe for series in kept)
+    return [(recipe, [series for series in kept if series.recipe == recipe]) for recipe in recipes]
 
 
 def layer_names(all_series: Iterable[Series]) -> list[str]:
@@ -138,3 +136,9 @@ def layer_names(all_series: Iterable[Series]) -> list[str]:
 def main_metrics(row: RowRecord) -> list[Metric]:
     """Return the metric that counts, and the likelihood beside it."""
     return [metric for name, metric in row.described.items() if name in (row.metric, "nll")]
+
+
+def particle_range(row: RowRecord) -> str:
+    """Return the least and the greatest value of a row's particles, of the metric that counts; an empty text without particles."""
+    values, metric = [member[row.metric] for member in row.members], row.described[row.metric]
+    return f"{metric.text(min(values))}–{metric.text(max(values))}" if values else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,27 @@ from swamp.core.state import State
 from swamp.runs.config import Config, module_of
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
-from swamp.store.records import RowRecord, read_rows
+from swamp.store.records import RowRecord
 
 NEAR = 0.05  # A row further than this from the sparsity that was asked for is not meant.
 
 
-def find_row(directory: Path, cycle: int | None = None, sparsity: float | None = None) -> RowRecord:
-    """Return the row of a cycle, or the row nearest to a sparsity in percent. The last row is the default."""
+def find_row(directory: Path, rows: Sequence[RowRecord], cycle: int | None = None, sparsity: float | None = None) -> RowRecord:
+    """Return the row of a cycle of a run, or the row nearest to a sparsity in percent. The last row is the default."""
     if cycle is not None and sparsity is not None:
         raise ValueError("give either --cycle or --sparsity")
-    results = {row.cycle: row for row in read_rows(directory)}
+    results = {row.cycle: row for row in rows}
     if not results:
         raise ValueError(f"{directory} has no finished row yet")
     if sparsity is not None:
-        return _nearest(directory, list(results.values()), sparsity)
+        return _nearest(directory, rows, sparsity)
     cycle = max(results) if cycle is None else cycle
     if cycle not in results:
         raise ValueError(f"{directory} has no cycle {cycle}; it has {', '.join(map(str, results))}")
     return results[cycle]
 
 
-def _nearest(directory: Path, rows: list[RowRecord], sparsity: float) -> RowRecord:
+def _nearest(directory: Path, rows: Sequence[RowRecord], sparsity: float) -> RowRecord:
     if not (sparsity == 0 or 1 <= sparsity < 100):
         raise ValueError(f"--sparsity {sparsity:g}: expected percent, from 0 to below 100, such as 95")
     nearest = min(rows, key=lambda row: abs(row.sparsity - sparsity / 100))
@@ -53,9 +54,8 @@ def load_network(directory: Path, row: RowRecord, particle: int | None = None) -
     return store.load_state(key), mask
 
 
-def about(directory: Path, row: RowRecord) -> dict[str, Any]:
-    """Return, as JSON values, what somebody should know who gets the network without the run."""
-    config, header = read_config(directory), Store(directory).header() or {}
+def about(config: Config, header: Mapping[str, Any], row: RowRecord) -> dict[str, Any]:
+    """Return, as JSON values, what somebody should know who gets the network without the run. `header` is the content of run.json."""
     return {
         "task": config.task,
         "settings": task_settings(config),

@@ -13,11 +13,10 @@ from swamp.core.metric import Metric
 from swamp.drawing.markup import Html, element
 from swamp.drawing.numbers import spread
 from swamp.results.cells import best_first, cells, common_level, levels_of, metrics_of
-from swamp.results.series import Series, by_recipe, layer_names
+from swamp.results.series import METHODS_NAMED_FIRST, Series, by_recipe, layer_names
 from swamp.store.records import RowRecord
 
 FEW = 6  # series shown at first; the others are there to be switched on
-PREFERRED = ("swamp", "imp")  # shown at first in any case
 
 
 def series_data(all_series: Sequence[Series]) -> dict[str, Any]:
@@ -87,7 +86,7 @@ def shown_at_first(all_series: Sequence[Series]) -> set[int]:
         table = cells(group, levels, metric)
         common = common_level(table, len(levels))
         means = {series.name: cell.mean for series, line in zip(group, table, strict=True) if (cell := line[common])}
-        names = dict.fromkeys([*PREFERRED, *best_first(means, metric), *(series.name for series in group)])
+        names = dict.fromkeys([*METHODS_NAMED_FIRST, *best_first(means, metric), *(series.name for series in group)])
         chosen = [series for name in names for series in group if series.name == name][:FEW]
         first |= {index for index, series in enumerate(all_series) if series in chosen}
     return first

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from swamp.drawing.markup import Html, element, join
 from swamp.drawing.sections import count
 from swamp.results.cells import Cell, best_first, cells, common_level, levels_of, metrics_of
-from swamp.results.series import Series, by_recipe
+from swamp.results.series import METHODS_NAMED_FIRST, Series, by_recipe
 from swamp.results.stored_run import LeftOut, StoredRun
 
-NAMED = ("swamp", "imp")  # methods that the headline names in any case
 MOST = 4  # methods in the headline
 
 
@@ -53,7 +52,7 @@ def headline(all_series: Sequence[Series]) -> Html | None:
     if not found:
         return None
     ranked = best_first({label: cell.mean for label, cell in found.items()}, metric)
-    named = [ranked[0], *(label for label in ranked[1:] if label in NAMED), *(label for label in ranked[1:] if label not in NAMED)][:MOST]
+    named = [ranked[0], *sorted(ranked[1:], key=lambda label: label not in METHODS_NAMED_FIRST)][:MOST]
     unit, what = (" %", metric.label.removesuffix(" %")) if metric.label.endswith(" %") else ("", metric.label)
     first, *others = [join(element("b", label), " ", number(found[label].text + unit * (not place))) for place, label in enumerate(named)]
     if dense := dense_cell(all_series, table, ranked) if level.sparsity else None:

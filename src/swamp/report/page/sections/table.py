@@ -89,12 +89,11 @@ def result_cell(cell: Cell | None, paper: Mapping[int, str]) -> Html:
 
 
 def result_notes(group: Sequence[Series]) -> list[str]:
-    inexact = any(cell and cell.other_sparsity for line in cells(group, levels_of(group), metrics_of(group)[0]) for cell in line)
     rows = [row for series in group for row in series.rows]
     share = max((row.sparsity_of_all / row.sparsity for row in rows if row.sparsity), default=0)
     notes = [
         f"All with {seeds(group[0])}." if same_seeds(group) else "",
         f"Sparsity is that of the prunable weights; of all parameters it is {share:.4g} times as much." if share else "",
-        *(f"{text[0].upper()}{text[1:]}." for text in notes_of(group, inexact)),
+        *(f"{text[0].upper()}{text[1:]}." for text in notes_of(group)),
     ]
     return [note for note in notes if note]
