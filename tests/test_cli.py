@@ -295,7 +295,7 @@ def test_a_stopped_group_resumes_the_seeds_it_never_reached(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(several, "iterate", interrupted)
+        patch.setattr(several, "run_rows", interrupted)
         status, _, err = call(capsys, "run", *FLAGS, "--seeds", "0,1", "--out", tmp_path / "g", "--cache", tmp_path / "c")
     assert status == 130
     assert f"swamp resume {tmp_path / 'g'} --cache {tmp_path / 'c'}" in err
