@@ -24,6 +24,7 @@ from swamp.landscape.connectivity import barrier
 from swamp.landscape.hessian import Hessian, probe_traces
 from swamp.landscape.point import Split, measured
 from swamp.landscape.similarity import overlap
+from swamp.results.stored_run import read_run
 from swamp.runs.config import Config
 from swamp.store.directory import Store
 from swamp.store.records import read_rows
@@ -89,7 +90,7 @@ def test_connectivity_is_measured_between_the_stored_networks(run: Path) -> None
         "cycle 1, particles 0 and 1",
         "cycle 1, particles 1 and 2",
     ]
-    study = Study(run, options=SMALL)
+    study = Study(read_run(run), options=SMALL)
     a, b = (Store(run).load_state(row.solution) for row in read_rows(run))
     middle = {name: (a.parameters[name] + b.parameters[name]) / 2 for name in a.parameters}
     expected = measured(study.setup, middle, a.buffers, study.batches)
@@ -135,20 +136,20 @@ def test_a_damaged_probe_is_made_again(run: Path) -> None:
 
 def test_probes_that_a_trace_does_not_need_are_spared(run: Path) -> None:
     listener = Counting()
-    study = Study(run, [1], {"examples": 40, "max_probes": 50, "tolerance": 10, "steps": 6, "starts": 2}, listener=listener)
+    study = Study(read_run(run), [1], {"examples": 40, "max_probes": 50, "tolerance": 10, "steps": 6, "starts": 2}, listener=listener)
     found = run_named(study, "hessian")["hessian"]
     assert found["rows"][0]["trace"]["num_probes"] == 30
     assert listener.left["hessian"] == {PRODUCT: 50 + 2 * 6}
     assert listener.units[PRODUCT] + listener.not_needed == 50 + 2 * 6
     # what was not foreseen is not spared either
     again = Counting()
-    study = Study(run, [1], study.options, listener=again)
+    study = Study(read_run(run), [1], study.options, listener=again)
     run_named(study, "hessian")
     assert (again.not_needed, again.units) == (0, {})
 
 
 def test_the_surface_passes_through_the_particles(run: Path) -> None:
-    study = Study(run, cycles=[1], options={"examples": 40, "grid": 3, "margin": 0.0})
+    study = Study(read_run(run), cycles=[1], options={"examples": 40, "grid": 3, "margin": 0.0})
     found = run_named(study, "surface")["surface"]["rows"][0]
     arrays = np.load(run / "analysis" / "surface.npz")
     x, y = arrays["cycle-1.x"], arrays["cycle-1.y"]
@@ -187,7 +188,7 @@ def test_a_hessian_of_test_examples_is_another_than_that_of_training_examples(ru
     split: Split
     found = {}
     for split in ("train", "test"):
-        study = Study(run, [1], {"examples": 10_000, "split": split, "max_probes": 10, "steps": 4, "starts": 1})
+        study = Study(read_run(run), [1], {"examples": 10_000, "split": split, "max_probes": 10, "steps": 4, "starts": 1})
         found[split] = run_named(study, "hessian")["hessian"]
     task, row = study.task, read_rows(run)[1]
     rows = torch.arange(task.size("test"))
@@ -216,7 +217,7 @@ def test_the_hessian_counts_its_products(run: Path) -> None:
 
 def test_a_run_that_kept_only_the_last_weights(quick: Callable[..., Config], tmp_path: Path) -> None:
     list(iterate(quick(pruning__cycles=1, keep="last"), tmp_path / "run"))
-    study = Study(tmp_path / "run", options=SMALL)
+    study = Study(read_run(tmp_path / "run"), options=SMALL)
     works, notes = plan_named(study, ["masks", "calibration", "connectivity", "hull"])
     assert list(works) == ["masks", "calibration"]
     assert any("weights of the solution at cycle 0" in note and "keep = 'last'" in note and "'averages'" in note for note in notes)
@@ -241,15 +242,15 @@ def test_an_unfinished_run_is_analysed_as_far_as_it_is(quick: Callable[..., Conf
 
 def test_mistakes(run: Path, tmp_path: Path, quick: Callable[..., Config]) -> None:
     with pytest.raises(ValueError, match="no cycle 7; it has 0, 1"):
-        Study(run, cycles=[7])
+        Study(read_run(run), cycles=[7])
     with pytest.raises(ValueError, match="holds no run"):
-        Study(tmp_path)
+        Study(read_run(tmp_path))
     original = iterate(quick(pruning__cycles=1, pruning__rewind="init", method="imp"), tmp_path / "imp")
     list(original)
     with pytest.raises(ValueError, match="no ticket"):
-        plan_named(Study(tmp_path / "imp"), ["stability"])
+        plan_named(Study(read_run(tmp_path / "imp")), ["stability"])
     with pytest.raises(ValueError, match="more than one particle"):
-        plan_named(Study(tmp_path / "imp"), ["particles"])
+        plan_named(Study(read_run(tmp_path / "imp")), ["particles"])
 
 
 def test_masks_of_two_runs(run: Path, quick: Callable[..., Config], tmp_path: Path) -> None:
@@ -280,11 +281,11 @@ def test_a_task_of_ones_own_that_is_no_classifier(tmp_path: Path, monkeypatch: p
     with pytest.raises(ValueError, match="no class probabilities"):
         analyse_small(tmp_path / "run", "calibration", task=task)
     with pytest.raises(ValueError, match="another model"):
-        Study(tmp_path / "run", task=CustomTask(nn.Linear(4, 1), data, data))
+        Study(read_run(tmp_path / "run"), task=CustomTask(nn.Linear(4, 1), data, data))
 
 
 def test_stability_trains_as_the_run_trains(run: Path) -> None:
-    study = Study(run, options=SMALL)
+    study = Study(read_run(run), options=SMALL)
     works, _ = plan_named(study, ["stability"])
     (work,) = works.values()
     jobs: list[Job] = list(work.jobs)

@@ -12,6 +12,8 @@ from torch import nn
 
 from swamp.analyses.study import Study
 from swamp.commands.arguments import parse_numbers
+from swamp.results.stored_run import read_run
+from swamp.runs import opening
 from swamp.runs.config import Config, build_config
 from swamp.tasks.custom import CustomTask
 from tests.support.analyses import plan_named
@@ -103,6 +105,13 @@ def test_of_several_runs_each_gives_what_it_has(
     assert err.count("a plane takes three") == 1
 
 
+def test_runs_of_one_task_open_it_once(group: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    monkeypatch.setattr(opening, "open_task", lambda config, open_task=opening.open_task: opened.append(config) or open_task(config))
+    assert call(capsys, "analyse", group, "--masks")[0] == 0
+    assert len(opened) == 1
+
+
 def test_cycles() -> None:
     assert parse_numbers("--cycles", " 3, 0") == [3, 0]
 
@@ -112,7 +121,7 @@ def test_a_task_without_classes_leaves_calibration_out(tmp_path: Path) -> None:
     task = CustomTask(nn.Linear(4, 2), (x, x[:, :2]), (x, x[:, :2]))
     short = {"method": "imp", "cycle.epochs": 1, "pruning.cycles": 1, "engine": "sequential"}
     list(iterate(build_config("custom", short), tmp_path / "run", task=task))
-    works, notes = plan_named(Study(tmp_path / "run", task=task), ["masks", "calibration"])
+    works, notes = plan_named(Study(read_run(tmp_path / "run"), task=task), ["masks", "calibration"])
     assert list(works) == ["masks"]
     assert notes[0] == "calibration is of classifiers, and this task gives no class probabilities"
 

@@ -19,6 +19,7 @@ from swamp.analyses.running import plan_analyses, run_analyses, work_left
 from swamp.analyses.study import Study
 from swamp.drawing.canvas import pyplot
 from swamp.report.page.content import StoredAnalyses
+from swamp.results.stored_run import read_run
 from swamp.runs.checks import KEEPS
 from swamp.runs.config import build_config
 from swamp.store.analysis_store import AnalysisStore
@@ -54,7 +55,7 @@ Analysed = tuple[Analysis, Path, Result]
 
 
 def made(kind: Analysis, run: Path, listener: Counting | None = None) -> Result:
-    study = Study(run, options=SMALL, listener=listener)
+    study = Study(read_run(run), options=SMALL, listener=listener)
     works, _ = plan_analyses(study, [kind])
     return run_analyses(study, works)[kind.name]
 
@@ -74,7 +75,7 @@ def test_a_kind_describes_itself(analysed: Analysed) -> None:
     assert issubclass(kind.Settings, Settings)
     assert kind.Settings()  # every setting has a default
     assert type(result) is kind.Result
-    assert result.run == Study(run).identity
+    assert result.run == Study(read_run(run)).identity
     assert set(result.cycles) <= {0, 1}
 
 
@@ -147,7 +148,7 @@ def test_one_that_is_killed_goes_on(analysed: Analysed, finished: Path, tmp_path
         assert not AnalysisStore(run).has_result(kind.name)
     assert rounded(msgspec.to_builtins(made(kind, run, last))) == rounded(msgspec.to_builtins(result))
     counted = [sum(one.units.values()) for one in (stopped, last)]
-    study = Study(finished, options=SMALL)
+    study = Study(read_run(finished), options=SMALL)
     works, _ = plan_analyses(study, [kind])
     planned = sum(units for counts in work_left(study, works).values() for what, units in counts.items() if what != "epochs")
     assert sum(counted) <= planned  # what the first had done was not done again
@@ -174,7 +175,7 @@ def test_weights_that_were_not_kept_get_one_sentence(analysed: Analysed, finishe
         for key in (row.solution, *row.particles):
             (run / "objects" / f"{key}.safetensors").unlink(missing_ok=True)
     try:
-        works, notes = plan_analyses(Study(run, options=SMALL), [kind])
+        works, notes = plan_analyses(Study(read_run(run), options=SMALL), [kind])
     except ValueError as error:
         works, notes = {}, [str(error)]
     assert works or notes

@@ -14,6 +14,7 @@ from swamp.analyses.masks import OverlapResult
 from swamp.analyses.running import plan_analyses, run_analyses
 from swamp.analyses.study import AnalysisListener, Study
 from swamp.engines.engine import Progress
+from swamp.results.stored_run import read_run
 from swamp.store.analysis_store import AnalysisStore
 from tests.support.made_up_runs import made_up
 
@@ -55,7 +56,7 @@ def run_named(study: Study, *names: str) -> dict[str, Any]:
 
 
 def analyse_small(run: Path, *names: str, listener: Counting | None = None, **kwargs: Any) -> dict[str, Any]:
-    return run_named(Study(run, options=SMALL, listener=listener, **kwargs), *names)
+    return run_named(Study(read_run(run), options=SMALL, listener=listener, **kwargs), *names)
 
 
 RUN = {"recipe": "digits", "method": "swamp", "seed": 3}

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +23,7 @@ from swamp.core.noise import Noise
 from swamp.drawing.numbers import finite
 from swamp.landscape.hessian import Hessian
 from swamp.landscape.point import EvaluationSetup, PointEvaluator, Split, combined, subset
+from swamp.results.stored_run import StoredRun
 from swamp.runs.checks import require_same_task
 from swamp.runs.config import Config, resolve, with_settings
 from swamp.runs.context import RunContext
@@ -31,10 +31,9 @@ from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import able_config, build_engine, make_engine_context, open_task
 from swamp.runs.progress import Listener
 from swamp.runs.settings import convert
-from swamp.runs.stored import read_config, resume_command
+from swamp.runs.stored import resume_command
 from swamp.store.analysis_store import AnalysisStore
-from swamp.store.directory import Store
-from swamp.store.records import RowRecord, read_rows
+from swamp.store.records import RowRecord
 from swamp.tasks.task import Batch, Task
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
@@ -86,21 +85,20 @@ class Study:
 
     def __init__(
         self,
-        directory: Path,
+        run: StoredRun,
         cycles: Sequence[int] | None = None,
         options: Mapping[str, Any] | None = None,
         device: str | None = None,
         task: Task | None = None,
         listener: AnalysisListener | None = None,
     ) -> None:
-        self.directory, self.options, self.listener = directory, options or {}, listener or AnalysisListener()
-        config = read_config(directory)
-        self.config: Config = resolve(with_settings(config, {"device": device}) if device else config)
+        self.directory, self.options, self.listener = run.directory, options or {}, listener or AnalysisListener()
+        self.config: Config = resolve(with_settings(run.config, {"device": device}) if device else run.config)
         self.are_cycles_chosen = cycles is not None  # by the user
-        self.rows = rows_of(directory, cycles)
-        self.analysis_store = AnalysisStore(directory)
+        self.rows = rows_of(run, cycles)
+        self.analysis_store = AnalysisStore(run.directory)
         self.task = task or open_task(self.config)
-        require_same_task(self.task, Store(directory).header() or {}, directory)
+        require_same_task(self.task, run.header, run.directory)
         self.device = torch.device(self.config.device)
         self.num_examples = min(settings_of(Settings, self.options).examples, self.task.num_examples)
         noise = Noise(self.config.seed).fold("analysis")
@@ -241,13 +239,13 @@ def settings_of(kind: type[AnySettings], options: Mapping[str, Any]) -> AnySetti
     return made
 
 
-def rows_of(directory: Path, cycles: Sequence[int] | None) -> list[RowRecord]:
+def rows_of(run: StoredRun, cycles: Sequence[int] | None) -> list[RowRecord]:
     """Return the rows of a run at these cycles, in their order; all that it has where none are named."""
-    known = {row.cycle: row for row in read_rows(directory)}
+    known = {row.cycle: row for row in run.rows}
     if not known:
-        raise ValueError(f"{directory} has no finished cycle yet: there is nothing to analyse")
+        raise ValueError(f"{run.directory} has no finished cycle yet: there is nothing to analyse")
     if unknown := [cycle for cycle in cycles or () if cycle not in known]:
-        raise ValueError(f"{directory} has no cycle {unknown[0]}; it has {', '.join(map(str, known))}")
+        raise ValueError(f"{run.directory} has no cycle {unknown[0]}; it has {', '.join(map(str, known))}")
     return [known[cycle] for cycle in sorted(set(cycles))] if cycles is not None else list(known.values())
 
 

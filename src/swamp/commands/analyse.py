@@ -113,15 +113,18 @@ def analyse_runs(
     from swamp.progress_display import AnalysisProgress
     from swamp.results.series import make_series
     from swamp.results.stored_run import read_run
+    from swamp.runs.opening import RunRequest, open_each
 
     paths = list(chosen)
+    runs = {path: read_run(path) for path in paths}
     for path, cycles in chosen.items():  # before the first of them is worked on for hours
-        rows_of(path, cycles)
-    all_series = make_series(map(read_run, paths))
+        rows_of(runs[path], cycles)
+    all_series = make_series(runs.values())
+    tasks = dict(zip(paths, open_each([RunRequest(run.config, path, task) for path, run in runs.items()]), strict=True))
     lacking: dict[Path, str] = {}
     for path, cycles in chosen.items():
         with AnalysisProgress(progress.plain, progress.quiet) as listener:
-            study = Study(path, cycles, options, device, task, listener)
+            study = Study(runs[path], cycles, options, device, tasks[path], listener)
             try:
                 works, notes = plan_analyses(study, kinds)
             except ValueError as error:

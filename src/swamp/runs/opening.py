@@ -112,7 +112,7 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         configs.append(config)
         headers.append(header)
     runs = []
-    for request, config, header, task in zip(requests, configs, headers, _open_each(requests), strict=True):
+    for request, config, header, task in zip(requests, configs, headers, open_each(requests), strict=True):
         check(request.config, task)
         require_same_run(config, task, header, request.directory)
         store = Store(request.directory, cache_part(cache, torch.device(config.device).type) if cache else None)
@@ -135,7 +135,7 @@ def _from_start(config: Config, task: Task) -> Task:
     return cast(Task, CheckpointTask(task, Path(config.start))) if config.start else task
 
 
-def _open_each(requests: Sequence[RunRequest]) -> list[Task]:
+def open_each(requests: Sequence[RunRequest]) -> list[Task]:
     """Return the task of each request; requests for equal tasks get the same object."""
     opened: dict[object, Task] = {}
     tasks = []
