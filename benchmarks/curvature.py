@@ -18,9 +18,10 @@ from pathlib import Path
 
 import torch
 
-from swamp.analyses.study import Settings, Study
+from swamp.analyses.study import Study
 from swamp.landscape import probe_traces
 from swamp.landscape.point import subset
+from swamp.results.stored_run import read_run
 from swamp.tasks.task import Batch
 
 
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("--device", default=None)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    study = Study(given.directory, [given.cycle], Settings(examples=given.examples), given.device)
+    study = Study(read_run(given.directory), [given.cycle], {"examples": given.examples}, given.device)
     (row,) = study.rows
     kinds = {
         "training": lambda: subset(study.setting),

@@ -103,7 +103,7 @@ def test_all_that_is_shown_is_made_of_what_is_stored(analysed: Analysed, tmp_pat
     monkeypatch.setattr(Study, "__init__", lambda *_: pytest.fail("a study was opened"))
     series = read_series([copy])
     tables = list(analysis_tables([kind], series))
-    assert [table.title for table in tables] == ([kind.name] if hasattr(kind, "lines") else [])
+    assert [table.title for table in tables] == ([kind.name] if kind.lines else [])
     assert all(table.rows for table in tables)
     pytest.importorskip("matplotlib")
     png, svg = draw(kind, AnalysisStore(copy))
@@ -111,7 +111,7 @@ def test_all_that_is_shown_is_made_of_what_is_stored(analysed: Analysed, tmp_pat
     assert svg.name == f"{kind.name}.svg"
     found = StoredAnalyses(series, [copy])
     sections = [section for section in found.sections() if section]
-    assert len(sections) == hasattr(kind, "show_section")
+    assert len(sections) == (kind.show_section is not None)
     (command,) = found.commands(series[0].runs[0])
     assert command.startswith(f"swamp analyse {copy} --{kind.name}")
     assert not found.warnings
