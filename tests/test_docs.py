@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import tomllib
@@ -149,6 +150,19 @@ def test_files_named_in_the_documentation_exist() -> None:
         if page.parent.name != "log":  # the diary names files of its day
             for name in re.findall(r"`((?:src|docs|tests|benchmarks)/[\w/.-]+)`", page.read_text()):
                 assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def test_the_hops_through_the_code_exist() -> None:
+    """docs/architecture.md follows three commands through the code: `file.py: function`."""
+    hops = re.findall(r"`([\w/]+\.py): ([\w.]+)`", (DOCS / "architecture.md").read_text())
+    assert len(hops) > 30
+    for file, name in hops:
+        tree, scope = ast.parse((ROOT / "src" / "swamp" / file).read_text()), None
+        for part in name.split("."):
+            body = tree.body if scope is None else scope.body
+            found = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == part]
+            assert found, f"docs/architecture.md names {name} of {file}"
+            scope = found[0]
 
 
 def test_pictures_are_shown_somewhere() -> None:

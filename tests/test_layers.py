@@ -1,37 +1,18 @@
-"""The packages form layers: each imports only from itself and from those listed before it. One class name has one meaning."""
+"""Packages import only from packages above them in docs/architecture.md, whose map is complete. One class name has one meaning."""
 
 from __future__ import annotations
 
 import ast
+import runpy
 from collections import defaultdict
 from pathlib import Path
 
 import swamp
 
-LAYERS = [
-    "version",
-    "core",
-    "drawing",
-    "scores",
-    "tasks",
-    "training",
-    "engines",
-    "methods",
-    "landscape",
-    "export",
-    "store",
-    "runs",
-    "results",
-    "analyses",
-    "trackers",
-    "report",
-    "recipes",
-    "terminal",
-    "progress_display",
-    "api",
-    "commands",
-    "cli",
-]
+ROOT = Path(__file__).parent.parent
+MAP = runpy.run_path(str(ROOT / "docs" / "module_map.py"))
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+LAYERS = MAP["layers"](PAGE)
 SOURCE = Path(swamp.__file__).parent
 # Each engine, method, task and analysis defines these names for itself: they are the contract of their packages.
 CONTRACT_NAMES = {"Config", "Settings", "Result", "Row"}
@@ -77,6 +58,13 @@ def test_layers_import_only_from_layers_before_them() -> None:
         assert imports(path) <= allowed, f"{path} imports {sorted(imports(path) - allowed)}"
         checked += 1
     assert checked > 30
+
+
+def test_the_map_of_modules_is_complete_and_says_what_docstrings_say() -> None:
+    (written,) = MAP["BLOCK"].findall(PAGE)
+    assert written == MAP["module_map"](LAYERS), "write the map anew: python docs/module_map.py"
+    for line in written.splitlines():
+        assert len(line.split()) > 2, f"a module without a docstring: {line}"
 
 
 def test_landscape_never_imports_methods() -> None:
