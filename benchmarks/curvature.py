@@ -28,7 +28,7 @@ from swamp.tasks.task import Batch
 def augmented(study: Study, count: int) -> list[Batch]:
     """Return examples as a training sees them in its first epoch."""
     task = study.task
-    plan = task.plan(study.setting.noise.fold("augmented"), 0, study.device)
+    plan = task.plan(study.setup.noise.fold("augmented"), 0, study.device)
     batches, left = [], count
     for step in range(task.steps_per_epoch):
         batch = task.batch(plan, step)
@@ -52,16 +52,16 @@ def main() -> None:
     study = Study(read_run(given.directory), [given.cycle], {"examples": given.examples}, given.device)
     (row,) = study.rows
     kinds = {
-        "training": lambda: subset(study.setting),
+        "training": lambda: subset(study.setup),
         "augmented": lambda: augmented(study, given.examples),
-        "batch": lambda: subset(study.setting),
-        "test": lambda: subset(study.setting, "test"),
+        "batch": lambda: subset(study.setup),
+        "test": lambda: subset(study.setup, "test"),
     }
     print(f"trace of the Hessian of {given.directory}, cycle {given.cycle}, up to {given.examples} examples, {given.probes} probes")
     for name in given.of.split(","):
         hessian = study.operator(row.solution, row.mask, kinds[name]())
         hessian.model.train(name == "batch")
-        values = probe_traces(hessian, hessian.size, study.setting.noise, 0, given.probes)
+        values = probe_traces(hessian, hessian.size, study.setup.noise, 0, given.probes)
         error = statistics.stdev(values) / len(values) ** 0.5
         print(f"{name:10} {statistics.fmean(values):10.1f} ± {error:.1f}", flush=True)
 

@@ -16,7 +16,6 @@ LAYERS = MAP["layers"](PAGE)
 SOURCE = Path(swamp.__file__).parent
 # Each engine, method, task and analysis defines these names for itself: they are the contract of their packages.
 CONTRACT_NAMES = {"Config", "Settings", "Result", "Row"}
-NOT_YET_RENAMED = {"Line"}  # to be emptied: it means two things, in analyses and in report
 
 
 def imports(path: Path) -> set[str]:
@@ -83,7 +82,7 @@ def test_a_class_name_is_defined_in_one_module() -> None:
             homes[name].append(str(path.relative_to(SOURCE)))
     assert len(homes) > 100
     repeated = {name: paths for name, paths in homes.items() if len(paths) > 1}
-    assert not {name: paths for name, paths in repeated.items() if name not in CONTRACT_NAMES | NOT_YET_RENAMED}
+    assert not {name: paths for name, paths in repeated.items() if name not in CONTRACT_NAMES}
 
 
 def test_no_test_module_imports_another() -> None:

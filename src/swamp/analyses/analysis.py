@@ -128,7 +128,8 @@ class PageResults:
     @property
     def runs(self) -> list[tuple[dict[str, int], StoredResult[Any]]]:
         """The results of all runs, each with the keys by which the script of the page knows the run."""
-        return [({"series": one.number, "seed": stored.result.run.seed}, stored) for one in self.found for stored in one.stored]
+        seeds = {run.directory: run.seed for one in self.found for run in one.series.runs}
+        return [({"series": one.number, "seed": seeds[stored.directory]}, stored) for one in self.found for stored in one.stored]
 
 
 class Line(NamedTuple):
