@@ -142,11 +142,12 @@ def distance(expected: State, found: State, start: State, but: str = "") -> floa
 def check_same_trainings(expected: list[State], found: list[State], start: State) -> None:
     """Check that trainings of two float32 steps are the same but for rounding.
 
-    Longer trainings differ more, because rounding turns a ReLU on or off now and then, also in `sequential`: a start that is changed in
-    its last bit moves the digits network by up to 0.13 in 8 steps on a CPU. Another particle is 0.9 away.
+    Rounding alone turns a ReLU on or off now and then, which moves the result: when the start of `sequential` was changed in its last bit
+    on a CPU, 24 of 60 such trainings moved by 0.001 to 0.004, the others by about 1e-6. Compiled code on an H200 moved one of three by
+    0.005. In 8 steps it is up to 0.13. Another particle is 0.9 away.
     """
     distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
-    assert max(distances) < 1e-3, distances
+    assert max(distances) < 1e-2, distances
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
