@@ -16,7 +16,7 @@ from swamp.runs.config import Config, build_config
 from tests.support.cli import FLAGS
 from tests.support.runs import QUICK
 
-# the network `small-digits` is registered for this process and for all that it starts
+# The network `small-digits` and the data set `few-digits` are registered for this process and for all that it starts.
 PLUGIN = str(Path(__file__).parent / "support" / "plugin")
 sys.path.append(PLUGIN)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), PLUGIN]))

@@ -92,7 +92,7 @@ def test_results_are_what_the_objects_say(whole: Path) -> None:
             store.load_state(key).into(model)
             assert engine_context.task.evaluate(model, "test") == metrics
     # ticket: 1 dense epoch; cycles: 2 epochs of 2 particles
-    assert rows[-1].training_macs == pytest.approx(3 * 497 * (135_840 + 2 * total))
+    assert rows[-1].training_macs == pytest.approx(3 * 125 * (135_840 + 2 * total))
 
 
 def test_a_finished_run_says_so_and_is_left_alone(copy: Path) -> None:

@@ -1,4 +1,4 @@
-"""Data sets: one module each (or each family), found by discovery.
+"""Data sets: one module each (or each family), found by discovery. Other distributions add modules by entry points of `swamp.datasets`.
 
 A module has a dictionary `IMAGE_SETS` or `TEXT_SETS` that maps names to functions. Such a function takes the folder that holds the
 user's data and reads the data set from it.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from swamp.core.discovery import modules_of
+from swamp.core.discovery import modules_of, registered
 from swamp.tasks.datasets.dataset import FileSet, ImageSet, TextSet
 
 
@@ -36,5 +36,5 @@ def read_dataset(readers: Mapping[str, Callable[[str], Any]], config: Any) -> An
 
 
 def _found(attribute: str) -> dict[str, Any]:
-    modules = modules_of(sys.modules[__name__])
+    modules = [*registered("swamp.datasets").values(), *modules_of(sys.modules[__name__])]
     return dict(sorted(item for module in modules for item in getattr(module, attribute, {}).items()))
