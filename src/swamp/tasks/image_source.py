@@ -1,14 +1,12 @@
-"""Where an image task's batches come from: the interface of a source, and the source of images that are held on the training device.
+"""The source of images that are held on the training device.
 
-Images on the device are uint8 and are augmented there in batches, so that no data loader stands between steps. `streaming.py` has the
-source of images that are too many for that.
+They are uint8 and are augmented there in batches, so that no data loader stands between steps. `streaming.py` has the source of images that
+are too many for that. Both give batches of normalised float32 images on the device, with their labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,39 +18,6 @@ from swamp.tasks.datasets.dataset import ImageSet
 from swamp.tasks.task import EpochPlan
 
 EVALUATION_BATCH = 500
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """How training images are batched and augmented."""
-
-    batch_size: int
-    flip: bool
-    pad: int = 0  # on the device: images are padded by this many pixels, then cropped at random
-    crop_size: int = 224  # streamed: the side of the random crop, or of the central crop of test images
-
-
-class Source(Protocol):
-    """Gives batches of normalised float32 images on the device, with their labels."""
-
-    num_examples: int
-
-    @property
-    def digest(self) -> str: ...  # a content key of the data
-
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan: ...
-
-    def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]: ...
-
-    def size(self, split: str) -> int: ...
-
-    def unaugmented(self, rows: Tensor, device: torch.device, split: str) -> tuple[Tensor, Tensor]: ...  # the examples with these indices
-
-    def batches(self, split: str, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]: ...  # a split in order, not augmented
-
-    def classes(self, split: str) -> Tensor | None: ...  # the network's outputs that the split's labels number; None means all
-
-    def example(self) -> Tensor: ...  # one input of the network
 
 
 class Normaliser:
@@ -70,39 +35,39 @@ class Normaliser:
 
 
 class ResidentSource:
-    """Images held on the training device. An epoch's plan has the tables `order` and, where the augmentation needs them, `top`, `left`
-    and `flip`."""
+    """Images held on the training device, which are padded by `pad` pixels, then cropped at random, and mirrored if `flip` is set. An
+    epoch's plan has the tables `order` and, where the augmentation needs them, `top`, `left` and `flip`."""
 
-    def __init__(self, images: ImageSet, augmentation: Augmentation) -> None:
-        self.images, self.augmentation = images, augmentation
+    def __init__(self, images: ImageSet, batch_size: int, flip: bool, pad: int) -> None:
+        self.images, self.batch_size, self.flip, self.pad = images, batch_size, flip, pad
         self.normalised = Normaliser(images.mean, images.std)
         self.num_examples = self.size("train")
         self._on_device: dict[tuple[str, torch.device], tuple[Tensor, Tensor]] = {}
 
     @property
     def digest(self) -> str:
+        """A content key of the data."""
         return digest({f"{split}.{name}": t for split, pair in self.images.splits.items() for name, t in zip("xy", pair, strict=True)})
 
     def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
         draw = noise.fold("epoch", epoch).generator()
         count = self.num_examples
         tables = {"order": torch.randperm(count, generator=draw)}
-        if self.augmentation.pad:
+        if self.pad:
             for name in ("top", "left"):
-                tables[name] = torch.randint(0, 2 * self.augmentation.pad + 1, (count,), generator=draw)
-        if self.augmentation.flip:
+                tables[name] = torch.randint(0, 2 * self.pad + 1, (count,), generator=draw)
+        if self.flip:
             tables["flip"] = torch.rand(count, generator=draw) < 0.5
         return EpochPlan({name: table.to(device) for name, table in tables.items()})
 
     def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
-        augmentation = self.augmentation
-        rows = slice(step * augmentation.batch_size, (step + 1) * augmentation.batch_size)
+        rows = slice(step * self.batch_size, (step + 1) * self.batch_size)
         order = plan.tables["order"][rows]
         images, labels = self.on("train", order.device)
         x = self.normalised(images[order])
-        if augmentation.pad:
-            x = crop(F.pad(x, [augmentation.pad] * 4), plan.tables["top"][rows], plan.tables["left"][rows], x.shape[-2:])
-        if augmentation.flip:
+        if self.pad:
+            x = crop(F.pad(x, [self.pad] * 4), plan.tables["top"][rows], plan.tables["left"][rows], x.shape[-2:])
+        if self.flip:
             x = torch.where(plan.tables["flip"][rows, None, None, None], x.flip(-1), x)
         return x, labels[order]
 
@@ -115,14 +80,16 @@ class ResidentSource:
         return self.normalised(images[rows]), labels[rows]
 
     def batches(self, split: str, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield a split in order, not augmented."""
         images, labels = self.on(split, device)
         for x, y in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True):
             yield self.normalised(x), y
 
     def classes(self, split: str) -> None:
-        return None
+        """Return the network's outputs that the split's labels number: all of them."""
 
     def example(self) -> Tensor:
+        """Return one input of the network."""
         return self.normalised(self.images.splits["train"][0][:1])
 
     def on(self, split: str, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -13,16 +13,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from swamp.core.cost import macs_per_weight
-from swamp.core.errors import nearest
 from swamp.core.keys import digest, key_of
-from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks import pretrained
-from swamp.tasks.datasets import read_dataset, text_sets
-from swamp.tasks.datasets.dataset import HeldOut, Pairs, TextSet
-from swamp.tasks.metrics import F1, ClassificationMetric, all_metrics, classification_metrics, descriptions, measurement_key
-from swamp.tasks.task import EpochPlan, evaluate_classifier, prunable_weights, seeded_state
+from swamp.tasks.classification import ClassificationTask
+from swamp.tasks.datasets import text_sets
+from swamp.tasks.datasets.dataset import BatchSize, DataFolder, Pairs, ValidationSeed, ValidationSize
+from swamp.tasks.metrics import F1, ClassificationMetric
+from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
 from swamp.tasks.tokens import WIDTHS, Encoded, epoch_order, width_of
 
 name = "text"
@@ -38,11 +37,11 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sentence pairs and a pretrained encoder."""
 
     dataset: Annotated[str, Meta(description="Name of the data set, such as mrpc or rte.")] = "mrpc"
-    data: Annotated[str, Meta(description="Folder that holds your data sets (short: --data); empty: the environment's SWAMP_DATA.")] = ""
+    data: DataFolder = ""
     model: Annotated[
         str, Meta(min_length=1, description="Folder of a checkpoint for AutoModelForSequenceClassification, or its name on the hub.")
     ] = "roberta-base"
-    batch_size: Annotated[int, Meta(ge=1, description="Examples in a batch; the last batch of an epoch may be smaller.")] = 16
+    batch_size: BatchSize = 16
     max_length: Annotated[
         int, Meta(ge=16, le=WIDTHS[-1], description="Tokens at which a pair is cut off; the model's own limit if that is lower.")
     ] = 512
@@ -55,12 +54,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window: Annotated[
         int, Meta(ge=1, description="padding = bucket: texts are sorted by width within runs of this many batches; 1 does not sort.")
     ] = 16
-    validation: Annotated[
-        HeldOut, Meta(description="Training examples held out for methods that select by validation: a number, or a share below 1.")
-    ] = 0
-    validation_seed: Annotated[
-        int, Meta(ge=0, description="Seed of the choice of these examples; it does not depend on the seed of the run.")
-    ] = 0
+    validation: ValidationSize = 0
+    validation_seed: ValidationSeed = 0
     test_sets: Annotated[tuple[str, ...], Meta(description="Further test sets to report: mrpc-test.")] = ()
     prunable: Annotated[
         tuple[str, ...],
@@ -71,25 +66,15 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ()
 
 
-class TextTask:
-    """See `Task`. Splits are train, test, validation (where examples are held out) and the names of further test sets."""
+class TextTask(ClassificationTask):
+    """See `Task`."""
 
     def __init__(self, config: Config) -> None:
-        if config.dataset not in text_sets():
-            raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, text_sets())}")
+        super().__init__(config, text_sets())
         pretrained.transformers()
-        self.config = config
         self._encoded: dict[tuple[str, torch.device], Encoded] = {}
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TextTask, (self.config,)  # Worker processes read data and checkpoint themselves.
-
     # -- the data -----------------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def data(self) -> TextSet:
-        found: TextSet = read_dataset(text_sets(), self.config)
-        return found
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -125,28 +110,8 @@ class TextTask:
         return Encoded(inputs, found["attention_mask"].sum(1), pairs.labels)
 
     @property
-    def splits(self) -> tuple[str, ...]:
-        return self.data.split_names
-
-    @property
-    def num_classes(self) -> int:
-        return self.data.num_classes
-
-    @property
     def train(self) -> Encoded:
         return self.encoded("train", torch.device("cpu"))
-
-    @property
-    def num_examples(self) -> int:
-        return len(self.data.splits["train"].labels)
-
-    @property
-    def batch_size(self) -> int:
-        return self.config.batch_size
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-self.num_examples // self.config.batch_size)
 
     @property
     def resident(self) -> bool:
@@ -179,11 +144,7 @@ class TextTask:
     def model_config(self) -> Any:
         return pretrained.read_config(self.config.model, self.num_classes)
 
-    def model(self) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            return self._construct()
-
-    def _construct(self) -> nn.Module:
+    def new_model(self) -> nn.Module:
         return pretrained.new_classifier(self.model_config)
 
     @cached_property
@@ -193,7 +154,7 @@ class TextTask:
 
     def init(self, noise: Noise) -> State:
         """Return the pretrained encoder with a classifier that is drawn from the noise."""
-        fresh = seeded_state(self._construct, noise)
+        fresh = seeded_state(self.new_model, noise)
         return State({**fresh.parameters, **self.encoder}, fresh.buffers)
 
     @cached_property
@@ -227,20 +188,11 @@ class TextTask:
 
     @property
     def metric(self) -> str:
-        return self.data.metric
+        return str(self.data.metric)
 
     @property
     def further_metrics(self) -> tuple[ClassificationMetric, ...]:
-        """What is measured besides the metrics of every classification task."""
         return (F1,) if self.metric == F1.metric.name else ()
-
-    @property
-    def metrics(self) -> Mapping[str, Metric]:
-        return descriptions(all_metrics(*self.further_metrics), self.config.test_sets)
-
-    @property
-    def measured(self) -> Any:
-        return measurement_key(all_metrics(*self.further_metrics))
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return F.cross_entropy(logits_of(model, batch), batch["labels"])
@@ -250,19 +202,12 @@ class TextTask:
 
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
-        """Return logits and labels in the order of the examples, on the CPU."""
         model.eval()
         found = self.encoded(split, device := next(model.parameters()).device)
         order = found.lengths.sort(stable=True).indices
         parts = order.split(EVALUATION_BATCH)
         outputs = [logits_of(model, found.batch(part.to(device), int(width_of(found.lengths[part]).max()))) for part in parts]
         return torch.cat(outputs).float().cpu()[order.argsort()], found.labels.cpu()
-
-    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
-        return classification_metrics(logits, labels, *self.further_metrics)
-
-    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        return evaluate_classifier(self, model, split, self.config.test_sets)
 
 
 def logits_of(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:

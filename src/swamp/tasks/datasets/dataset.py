@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import torch
 from msgspec import Meta
@@ -17,6 +17,14 @@ from swamp.core.noise import Noise
 from swamp.core.pruning import rounded_share
 
 HeldOut = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(gt=0, lt=1)]  # a number of examples, or a share of them
+
+# The settings that every task with a named data set has.
+DataFolder = Annotated[str, Meta(description="Folder that holds your data sets (short: --data); empty: the environment's SWAMP_DATA.")]
+BatchSize = Annotated[int, Meta(ge=1, description="Examples in a batch; the last batch of an epoch may be smaller.")]
+ValidationSize = Annotated[
+    HeldOut, Meta(description="Training examples held out for methods that select by validation: a number, or a share below 1.")
+]
+ValidationSeed = Annotated[int, Meta(ge=0, description="Seed of the choice of these examples; it does not depend on the seed of the run.")]
 
 
 def hold_out(num_examples: int, held_out: HeldOut, seed: int) -> tuple[Tensor, Tensor]:
@@ -33,16 +41,43 @@ def hold_out(num_examples: int, held_out: HeldOut, seed: int) -> tuple[Tensor, T
     return order[num_held_out:].sort().values, order[:num_held_out].sort().values
 
 
-class LabelledExamples(Protocol):
-    """Examples with labels, from which `take` chooses some by index."""
+class Images(NamedTuple):
+    """Images as uint8 (count, channels, height, width) with their labels."""
 
-    @property
-    def labels(self) -> Tensor: ...
+    images: Tensor
+    labels: Tensor
 
-    def take(self, chosen: Tensor) -> Self: ...
+    def take(self, chosen: Tensor) -> Images:
+        return Images(self.images[chosen], self.labels[chosen])
 
 
-AnySplit = TypeVar("AnySplit", bound=LabelledExamples)
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Image files below a folder, with their labels. `classes` are the network's outputs that the labels number; None means all."""
+
+    root: Path
+    names: Sequence[str]
+    labels: Tensor
+    classes: Tensor | None = None
+
+    def take(self, chosen: Tensor) -> Files:
+        return replace(self, names=[self.names[index] for index in chosen.tolist()], labels=self.labels[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Examples of two texts each, with their labels."""
+
+    first: Sequence[str]
+    second: Sequence[str]
+    labels: Tensor
+
+    def take(self, chosen: Tensor) -> Pairs:
+        indices = chosen.tolist()
+        return Pairs([self.first[index] for index in indices], [self.second[index] for index in indices], self.labels[chosen])
+
+
+AnySplit = TypeVar("AnySplit", Images, Files, Pairs)
 
 
 class Dataset(Generic[AnySplit]):
@@ -70,16 +105,6 @@ class Dataset(Generic[AnySplit]):
         return replace(self, splits=splits)  # type: ignore[type-var]
 
 
-class Images(NamedTuple):
-    """Images as uint8 (count, channels, height, width) with their labels."""
-
-    images: Tensor
-    labels: Tensor
-
-    def take(self, chosen: Tensor) -> Images:
-        return Images(self.images[chosen], self.labels[chosen])
-
-
 @dataclass(frozen=True, eq=False)
 class ImageSet(Dataset[Images]):
     """Images that fit into memory. `mean` and `std` are per channel, in the units of the pixels."""
@@ -91,19 +116,6 @@ class ImageSet(Dataset[Images]):
 
 
 @dataclass(frozen=True, eq=False)
-class Files:
-    """Image files below a folder, with their labels. `classes` are the network's outputs that the labels number; None means all."""
-
-    root: Path
-    names: Sequence[str]
-    labels: Tensor
-    classes: Tensor | None = None
-
-    def take(self, chosen: Tensor) -> Files:
-        return replace(self, names=[self.names[index] for index in chosen.tolist()], labels=self.labels[chosen])
-
-
-@dataclass(frozen=True, eq=False)
 class FileSet(Dataset[Files]):
     """Image files whose images are too many for memory."""
 
@@ -112,19 +124,6 @@ class FileSet(Dataset[Files]):
     std: tuple[float, ...]
     num_classes: int
     further: Mapping[str, Callable[[], Files]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Examples of two texts each, with their labels."""
-
-    first: Sequence[str]
-    second: Sequence[str]
-    labels: Tensor
-
-    def take(self, chosen: Tensor) -> Pairs:
-        indices = chosen.tolist()
-        return Pairs([self.first[index] for index in indices], [self.second[index] for index in indices], self.labels[chosen])
 
 
 @dataclass(frozen=True, eq=False)
