@@ -25,14 +25,6 @@ def example_input(task: Task) -> Tensor | dict[str, Tensor]:
     return inputs
 
 
-def image_input(task: Task) -> Tensor:
-    """Return a batch of inputs for a network that takes one tensor."""
-    inputs = example_input(task)
-    if not isinstance(inputs, Tensor):
-        raise ValueError("networks of texts take several inputs, and this is for those of one")
-    return inputs
-
-
 def two_examples(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments of a network of any task, for two examples: a graph of one would take 1 for a constant."""
     batch = _first_batch(task)

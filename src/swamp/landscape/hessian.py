@@ -159,14 +159,15 @@ def trace_of(chunks: Iterable[list[float]], tolerance: float, least: int = 30) -
     """Average probes, chunk by chunk, until the standard error is below tolerance × |mean| or there are no more. At least `least` probes
     are taken, because a few of them sometimes agree by chance."""
     values: list[float] = []
-    error = math.inf
+    error, converged = math.inf, False
     for chunk in chunks:
         values += chunk
         if len(values) >= 2:
             error = statistics.stdev(values) / math.sqrt(len(values))
-            if len(values) >= least and error <= tolerance * abs(statistics.fmean(values)):
-                return TraceEstimate(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=True)
-    return TraceEstimate(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=False)
+            converged = len(values) >= least and error <= tolerance * abs(statistics.fmean(values))
+        if converged:
+            break
+    return TraceEstimate(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=converged)
 
 
 class Spectrum(Struct, frozen=True, kw_only=True):
