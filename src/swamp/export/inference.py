@@ -16,9 +16,8 @@ from torch.utils import _pytree as pytree
 from swamp.core.errors import reason_of
 from swamp.export import native
 from swamp.export.compiled import compile_sparse
-from swamp.export.formats import format_of
+from swamp.export.formats import example_input, format_of
 from swamp.export.formats.onnx import OnnxNetwork, as_onnx
-from swamp.export.inputs import example_input
 from swamp.tasks.task import Task
 
 

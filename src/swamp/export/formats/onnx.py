@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.keys import canonical
-from swamp.export.formats import Exported, TrainedNetwork
-from swamp.export.inputs import example_input, repeat_first
+from swamp.export.formats import Exported, TrainedNetwork, example_input, repeat_first
 from swamp.tasks.task import Task
 from swamp.tasks.text import logits_of
 

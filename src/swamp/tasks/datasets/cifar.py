@@ -20,8 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from swamp.tasks.datasets.dataset import Images, ImageSet
-from swamp.tasks.datasets.official import Official
+from swamp.tasks.datasets.dataset import Images, ImageSet, Official
 
 TRAIN_10 = [f"data_batch_{index}" for index in range(1, 6)]
 CIFAR10 = Official(

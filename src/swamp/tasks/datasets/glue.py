@@ -12,8 +12,7 @@ from pathlib import Path
 
 import torch
 
-from swamp.tasks.datasets.dataset import Pairs, TextSet
-from swamp.tasks.datasets.official import Official
+from swamp.tasks.datasets.dataset import Official, Pairs, TextSet
 
 
 @dataclass(frozen=True)
