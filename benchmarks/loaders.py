@@ -29,8 +29,7 @@ from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import Files, FileSet, Images, ImageSet
 from swamp.tasks.datasets.imagenet import MEAN, STD
 from swamp.tasks.datasets.jpeg import random_box
-from swamp.tasks.image import Source
-from swamp.tasks.image_source import ResidentSource
+from swamp.tasks.image import ResidentSource, Source
 from swamp.tasks.streaming import StreamedSource
 
 NUM_TURNS = 3

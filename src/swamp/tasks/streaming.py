@@ -29,13 +29,27 @@ from swamp.core.machine import num_cores
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import FileSet
 from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, training_view
-from swamp.tasks.image_source import EVALUATION_BATCH, Normaliser
 from swamp.tasks.task import EpochPlan, share_of
 
 CHUNK = 32  # images that a worker decodes at a time; few, so that several workers share the first batch
+EVALUATION_BATCH = 500
 AHEAD = 4  # chunks that each worker may decode ahead
 
 Request = tuple[str, int | None]  # a file, and the seed of its random crop (None means the central crop)
+
+
+class Normaliser:
+    """Computes (x − mean) / std for each channel. The constants are copied to each device once."""
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        self.constants = tuple(torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
+        self._on_device: dict[torch.device, tuple[Tensor, ...]] = {}
+
+    def __call__(self, images: Tensor) -> Tensor:
+        if images.device not in self._on_device:
+            self._on_device[images.device] = tuple(values.to(images.device) for values in self.constants)
+        mean, std = self._on_device[images.device]
+        return (images.float() - mean) / std
 
 
 class Decoder(Dataset[Tensor]):
