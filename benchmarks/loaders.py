@@ -29,7 +29,7 @@ from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import Files, FileSet, Images, ImageSet
 from swamp.tasks.datasets.imagenet import MEAN, STD
 from swamp.tasks.datasets.jpeg import random_box
-from swamp.tasks.image_source import Augmentation, ResidentSource, Source
+from swamp.tasks.image import ResidentSource, Source
 from swamp.tasks.streaming import StreamedSource
 
 NUM_TURNS = 3
@@ -114,7 +114,7 @@ def main() -> None:
     print(f"{'images a second, ' + str(workers) + ' workers, on ' + str(device):<44}{'PIL loop':>12}{'swamp':>12}{'ratio':>9}")
     pixels = torch.randint(0, 256, (25 * count, 3, 32, 32), dtype=torch.uint8)
     images = ImageSet({"train": Images(pixels, torch.zeros(len(pixels), dtype=torch.long))}, MEAN, STD, 10)
-    resident, dataset = ResidentSource(images, Augmentation(128, flip=True, pad=4)), PlainPixels(pixels)
+    resident, dataset = ResidentSource(images, 128, flip=True, pad=4), PlainPixels(pixels)
     source_epoch(resident, 128, device)  # copies the images to the device, once per run
     compare(
         "in memory, 32×32, pad and crop and flip",
@@ -131,7 +131,7 @@ def main() -> None:
             (Path(folder) / name).write_bytes(file.getvalue())
         files = FileSet({"train": Files(Path(folder), names, torch.zeros(count, dtype=torch.long))}, MEAN, STD, 1000)
         streaming, jpegs = (
-            StreamedSource(files, Augmentation(64, flip=True), workers),
+            StreamedSource(files, 64, flip=True, num_workers=workers),
             PlainFiles([str(Path(folder) / name) for name in names]),
         )
         source_epoch(streaming, 64, device)  # starts the worker processes, once per run

@@ -21,9 +21,9 @@ from swamp.analyses.study import EPOCH, POINT, PRODUCT, Study
 from swamp.api import prune
 from swamp.core.job import Job, Numerics
 from swamp.landscape.connectivity import barrier
+from swamp.landscape.geometry import overlap
 from swamp.landscape.hessian import Hessian, probe_traces
 from swamp.landscape.point import Split, measured
-from swamp.landscape.similarity import overlap
 from swamp.results.stored_run import read_run
 from swamp.runs.config import Config
 from swamp.store.directory import Store

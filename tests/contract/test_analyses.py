@@ -225,7 +225,7 @@ from swamp.analyses.presentation import CYCLE, cycle_cells, titled
 from swamp.analyses.study import Work
 from swamp.drawing.markup import element
 from swamp.drawing.sections import section
-from swamp.landscape.similarity import norm
+from swamp.landscape.geometry import norm
 
 name = "mine"
 summary = "Length of the weights."

@@ -110,7 +110,7 @@ def test_a_job_key_covers_everything_that_decides_its_bits() -> None:
 
 def test_macs_by_hand() -> None:
     model = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2), nn.Flatten(), nn.Linear(4 * 16, 5))
-    macs = macs_per_weight(model, lambda m: m(torch.zeros(3, 2, 8, 8)), num_examples=3)
+    macs = macs_per_weight(model, lambda m: m(torch.zeros(1, 2, 8, 8)))
     # 4×4 output positions × (4 × 1 × 3 × 3) weights; one row × (5 × 64) weights
     assert macs == {"0.weight": 16 * 36, "2.weight": 320}
     mask = Mask({"0.weight": torch.cat([torch.ones(9), torch.zeros(27)]).bool().reshape(4, 1, 3, 3)})

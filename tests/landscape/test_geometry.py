@@ -8,8 +8,7 @@ import torch
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.landscape.calibration import reliability
-from swamp.landscape.similarity import distance, distances, overlap
-from swamp.landscape.surface import Plane, dot, grid
+from swamp.landscape.geometry import Plane, distance, distances, dot, grid, overlap
 from swamp.tasks.metrics import expected_calibration_error
 
 

@@ -7,8 +7,7 @@ import torch
 
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import ImageSet
-from swamp.tasks.image import Config, ImageTask
-from swamp.tasks.image_source import crop
+from swamp.tasks.image import Config, ImageTask, crop
 
 CPU = torch.device("cpu")
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swamp.core.noise import Noise
-from swamp.tasks.tokens import WIDTHS, epoch_order, width_of
+from swamp.tasks.text import WIDTHS, epoch_order, width_of
 
 LENGTHS = torch.randint(5, 300, (203,), generator=Noise(0).generator())
 

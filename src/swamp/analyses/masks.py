@@ -19,8 +19,7 @@ from swamp.drawing.canvas import GREY, STYLES, density_axes, shades, text, tidy
 from swamp.drawing.markup import element
 from swamp.drawing.sections import Section, chart, command_line, section
 from swamp.drawing.tables import Table
-from swamp.landscape import similarity
-from swamp.landscape.similarity import Overlap
+from swamp.landscape.geometry import Overlap, comparable, overlap
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.records import read_rows
 
@@ -46,7 +45,7 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 def plan(study: Study, settings: Settings) -> Work:
     def finish() -> tuple[Result, Arrays]:
         masks = [study.mask(row) for row in study.rows]
-        table = [[similarity.overlap(a, b) for b in masks] for a in masks]
+        table = [[overlap(a, b) for b in masks] for a in masks]
         # results.json sorts names; here they stand in the order of the network
         rows = [Row(**cycle_fields(row), densities={layer: row.densities[layer] for layer in study.task.prunable}) for row in study.rows]
         return Result(run=study.identity, rows=rows, overlap=table), {}
@@ -126,7 +125,7 @@ def show_section(page: PageResults) -> Section | None:
 
 
 class Pair(RowResult, frozen=True, kw_only=True):
-    """The masks of two runs at one cycle, compared as in `landscape.similarity.Overlap`."""
+    """The masks of two runs at one cycle, compared as in `landscape.geometry.Overlap`."""
 
     runs: tuple[str, str]
     iou: float
@@ -147,9 +146,9 @@ def compare_masks(directories: Sequence[Path], cycles: Sequence[int] | None = No
             if cycles is not None and cycle not in cycles:
                 continue
             a, b = (AnalysisStore(path).load_mask(rows[path][cycle].mask) for path in (first, second))
-            if a is not None and b is not None and similarity.comparable(a, b):
+            if a is not None and b is not None and comparable(a, b):
                 runs = (str(first), str(second))
-                pairs.append(Pair(runs=runs, **cycle_fields(rows[first][cycle]), **msgspec.structs.asdict(similarity.overlap(a, b))))
+                pairs.append(Pair(runs=runs, **cycle_fields(rows[first][cycle]), **msgspec.structs.asdict(overlap(a, b))))
     if not pairs:
         raise ValueError("masks of different runs: no two of these are of one network with a cycle in common")
     return OverlapResult(pairs=pairs)

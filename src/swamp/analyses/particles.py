@@ -13,7 +13,7 @@ from swamp.analyses.analysis import Arrays, Line, RowResult, Settings, StoredRes
 from swamp.analyses.presentation import CYCLE, cycle_cells, sparsity_ticks, titled
 from swamp.analyses.study import CachedStep, Study, Work
 from swamp.drawing.canvas import GREEN, STYLES, bars, tidy
-from swamp.landscape.similarity import distances, norm
+from swamp.landscape.geometry import distances, norm
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metric
 

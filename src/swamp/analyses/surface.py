@@ -15,7 +15,7 @@ from swamp.analyses.presentation import legend_below, titled
 from swamp.analyses.study import CachedStep, Study, Work, finite_values
 from swamp.drawing.numbers import measure_of
 from swamp.drawing.sections import Section, chart, section
-from swamp.landscape.surface import Plane, grid
+from swamp.landscape.geometry import Plane, grid
 from swamp.store.records import RowRecord
 
 name = "surface"

@@ -11,10 +11,10 @@ from torch import nn
 from swamp.core.mask import Mask
 
 
-def macs_per_weight(model: nn.Module, forward: Callable[[nn.Module], Any], num_examples: int = 1) -> dict[str, int]:
+def macs_per_weight(model: nn.Module, forward: Callable[[nn.Module], Any]) -> dict[str, int]:
     """Return the multiply-adds of one example's forward pass in every convolution and linear layer, by the name of the layer's weight.
 
-    `forward(model)` runs the model on `num_examples` examples. A layer that runs twice counts twice.
+    `forward(model)` runs the model on one example. A layer that runs twice counts twice.
     """
     counts: dict[str, int] = {}
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -25,7 +25,7 @@ def macs_per_weight(model: nn.Module, forward: Callable[[nn.Module], Any], num_e
         # Each weight is multiplied once for every output position (in a transposed convolution, for every input position).
         positions = inputs[0] if getattr(module, "transposed", False) else output
         uses = positions.numel() // weight.shape[0]
-        counts[names[id(weight)]] = counts.get(names[id(weight)], 0) + uses * weight.numel() // num_examples
+        counts[names[id(weight)]] = counts.get(names[id(weight)], 0) + uses * weight.numel()
 
     kinds = (nn.modules.conv._ConvNd, nn.Linear)
     handles = [module.register_forward_hook(hook) for module in model.modules() if isinstance(module, kinds)]

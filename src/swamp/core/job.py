@@ -102,8 +102,7 @@ class Job:
         'cycle 3, particle 2'
         """
         path = self.noise.path
-        pairs = [" ".join(path[i : i + 2]) for i in range(0, len(path), 2)]
-        return ", ".join(pairs)
+        return ", ".join(" ".join(path[i : i + 2]) for i in range(0, len(path), 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +110,7 @@ class Solution:
     """A handle to stored weights. It holds the key; `load()` reads the tensors, so that many solutions are never in memory together."""
 
     key: str
-    history: tuple[
-        dict[str, Any], ...
-    ]  # one record for each epoch: epoch, loss, learning_rate; also sparsity and macs where the rule changes the mask
+    # one record for each epoch: epoch, loss, learning_rate; also sparsity and macs where the rule changes the mask
+    history: tuple[dict[str, Any], ...]
     load: Callable[[], State]
     mask: str | None = None  # the digest of the mask that the training ended with, where it differs from the job's mask

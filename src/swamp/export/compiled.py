@@ -104,9 +104,8 @@ class Layout:
         distance = np.concatenate([self._distances(part) for part in value.parts])
         row = np.concatenate([part.row for part in value.parts])
         weight = np.concatenate([part.weight for part in value.parts])
-        read = _up(
-            value.size.height * self.pitch(value.size) * self.lanes
-        )  # floats that are read from each tap on; the kernel has no bounds checks
+        # The floats that are read from each tap on; the kernel has no bounds checks.
+        read = _up(value.size.height * self.pitch(value.size) * self.lanes)
         assert not len(distance) or (distance.min() >= 0 and distance.max() + read <= self.num_floats)
         order = np.lexsort((distance, row))
         first = np.searchsorted(row[order], np.arange(value.size.channels + 1))
@@ -179,10 +178,13 @@ def joined_steps(network: Network) -> list[bool]:
     at its own pixel."""
     joined, begin = [False], 0
     for step in range(1, len(network.steps)):
-        made, sizes = network.steps[step], network.sizes
-        together = isinstance(made, Value) and isinstance(network.steps[step - 1], Value) and sizes[step][1:] == sizes[step - 1][1:]
-        if together and isinstance(made, Value):
-            together = not any(part.image >= begin and (part.y.any() or part.x.any()) for part in made.parts)
+        made, before, sizes = network.steps[step], network.steps[step - 1], network.sizes
+        together = (
+            isinstance(made, Value)
+            and isinstance(before, Value)
+            and sizes[step][1:] == sizes[step - 1][1:]
+            and not any(part.image >= begin and (part.y.any() or part.x.any()) for part in made.parts)
+        )
         joined.append(together)
         begin = begin if together else step
     return joined

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +16,8 @@ from torch.utils import _pytree as pytree
 from swamp.core.errors import reason_of
 from swamp.export import native
 from swamp.export.compiled import compile_sparse
-from swamp.export.formats import format_of
+from swamp.export.formats import example_input, format_of
 from swamp.export.formats.onnx import OnnxNetwork, as_onnx
-from swamp.export.inputs import example_input, image_input
 from swamp.tasks.task import Task
 
 
@@ -75,7 +76,10 @@ def in_onnxruntime(network: LoadedNetwork, task: Task, threads: int) -> LoadedNe
 def on_sparse_path(network: LoadedNetwork, task: Task) -> LoadedNetwork:
     """Return a network of torch compiled without its zeros, or raise RuntimeError or ValueError with the reason."""
     native.library()  # The kernel is compiled once per machine, so its compilation does not count as loading.
-    model, taken = _fastest(lambda: compile_sparse(network.model, image_input(task)))
+    inputs = example_input(task)
+    if not isinstance(inputs, Tensor):
+        raise ValueError("networks of texts take several inputs, and this is for those of one")
+    model, taken = _fastest(lambda: compile_sparse(network.model, inputs))
     return network._replace(runtime="sparse", model=model, load_seconds=network.load_seconds + taken)
 
 
@@ -125,13 +129,9 @@ def _fastest(load: Callable[[], nn.Module], rounds: int = 3) -> tuple[nn.Module,
 
 def _timed(model: Callable[..., Any], x: Tensor | Mapping[str, Tensor], repeats: int) -> float:
     """Return the seconds of the fastest of several calls; a mean would also measure other work on the machine."""
-    least = float("inf")
+    call = partial(model, x) if isinstance(x, Tensor) else partial(model, **x)
     with torch.inference_mode():
-        for _ in range(repeats):
-            begin = time.perf_counter()
-            _ = model(x) if isinstance(x, Tensor) else model(**x)
-            least = min(least, time.perf_counter() - begin)
-    return least
+        return min(timeit.repeat(call, repeat=repeats, number=1))
 
 
 def _repeats(model: Callable[..., Any], x: Tensor | Mapping[str, Tensor], seconds: float = 0.05) -> int:

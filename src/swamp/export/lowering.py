@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -83,8 +84,8 @@ def _numbers(tensor: Tensor | None, length: int, otherwise: float) -> np.ndarray
 
 def _windows(
     network: Network, x: Value, kernel: tuple[int, int], stride: Any, padding: Any, dilation: Any
-) -> tuple[Value, Size, Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]]:
-    """Return the image that a sliding window reads, the size of its output, and a function from window positions to taps."""
+) -> tuple[int, Size, Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+    """Return the number of the image that a sliding window reads, the size of its output, and a function from window positions to taps."""
     (every, same), (top, left), (far_y, far_x) = _pair(stride), _pair(padding), _pair(dilation)
     height, width = (-(-side // every) for side in x.size[1:])
     for side, reach, pad, out in (
@@ -93,13 +94,12 @@ def _windows(
     ):
         if every != same or (side + 2 * pad - reach - 1) // every + 1 != out:
             raise ValueError("the sparse path takes windows that keep an image's size, or divide it by their stride")
-    source = network.phases(x, every)
 
     def taps(channel: np.ndarray, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         y, x = far_y * i - top, far_x * j - left
         return (channel * every + y % every) * every + x % every, y // every, x // every
 
-    return source, Size(0, height, width), taps
+    return network.phases(x, every), Size(0, height, width), taps
 
 
 def _convolution(
@@ -115,21 +115,20 @@ def _convolution(
     outputs, _, *kernel = weight.shape
     if isinstance(padding, str):
         padding = [_pair(dilation)[i] * (kernel[i] - 1) // 2 for i in (0, 1)] if padding == "same" else 0
-    source, size, taps = _windows(network, x, (kernel[0], kernel[1]), stride, padding, dilation)
+    image, size, taps = _windows(network, x, (kernel[0], kernel[1]), stride, padding, dilation)
     row, channel, i, j = weight.detach().numpy().nonzero()
     values = weight.detach().double().numpy()[row, channel, i, j]
     channel = channel + row // (outputs // groups) * weight.shape[1]
-    part = Taps(_image(source), row, *taps(channel, i, j), values)
+    part = Taps(image, row, *taps(channel, i, j), values)
     return Value(size._replace(channels=outputs), (part,), _numbers(bias, outputs, 0.0))
 
 
 def _linear(network: Network, x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
-    source = network.store(x)
-    if weight.shape[1] != math.prod(source.size):
+    if weight.shape[1] != math.prod(x.size):
         raise ValueError("the sparse path takes linear layers of all numbers of an input, not of each pixel by itself")
     row, feature = weight.detach().numpy().nonzero()
-    channel, y, column = np.unravel_index(feature, source.size)
-    part = Taps(_image(source), row, channel, y, column, weight.detach().double().numpy()[row, feature])
+    channel, y, column = np.unravel_index(feature, x.size)
+    part = Taps(network.image(x), row, channel, y, column, weight.detach().double().numpy()[row, feature])
     return Value(Size(len(weight), 1, 1), (part,), _numbers(bias, len(weight), 0.0))
 
 
@@ -156,47 +155,32 @@ def _relu(network: Network, x: Value) -> Value:
     return Value(x.size, x.parts, x.bias, x.kind, relu=True)
 
 
-def _everywhere(network: Network, x: Value, dimensions: Sequence[int], kind: Literal["sum", "maximum"]) -> Value:
+def _everywhere(network: Network, x: Value, dimensions: Sequence[int], keepdim: bool = False, *, kind: Literal["sum", "maximum"]) -> Value:
     """Return the mean or the maximum of each channel over all pixels."""
     if sorted(dimension % 4 for dimension in dimensions) != [2, 3]:
         raise ValueError("the sparse path takes means and maxima over all pixels of an image, and no others")
-    source = network.store(x)
-    channels, height, width = source.size
-    row, y, column = (index.reshape(-1) for index in np.indices(source.size))
-    part = Taps(_image(source), row, row, y, column, np.full(len(row), 1 / (height * width) if kind == "sum" else 1.0))
+    channels, height, width = x.size
+    row, y, column = (index.reshape(-1) for index in np.indices(x.size))
+    part = Taps(network.image(x), row, row, y, column, np.full(len(row), 1 / (height * width) if kind == "sum" else 1.0))
     return Value(Size(channels, 1, 1), (part,), np.zeros(channels), kind)
-
-
-def _mean(network: Network, x: Value, dimensions: Sequence[int], keepdim: bool = False) -> Value:
-    return _everywhere(network, x, dimensions, "sum")
-
-
-def _maximum(network: Network, x: Value, dimensions: Sequence[int], keepdim: bool = False) -> Value:
-    return _everywhere(network, x, dimensions, "maximum")
 
 
 def _adaptive(network: Network, x: Value, size: Sequence[int]) -> Value:
     if _pair(size) != (1, 1):
         raise ValueError("the sparse path pools adaptively to one pixel only")
-    return _everywhere(network, x, (2, 3), "sum")
+    return _everywhere(network, x, (2, 3), kind="sum")
 
 
-def _pool(network: Network, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, kind: Literal["sum", "maximum"]) -> Value:
+def _pool(
+    network: Network, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *, kind: Literal["sum", "maximum"]
+) -> Value:
     kernel = _pair(kernel)
     if kind == "maximum" and _pair(padding) != (0, 0) and not x.relu:
         raise ValueError("the sparse path pads with zeros, which may be a maximum where no ReLU comes before")
-    source, size, taps = _windows(network, x, kernel, stride or kernel, padding, dilation)
+    image, size, taps = _windows(network, x, kernel, stride or kernel, padding, dilation)
     row, i, j = (part.reshape(-1) for part in np.indices((x.size.channels, *kernel)))
-    part = Taps(_image(source), row, *taps(row, i, j), np.full(len(row), 1 / math.prod(kernel) if kind == "sum" else 1.0))
+    part = Taps(image, row, *taps(row, i, j), np.full(len(row), 1 / math.prod(kernel) if kind == "sum" else 1.0))
     return Value(size._replace(channels=x.size.channels), (part,), np.zeros(x.size.channels), kind)
-
-
-def _max_pool(network: Network, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Value:
-    return _pool(network, x, kernel, stride, padding, dilation, "maximum")
-
-
-def _avg_pool(network: Network, x: Value, kernel: Any, stride: Any = None, padding: Any = 0) -> Value:
-    return _pool(network, x, kernel, stride, padding, 1, "sum")
 
 
 def _flat(network: Network, x: Value, *_: Any) -> Value:
@@ -208,11 +192,6 @@ def _same(network: Network, x: Value, *_: Any) -> Value:
     return x
 
 
-def _image(value: Value) -> int:
-    assert value.stored is not None
-    return value.stored
-
-
 OPERATIONS: dict[str, Callable[..., Value]] = {
     "aten.conv2d.default": _convolution,
     "aten.conv2d.padding": _convolution,
@@ -222,10 +201,10 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "aten.add_.Tensor": _add,
     "aten.relu.default": _relu,
     "aten.relu_.default": _relu,
-    "aten.mean.dim": _mean,
-    "aten.amax.default": _maximum,
-    "aten.max_pool2d.default": _max_pool,
-    "aten.avg_pool2d.default": _avg_pool,
+    "aten.mean.dim": partial(_everywhere, kind="sum"),
+    "aten.amax.default": partial(_everywhere, kind="maximum"),
+    "aten.max_pool2d.default": partial(_pool, kind="maximum"),
+    "aten.avg_pool2d.default": partial(_pool, kind="sum", dilation=1),  # It has no dilation: a fifth argument is another one, and an error.
     "aten.adaptive_avg_pool2d.default": _adaptive,
     "aten.flatten.using_ints": _flat,
     "aten.view.default": _flat,

@@ -69,17 +69,21 @@ class Network:
             return value
         return whole(self.add(value.size, value), value.size, value.relu)
 
-    def phases(self, value: Value, every: int) -> Value:
-        """Return the value as a stored image whose pixels are sorted for a stride."""
-        value = self.store(value)
-        assert value.stored is not None
+    def image(self, value: Value) -> int:
+        """Return the number of the value as a stored image."""
+        image = self.store(value).stored
+        assert image is not None
+        return image
+
+    def phases(self, value: Value, every: int) -> int:
+        """Return the number of the stored image whose pixels are the value's, sorted for a stride."""
+        split = Phases(self.image(value), every)
         if every == 1:
-            return value
-        size = Size(value.size.channels * every**2, -(-value.size.height // every), -(-value.size.width // every))
-        split = Phases(value.stored, every)
+            return split.image
         if split not in self._split:
+            size = Size(value.size.channels * every**2, -(-value.size.height // every), -(-value.size.width // every))
             self._split[split] = self.add(size, split)
-        return whole(self._split[split], size, value.relu)
+        return self._split[split]
 
     def add(self, size: Size, step: Value | Phases) -> int:
         """Add an image and return its number."""

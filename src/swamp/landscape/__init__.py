@@ -5,10 +5,9 @@ Each module opens with its formulas. `swamp analyse DIR` applies these functions
 
 from swamp.landscape.calibration import Reliability, reliability
 from swamp.landscape.connectivity import Barrier, barrier, between, dirichlet, hull_excess
+from swamp.landscape.geometry import Overlap, Plane, distance, distances, overlap
 from swamp.landscape.hessian import Hessian, Spectrum, TraceEstimate, lanczos, probe_traces, spectral_density, trace_of
 from swamp.landscape.point import EvaluationSetup, PointEvaluator, combined, measured, subset
-from swamp.landscape.similarity import Overlap, distance, distances, overlap
-from swamp.landscape.surface import Plane
 
 __all__ = [
     "Barrier",

@@ -17,20 +17,19 @@ import logging
 import math
 import statistics
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from msgspec import Struct
-from torch import Tensor, nn
-from torch.func import functional_call, grad, jvp
+from torch import Tensor
+from torch.func import grad, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from swamp.core.errors import reason_of
 from swamp.core.job import Numerics
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.core.state import State
+from swamp.core.state import State, call_with_tensors
 from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.numerics import applied
 from swamp.training.step import split_batch
@@ -43,17 +42,6 @@ log = logging.getLogger("swamp")
 Operator = Callable[[Tensor], Tensor]  # maps rows of vectors to rows of their products with a symmetric matrix
 
 
-class _Loss(nn.Module):
-    """A task's loss as a module, so that `functional_call` can make it a function of the model's parameters."""
-
-    def __init__(self, task: Task, model: nn.Module) -> None:
-        super().__init__()
-        self.task, self.model = task, model
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self.task.loss(self.model, batch)
-
-
 class Hessian:
     """The Hessian of a solution as an operator. Vectors are flat: the trainable parameters in order, without pruned coordinates."""
 
@@ -64,7 +52,7 @@ class Hessian:
         self.model.eval()
         named = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         self.parameters = list(named.values())
-        self.names = [f"model.{name}" for name in named]  # in `_Loss`
+        self.names = list(named)
         self.forwards = device.type in FORWARDS_ON
         layers = [
             mask.layers[name].to(device) if name in mask.layers else torch.ones_like(p, dtype=torch.bool) for name, p in named.items()
@@ -78,12 +66,14 @@ class Hessian:
         full = torch.zeros(len(vectors), len(self.alive), device=self.alive.device)
         full[:, self.alive] = vectors.to(full)
         products = torch.zeros_like(full)
-        with self._numerics():
+        # Fused attention kernels have no second derivative.
+        with applied(self.numerics), sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
             done = 0
             while done < len(self.batches):
                 batch = self.batches[done]
                 try:
-                    self._add(batch, full, into=products)
+                    # One operation adds the batch's share, so that running out of memory adds nothing.
+                    products.add_(self._products(batch, full), alpha=num_examples(batch) / self.total)
                 except torch.OutOfMemoryError:
                     if num_examples(batch) == 1:
                         raise
@@ -91,10 +81,6 @@ class Hessian:
                 else:
                     done += 1
         return products[:, self.alive]
-
-    def _add(self, batch: Batch, vectors: Tensor, into: Tensor) -> None:
-        """Add this batch's share of the products, in one operation so that running out of memory adds nothing."""
-        into.add_(self._products(batch, vectors), alpha=num_examples(batch) / self.total)
 
     def _products(self, batch: Batch, vectors: Tensor) -> Tensor:
         if self.forwards:
@@ -110,8 +96,7 @@ class Hessian:
 
     def _forward(self, batch: Batch, vectors: Tensor) -> Tensor:
         """Return the directional derivative of the gradient along each row."""
-        loss = _Loss(self.task, self.model)
-        slopes = grad(lambda parameters: functional_call(loss, parameters, (batch,)))
+        slopes = grad(lambda parameters: call_with_tensors(self.model, parameters, lambda model: self.task.loss(model, batch)))
         at = dict(zip(self.names, (p.detach() for p in self.parameters), strict=True))
         along = (dict(zip(self.names, self._unflattened(row), strict=True)) for row in vectors)
         with warnings.catch_warnings():
@@ -144,12 +129,6 @@ class Hessian:
         parts = row.split([p.numel() for p in self.parameters])
         return [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
 
-    @contextmanager
-    def _numerics(self) -> Iterator[None]:
-        # Fused attention kernels have no second derivative.
-        with applied(self.numerics), sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
-            yield
-
 
 def _flat(tensors: Iterable[Tensor]) -> Tensor:
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
@@ -180,14 +159,15 @@ def trace_of(chunks: Iterable[list[float]], tolerance: float, least: int = 30) -
     """Average probes, chunk by chunk, until the standard error is below tolerance × |mean| or there are no more. At least `least` probes
     are taken, because a few of them sometimes agree by chance."""
     values: list[float] = []
-    error = math.inf
+    error, converged = math.inf, False
     for chunk in chunks:
         values += chunk
         if len(values) >= 2:
             error = statistics.stdev(values) / math.sqrt(len(values))
-            if len(values) >= least and error <= tolerance * abs(statistics.fmean(values)):
-                return TraceEstimate(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=True)
-    return TraceEstimate(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=False)
+            converged = len(values) >= least and error <= tolerance * abs(statistics.fmean(values))
+        if converged:
+            break
+    return TraceEstimate(mean=statistics.fmean(values), standard_error=error, num_probes=len(values), converged=converged)
 
 
 class Spectrum(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from swamp.core.mask import Mask
 from swamp.core.pruning import rounded_share
 from swamp.core.rules import Gradual
 from swamp.methods.method import Context, Row
@@ -51,5 +50,4 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
 
     jobs = [ctx.job(init, dense, ctx.noise.fold("target", cycle), rule=rule(cycle), length=config.length) for cycle in cycles]
     for cycle, solution in zip(cycles, ctx.train(jobs), strict=True):
-        mask: Mask = ctx.mask(solution)
-        yield Row(cycle, mask, solution, trainings=[solution])
+        yield Row(cycle, ctx.mask(solution), solution, trainings=[solution])

@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest
 from swamp.methods.method import Context, Row
-from swamp.methods.targets import OneShotConfig, train_targets
+from swamp.methods.targets import OneShotConfig, chosen_masks, train_targets
 from swamp.scores import grasp
 from swamp.tasks.sampling import balanced_sample, tempered
-from swamp.tasks.task import dense_mask
 from swamp.training.step import split_batch
 
 name = "grasp"
@@ -61,7 +60,4 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         scores = grasp(model.train(), losses, list(mask.layers))
         return keep_highest({name: -score for name, score in scores.items()}, mask, num_keep, ctx.pruning.pattern)
 
-    def mask_at(cycle: int) -> Mask:
-        return ctx.choose(name, config, ctx.init(), dense_mask(ctx.task), ctx.pruning.density(cycle), noise, choice)
-
-    return train_targets(ctx, config.length, mask_at)
+    return train_targets(ctx, config.length, chosen_masks(ctx, name, config, choice))

@@ -52,6 +52,7 @@ class Context(Protocol):
 
     def ticket(self) -> Solution: ...  # SGD_{0→T0} from the random init, or the init itself where the protocol rewinds to it
 
+    # a training as long as `length` cycles, or the part of it between two shares, which starts with its predecessor's optimizer
     def job(
         self,
         start: Solution,
@@ -62,9 +63,7 @@ class Context(Protocol):
         rule: Rule | None = None,
         length: float = 1.0,
         part: tuple[float, float] = (0.0, 1.0),
-    ) -> (
-        Job
-    ): ...  # a training as long as `length` cycles, or the part of it between two shares, which starts with its predecessor's optimizer
+    ) -> Job: ...
 
     def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]: ...
 
@@ -76,9 +75,7 @@ class Context(Protocol):
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask: ...  # by another rule than |w|, whose key is its name, settings and noise
 
-    def mask(
-        self, solution: Solution
-    ) -> Mask: ...  # the mask that is stored with the weights of a mixture, or of a training that changes it
+    def mask(self, solution: Solution) -> Mask: ...  # stored with the weights of a mixture, or of a training that changes the mask
 
     # Σ a w, pruned by |w| to the density `keep`, with BatchNorm refreshed; a trial is not stored
     def mix(self, parts: Sequence[tuple[float, Solution]], keep: Fraction, *, trial: bool = False) -> Solution: ...

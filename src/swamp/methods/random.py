@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from swamp.methods.method import Context, Preset, Row
-from swamp.methods.targets import OneShotConfig, random_target, train_targets
+from swamp.methods.targets import OneShotConfig, random_masks, train_targets
 
 name = "random"
 paper = "Liu et al. 2022, The unreasonable effectiveness of random pruning"
@@ -34,4 +34,4 @@ class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:
-    return train_targets(ctx, config.length, lambda cycle: random_target(ctx, config.layers, cycle))
+    return train_targets(ctx, config.length, random_masks(ctx, config.layers))

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from swamp.core.rules import RigL
 from swamp.methods.method import Context, Row
-from swamp.methods.targets import OneShotConfig, random_target, train_targets
+from swamp.methods.targets import OneShotConfig, random_masks, train_targets
 
 name = "rigl"
 paper = "Evci et al. 2020, Rigging the lottery: making all tickets winners"
@@ -41,4 +41,4 @@ class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:
     rule = RigL(interval=config.interval, fraction=config.fraction, until=config.until)
-    return train_targets(ctx, config.length, lambda cycle: random_target(ctx, "erk", cycle), rule)
+    return train_targets(ctx, config.length, random_masks(ctx, "erk"), rule)

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from swamp.core.rules import RigL
 from swamp.methods.method import Context, Row
-from swamp.methods.targets import OneShotConfig, random_target
+from swamp.methods.targets import OneShotConfig, random_masks
 
 name = "rigl-swamp"
 paper = "Choi et al. 2024, Sparse weight averaging with multiple particles for iterative magnitude pruning"
@@ -44,8 +44,8 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
     noises = [ctx.noise.fold("target", cycle) for cycle in cycles]
     # SWA is set for this part, too: its window begins where the part ends, and swa.entry may change the learning rate before.
     firsts = ctx.train(
-        ctx.job(init, random_target(ctx, "erk", cycle), noise, rule=rule, swa=True, length=config.length, part=(0.0, share))
-        for cycle, noise in zip(cycles, noises, strict=True)
+        ctx.job(init, mask, noise, rule=rule, swa=True, length=config.length, part=(0.0, share))
+        for mask, noise in zip(random_masks(ctx, "erk"), noises, strict=True)
     )
     for cycle, noise, first in zip(cycles, noises, firsts, strict=True):
         mask = ctx.mask(first)

@@ -16,10 +16,9 @@ from torch import nn
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest
 from swamp.methods.method import Context, Row
-from swamp.methods.targets import OneShotConfig, train_targets
+from swamp.methods.targets import OneShotConfig, chosen_masks, train_targets
 from swamp.scores import snip
 from swamp.tasks.sampling import balanced_sample, mean_loss, random_sample
-from swamp.tasks.task import dense_mask
 
 name = "snip"
 paper = "Lee et al. 2019, SNIP: single-shot network pruning based on connection sensitivity"
@@ -54,7 +53,4 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         scores = snip(model.train(), lambda view: mean_loss(ctx.task, view, batches), list(mask.layers))
         return keep_highest(scores, mask, num_keep, ctx.pruning.pattern)
 
-    def mask_at(cycle: int) -> Mask:
-        return ctx.choose(name, config, ctx.init(), dense_mask(ctx.task), ctx.pruning.density(cycle), noise, choice)
-
-    return train_targets(ctx, config.length, mask_at)
+    return train_targets(ctx, config.length, chosen_masks(ctx, name, config, choice))

@@ -16,10 +16,9 @@ from torch import nn
 
 from swamp.core.mask import Mask
 from swamp.methods.method import Context, Row
-from swamp.methods.targets import OneShotConfig, train_targets
+from swamp.methods.targets import OneShotConfig, chosen_masks, train_targets
 from swamp.scores import synflow_mask
 from swamp.tasks.sampling import outputs_on_ones, random_sample
-from swamp.tasks.task import dense_mask
 
 name = "synflow"
 paper = "Tanaka et al. 2020, Pruning neural networks without any data by iteratively conserving synaptic flow"
@@ -49,7 +48,4 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
             model.eval(), lambda view: outputs_on_ones(ctx.task, view, example), mask, num_keep, config.iterations, ctx.pruning.pattern
         )
 
-    def mask_at(cycle: int) -> Mask:
-        return ctx.choose(name, config, ctx.init(), dense_mask(ctx.task), ctx.pruning.density(cycle), noise, choice)
-
-    return train_targets(ctx, config.length, mask_at)
+    return train_targets(ctx, config.length, chosen_masks(ctx, name, config, choice))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -10,7 +10,7 @@ from torch import nn
 
 from swamp.core.mask import Mask
 from swamp.core.rules import Rule
-from swamp.methods.method import Context, Row
+from swamp.methods.method import Choice, Context, Row
 from swamp.scores import erk_counts, random_mask, uniform_counts
 from swamp.tasks.task import dense_mask
 
@@ -26,21 +26,24 @@ class OneShotConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 COUNTS = {"uniform": uniform_counts, "erk": erk_counts}
 
 
-def random_target(ctx: Context, layers: str, cycle: int) -> Mask:
-    """Return a random mask with a target's density, spread over the layers uniformly or as ERK does."""
-    noise = ctx.noise.fold("score")
+def chosen_masks(ctx: Context, by: str, settings: Struct | None, choice: Choice) -> list[Mask]:
+    """Return a mask for each target, chosen before any training with the noise `score`."""
+    init, dense, noise = ctx.init(), dense_mask(ctx.task), ctx.noise.fold("score")
+    return [ctx.choose(by, settings, init, dense, ctx.pruning.density(cycle), noise, choice) for cycle in ctx.pruning.target_cycles]
+
+
+def random_masks(ctx: Context, layers: str) -> list[Mask]:
+    """Return a random mask for each target, whose density is spread over the layers uniformly or as ERK does."""
 
     def choice(model: nn.Module, mask: Mask, num_keep: int) -> Mask:
-        return random_mask(ctx.task.prunable, COUNTS[layers](ctx.task.prunable, num_keep), noise)
+        return random_mask(ctx.task.prunable, COUNTS[layers](ctx.task.prunable, num_keep), ctx.noise.fold("score"))
 
-    return ctx.choose(f"random-{layers}", None, ctx.init(), dense_mask(ctx.task), ctx.pruning.density(cycle), noise, choice)
+    return chosen_masks(ctx, f"random-{layers}", None, choice)
 
 
-def train_targets(ctx: Context, length: float, mask_at: Callable[[int], Mask], rule: Rule | None = None) -> Iterator[Row]:
-    """Train from the init at each target, under the mask that `mask_at(cycle)` returns. A rule may change the mask."""
-    init = ctx.init()
-    cycles = ctx.pruning.target_cycles
-    masks = [mask_at(cycle) for cycle in cycles]
+def train_targets(ctx: Context, length: float, masks: Sequence[Mask], rule: Rule | None = None) -> Iterator[Row]:
+    """Train from the init at each target, under its mask. A rule may change the mask."""
+    init, cycles = ctx.init(), ctx.pruning.target_cycles
     noises = [ctx.noise.fold("target", cycle) for cycle in cycles]
     solutions = ctx.train(ctx.job(init, mask, noise, rule=rule, length=length) for mask, noise in zip(masks, noises, strict=True))
     for cycle, mask, solution in zip(cycles, masks, solutions, strict=True):

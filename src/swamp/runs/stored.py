@@ -13,7 +13,7 @@ from msgspec import structs
 from swamp.runs.config import Config, complete
 from swamp.store.directory import Store
 from swamp.tasks import custom
-from swamp.tasks.datasets.official import VARIABLE
+from swamp.tasks.datasets.dataset import VARIABLE
 
 TASK_PLACEHOLDER = "MODULE:FUNCTION"  # stands in commands for the function that makes a task, where a script gave the task itself
 

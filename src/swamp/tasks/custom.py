@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.custom_checks import check_range, check_task
 from swamp.tasks.datasets.dataset import HeldOut, hold_out
-from swamp.tasks.examples import Examples, as_metrics, first_parameter, joined, moved, outputs_of, pair
+from swamp.tasks.examples import Examples, as_metrics, joined, moved, outputs_of, pair, takes_model
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.metrics import STANDARD, all_metrics, classification_metrics, find_metric, measurement_key
 from swamp.tasks.task import Batch, EpochPlan, Task, num_examples, prunable_weights, seeded_state
@@ -45,11 +45,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def build(config: Config) -> Task:
     if not config.factory:
         raise ValueError("nothing here says which model and data these are; name the function that makes it: --task module:function")
-    module_name, _, path = config.factory.partition(":")
     try:
-        found: Any = importlib.import_module(module_name)
-        for part in path.split("."):
-            found = getattr(found, part)
+        found = pkgutil.resolve_name(config.factory)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"--task {config.factory}: {error}") from None
     if not callable(found):
@@ -202,7 +199,7 @@ class CustomTask:
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        if self.given_loss is not None and first_parameter(self.given_loss) == "model":
+        if self.given_loss is not None and takes_model(self.given_loss):
             return self.given_loss(model, batch)
         inputs, targets = pair(batch)
         outputs = outputs_of(model, inputs)
@@ -281,15 +278,14 @@ class CustomTask:
         return outputs.float(), targets
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
-        if self.given_metric is not None and first_parameter(self.given_metric) != "model":
-            return as_metrics(self.given_metric(logits, labels), "metric")
-        return classification_metrics(logits, labels)
+        if self.given_metric is None or takes_model(self.given_metric):
+            return classification_metrics(logits, labels)
+        return as_metrics(self.given_metric(logits, labels), "metric")
 
     def _measure(self, model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
-        if self.given_metric is not None and first_parameter(self.given_metric) != "model":
-            return as_metrics(self.given_metric(*joined(model, batches)), "metric")
-        if self.given_metric is None and self.classifies:
-            return classification_metrics(*joined(model, batches))
+        of_outputs = self.classifies if self.given_metric is None else not takes_model(self.given_metric)
+        if of_outputs:
+            return self.measure(*joined(model, batches))
         function, called = (self.loss, "loss") if self.given_metric is None else (self.given_metric, "metric")
         found = [(num_examples(batch), as_metrics(function(model, batch), called)) for batch in batches]
         count = sum(size for size, _ in found)

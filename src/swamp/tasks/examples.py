@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -134,15 +134,12 @@ def seeded(noise: Noise) -> Iterator[None]:
             np.random.set_state(before[1])
 
 
-def first_parameter(function: Callable[..., Any]) -> str:
-    """Return the name of a function's first parameter, which is taken to be `outputs` where it is not known, as of a module."""
-    if isinstance(function, nn.Module):
-        return "outputs"
+def takes_model(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes a model and a batch, not outputs and targets: its first parameter is called model."""
     try:
-        names: Sequence[str] = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return "outputs"
-    return names[0] if names else ""
+        return next(iter(inspect.signature(function).parameters), "") == "model"
+    except (TypeError, ValueError):  # The parameters of a function written in C may be unknown.
+        return False
 
 
 def pair(batch: Batch) -> tuple[Any, Tensor]:

@@ -1,10 +1,14 @@
-"""The task of image classification, with images that are held on the training device or streamed from files."""
+"""The task of image classification, with images that are held on the training device or streamed from files.
+
+Images on the device are uint8 and are augmented there in batches, so that no data loader stands between steps. `streaming.py` has the
+source of images that are too many for that. Both give batches of normalised float32 images on the device, with their labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import torch
@@ -13,18 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from swamp.core.cost import macs_per_weight
-from swamp.core.errors import nearest
-from swamp.core.keys import key_of
-from swamp.core.metric import Metric
+from swamp.core.keys import digest, key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.datasets import image_sets, read_dataset
-from swamp.tasks.datasets.dataset import FileSet, HeldOut, ImageSet
-from swamp.tasks.image_source import Augmentation, ResidentSource, Source
-from swamp.tasks.metrics import all_metrics, classification_metrics, descriptions, measurement_key
+from swamp.tasks.classification import ClassificationTask
+from swamp.tasks.datasets import image_sets
+from swamp.tasks.datasets.dataset import BatchSize, DataFolder, ImageSet, ValidationSeed, ValidationSize
 from swamp.tasks.models import find_model
-from swamp.tasks.streaming import StreamedSource
-from swamp.tasks.task import EpochPlan, evaluate_classifier, prunable_weights, seeded_state
+from swamp.tasks.streaming import EVALUATION_BATCH, Normaliser, StreamedSource
+from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
 
 name = "image"
 operational = ("data", "workers")  # settings that do not change results
@@ -34,9 +35,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Image classification."""
 
     dataset: Annotated[str, Meta(description="Name of the data set.")] = "digits"
-    data: Annotated[str, Meta(description="Folder that holds your data sets (short: --data); empty: the environment's SWAMP_DATA.")] = ""
+    data: DataFolder = ""
     model: Annotated[str, Meta(description="Name of the network.")] = "resnet-digits"
-    batch_size: Annotated[int, Meta(ge=1, description="Examples in a batch; the last batch of an epoch may be smaller.")] = 64
+    batch_size: BatchSize = 64
     pad: Annotated[
         int, Meta(ge=0, le=256, description="Augmentation of images in memory: pad by this many pixels, then crop at random.")
     ] = 1
@@ -47,12 +48,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     label_smoothing: Annotated[
         float, Meta(ge=0, lt=1, description="Share of each label's probability that is spread over all classes.")
     ] = 0.0
-    validation: Annotated[
-        HeldOut, Meta(description="Training examples held out for methods that select by validation: a number, or a share below 1.")
-    ] = 0
-    validation_seed: Annotated[
-        int, Meta(ge=0, description="Seed of the choice of these examples; it does not depend on the seed of the run.")
-    ] = 0
+    validation: ValidationSize = 0
+    validation_seed: ValidationSeed = 0
     test_sets: Annotated[
         tuple[str, ...], Meta(description="Further test sets of imagenet to report: imagenet-v2, imagenet-r, imagenet-sketch.")
     ] = ()
@@ -65,43 +62,108 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workers: Annotated[int, Meta(ge=0, description="Processes that decode streamed images; 0 means one for each core.")] = 0
 
 
-class ImageTask:
-    """See `Task`. Splits are train, test, validation (where examples are held out) and, for imagenet, the names of further test sets."""
+class ResidentSource:
+    """Images held on the training device, which are padded by `pad` pixels, then cropped at random, and mirrored if `flip` is set. An
+    epoch's plan has the tables `order` and, where the augmentation needs them, `top`, `left` and `flip`."""
+
+    def __init__(self, images: ImageSet, batch_size: int, flip: bool, pad: int) -> None:
+        self.images, self.batch_size, self.flip, self.pad = images, batch_size, flip, pad
+        self.normalised = Normaliser(images.mean, images.std)
+        self.num_examples = self.size("train")
+        self._on_device: dict[tuple[str, torch.device], tuple[Tensor, Tensor]] = {}
+
+    @property
+    def digest(self) -> str:
+        """A content key of the data."""
+        return digest({f"{split}.{name}": t for split, pair in self.images.splits.items() for name, t in zip("xy", pair, strict=True)})
+
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
+        draw = noise.fold("epoch", epoch).generator()
+        count = self.num_examples
+        tables = {"order": torch.randperm(count, generator=draw)}
+        if self.pad:
+            for name in ("top", "left"):
+                tables[name] = torch.randint(0, 2 * self.pad + 1, (count,), generator=draw)
+        if self.flip:
+            tables["flip"] = torch.rand(count, generator=draw) < 0.5
+        return EpochPlan({name: table.to(device) for name, table in tables.items()})
+
+    def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
+        rows = slice(step * self.batch_size, (step + 1) * self.batch_size)
+        order = plan.tables["order"][rows]
+        images, labels = self.on("train", order.device)
+        x = self.normalised(images[order])
+        if self.pad:
+            x = crop(F.pad(x, [self.pad] * 4), plan.tables["top"][rows], plan.tables["left"][rows], x.shape[-2:])
+        if self.flip:
+            x = torch.where(plan.tables["flip"][rows, None, None, None], x.flip(-1), x)
+        return x, labels[order]
+
+    def size(self, split: str) -> int:
+        return len(self.images.splits[split][1])
+
+    def unaugmented(self, rows: Tensor, device: torch.device, split: str) -> tuple[Tensor, Tensor]:
+        images, labels = self.on(split, device)
+        rows = rows.to(device)
+        return self.normalised(images[rows]), labels[rows]
+
+    def batches(self, split: str, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield a split in order, not augmented."""
+        images, labels = self.on(split, device)
+        for x, y in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True):
+            yield self.normalised(x), y
+
+    def classes(self, split: str) -> None:
+        """Return the network's outputs that the split's labels number: all of them."""
+
+    def example(self) -> Tensor:
+        """Return one input of the network."""
+        return self.normalised(self.images.splits["train"][0][:1])
+
+    def on(self, split: str, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the split on the device, to which it is copied once."""
+        if (split, device) not in self._on_device:
+            images, labels = self.images.splits[split]
+            self._on_device[split, device] = images.to(device), labels.to(device)
+        return self._on_device[split, device]
+
+
+def crop(x: Tensor, top: Tensor, left: Tensor, size: torch.Size) -> Tensor:
+    """Cut a window out of each image, at its own position."""
+    height, width = size
+    rows = top[:, None] + torch.arange(height, device=x.device)
+    columns = left[:, None] + torch.arange(width, device=x.device)
+    examples = torch.arange(len(x), device=x.device)
+    # Indices on both sides of the channel slice put the channels last.
+    return x[examples[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+Source = ResidentSource | StreamedSource
+
+
+class ImageTask(ClassificationTask):
+    """See `Task`. Only imagenet has further test sets."""
 
     metric = "accuracy"
 
     def __init__(self, config: Config) -> None:
-        if config.dataset not in image_sets():
-            raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, image_sets())}")
-        self.config, self.factory = config, find_model(config.model)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ImageTask, (self.config,)  # Worker processes read the data themselves.
-
-    @cached_property
-    def data(self) -> ImageSet | FileSet:
-        found: ImageSet | FileSet = read_dataset(image_sets(), self.config)
-        return found
+        super().__init__(config, image_sets())
+        self.factory = find_model(config.model)
 
     @cached_property
     def source(self) -> Source:
         config, data = self.config, self.data
-        augmentation = Augmentation(config.batch_size, config.flip, config.pad, config.crop_size)
         if isinstance(data, ImageSet):
-            return ResidentSource(data, augmentation)
+            return ResidentSource(data, config.batch_size, config.flip, config.pad)
         if config.pad:
             raise ValueError(f"pad = {config.pad}: images of {config.dataset!r} are cropped at random sizes, which takes pad = 0")
-        return StreamedSource(data, augmentation, config.workers)
+        return StreamedSource(data, config.batch_size, config.flip, config.crop_size, config.workers)
 
-    def model(self) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):  # A constructor draws weights, which must not change the caller's random numbers.
-            return self._construct()
-
-    def _construct(self) -> nn.Module:
+    def new_model(self) -> nn.Module:
         return self.factory(len(self.data.mean), self.data.num_classes)
 
     def init(self, noise: Noise) -> State:
-        return seeded_state(self._construct, noise)
+        return seeded_state(self.new_model, noise)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -114,21 +176,9 @@ class ImageTask:
         return prunable_weights(self.model(), self.config.prunable, self.config.exclude)
 
     @property
-    def num_examples(self) -> int:
-        return self.source.num_examples
-
-    @property
-    def batch_size(self) -> int:
-        return self.config.batch_size
-
-    @property
     def resident(self) -> bool:
         """Whether the data are held on the device, so that a batch needs nothing but its rows of the plan's tables."""
         return isinstance(self.source, ResidentSource)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-self.num_examples // self.config.batch_size)
 
     @cached_property
     def macs(self) -> Mapping[str, int]:
@@ -154,40 +204,17 @@ class ImageTask:
         x, labels = batch
         return F.cross_entropy(model(x), labels, label_smoothing=self.config.label_smoothing)
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return self.data.split_names
-
-    @property
-    def num_classes(self) -> int:
-        return self.data.num_classes
-
     def labels(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         return batch[1]
 
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
-        """Return the logits of the classes that the split's labels number, and the labels, on the CPU."""
         self.data.check_split(split)
         model.eval()
         outputs = [(model(x), y) for x, y in self.source.batches(split, next(model.parameters()).device)]
         logits, labels = (torch.cat(parts).cpu() for parts in zip(*outputs, strict=True))
         classes = self.source.classes(split)
         return (logits if classes is None else logits[:, classes]).float(), labels
-
-    @property
-    def metrics(self) -> Mapping[str, Metric]:
-        return descriptions(all_metrics(), self.config.test_sets)
-
-    @property
-    def measured(self) -> Any:
-        return measurement_key(all_metrics())
-
-    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
-        return classification_metrics(logits, labels)
-
-    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        return evaluate_classifier(self, model, split, self.config.test_sets)
 
 
 def build(config: Config) -> ImageTask:

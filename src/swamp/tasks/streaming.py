@@ -29,13 +29,27 @@ from swamp.core.machine import num_cores
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import FileSet
 from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, training_view
-from swamp.tasks.image_source import EVALUATION_BATCH, Augmentation, Normaliser
 from swamp.tasks.task import EpochPlan, share_of
 
 CHUNK = 32  # images that a worker decodes at a time; few, so that several workers share the first batch
+EVALUATION_BATCH = 500
 AHEAD = 4  # chunks that each worker may decode ahead
 
 Request = tuple[str, int | None]  # a file, and the seed of its random crop (None means the central crop)
+
+
+class Normaliser:
+    """Computes (x − mean) / std for each channel. The constants are copied to each device once."""
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        self.constants = tuple(torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
+        self._on_device: dict[torch.device, tuple[Tensor, ...]] = {}
+
+    def __call__(self, images: Tensor) -> Tensor:
+        if images.device not in self._on_device:
+            self._on_device[images.device] = tuple(values.to(images.device) for values in self.constants)
+        mean, std = self._on_device[images.device]
+        return (images.float() - mean) / std
 
 
 class Decoder(Dataset[Tensor]):
@@ -47,8 +61,7 @@ class Decoder(Dataset[Tensor]):
     def __getitem__(self, request: Request) -> Tensor:
         path, seed = request
         image = read_image(path)
-        view = centre_view(image, self.size) if seed is None else training_view(image, self.size, self.flip, seed)
-        return to_tensor(view)
+        return to_tensor(centre_view(image, self.size) if seed is None else training_view(image, self.size, self.flip, seed))
 
     def __getitems__(self, requests: list[Request]) -> Tensor | str:
         """Return a chunk of images, or a sentence about the file that could not be read. An exception from a worker would be a page of
@@ -144,12 +157,12 @@ class StreamedPlan(EpochPlan):
 
 
 class StreamedSource:
-    """Images decoded from files ahead of the training. See `Source`."""
+    """Images decoded from files ahead of the training. It has the members of `ResidentSource`."""
 
-    def __init__(self, files: FileSet, augmentation: Augmentation, num_workers: int = 0) -> None:
-        self.files, self.augmentation = files, augmentation
+    def __init__(self, files: FileSet, batch_size: int, flip: bool, crop_size: int = 224, num_workers: int = 0) -> None:
+        self.files, self.batch_size = files, batch_size
         self.num_workers = num_workers or num_cores()
-        self.decoder = Decoder(augmentation.crop_size, augmentation.flip)
+        self.decoder = Decoder(crop_size, flip)
         self.normalised = Normaliser(files.mean, files.std)
         self.num_examples = len(files.splits["train"].names)
 
@@ -163,11 +176,8 @@ class StreamedSource:
         draw = noise.fold("epoch", epoch).generator()
         order = torch.randperm(self.num_examples, generator=draw)
         seed = torch.randint(0, 2**62, (self.num_examples,), generator=draw)
-        return StreamedPlan({"order": order.to(device)}, ImageStream(order, seed, self._edges))
-
-    @property
-    def _edges(self) -> list[int]:
-        return [*range(0, self.num_examples, self.augmentation.batch_size), self.num_examples]
+        edges = [*range(0, self.num_examples, self.batch_size), self.num_examples]
+        return StreamedPlan({"order": order.to(device)}, ImageStream(order, seed, edges))
 
     def cut(self, plan: EpochPlan, index: int, count: int) -> EpochPlan | None:
         """Return a plan with one of `count` shares of each batch, so that no rank decodes the images of another; None where a batch has too
@@ -222,8 +232,7 @@ class StreamedSource:
         return self.files.split(split).classes
 
     def example(self) -> Tensor:
-        size = self.augmentation.crop_size
-        return self.normalised(torch.zeros((1, 3, size, size), dtype=torch.uint8))
+        return self.normalised(torch.zeros((1, 3, self.decoder.size, self.decoder.size), dtype=torch.uint8))
 
 
 def _rows(stream: ImageStream, step: int) -> slice:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
@@ -102,20 +102,6 @@ def share_of(rows: range, index: int, count: int) -> range:
     [range(10, 12), range(12, 14), range(14, 17)]
     """
     return rows[len(rows) * index // count : len(rows) * (index + 1) // count]
-
-
-def evaluate_classifier(task: Task, model: nn.Module, split: str, test_sets: Sequence[str]) -> dict[str, float]:
-    """Return a classifier's metrics on a split. With the test set's come those on further test sets, such as imagenet-v2.accuracy."""
-
-    def measured(split: str) -> dict[str, float]:
-        predicted = task.predict(model, split)
-        assert predicted is not None
-        return task.measure(*predicted)
-
-    metrics = measured(split)
-    for test_set in test_sets if split == "test" else ():
-        metrics |= {f"{test_set}.{name}": value for name, value in measured(test_set).items()}
-    return metrics
 
 
 def seeded_state(factory: Any, noise: Noise) -> State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -13,21 +14,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from swamp.core.cost import macs_per_weight
-from swamp.core.errors import nearest
 from swamp.core.keys import digest, key_of
-from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks import pretrained
-from swamp.tasks.datasets import read_dataset, text_sets
-from swamp.tasks.datasets.dataset import HeldOut, Pairs, TextSet
-from swamp.tasks.metrics import F1, ClassificationMetric, all_metrics, classification_metrics, descriptions, measurement_key
-from swamp.tasks.task import EpochPlan, evaluate_classifier, prunable_weights, seeded_state
-from swamp.tasks.tokens import WIDTHS, Encoded, epoch_order, width_of
+from swamp.tasks.classification import ClassificationTask
+from swamp.tasks.datasets import text_sets
+from swamp.tasks.datasets.dataset import BatchSize, DataFolder, Pairs, ValidationSeed, ValidationSize
+from swamp.tasks.metrics import F1, ClassificationMetric
+from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
 
 name = "text"
 operational = ("data",)  # settings that do not change results
 EVALUATION_BATCH = 64
+# There are few widths, so that a device sees few shapes.
+WIDTHS = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 MULTIPLE = 8  # Attention kernels are faster if widths are multiples of it.
 ENCODER = "encoder"
 # The fields of a checkpoint's configuration that do not describe the network.
@@ -38,11 +39,11 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sentence pairs and a pretrained encoder."""
 
     dataset: Annotated[str, Meta(description="Name of the data set, such as mrpc or rte.")] = "mrpc"
-    data: Annotated[str, Meta(description="Folder that holds your data sets (short: --data); empty: the environment's SWAMP_DATA.")] = ""
+    data: DataFolder = ""
     model: Annotated[
         str, Meta(min_length=1, description="Folder of a checkpoint for AutoModelForSequenceClassification, or its name on the hub.")
     ] = "roberta-base"
-    batch_size: Annotated[int, Meta(ge=1, description="Examples in a batch; the last batch of an epoch may be smaller.")] = 16
+    batch_size: BatchSize = 16
     max_length: Annotated[
         int, Meta(ge=16, le=WIDTHS[-1], description="Tokens at which a pair is cut off; the model's own limit if that is lower.")
     ] = 512
@@ -55,12 +56,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window: Annotated[
         int, Meta(ge=1, description="padding = bucket: texts are sorted by width within runs of this many batches; 1 does not sort.")
     ] = 16
-    validation: Annotated[
-        HeldOut, Meta(description="Training examples held out for methods that select by validation: a number, or a share below 1.")
-    ] = 0
-    validation_seed: Annotated[
-        int, Meta(ge=0, description="Seed of the choice of these examples; it does not depend on the seed of the run.")
-    ] = 0
+    validation: ValidationSize = 0
+    validation_seed: ValidationSeed = 0
     test_sets: Annotated[tuple[str, ...], Meta(description="Further test sets to report: mrpc-test.")] = ()
     prunable: Annotated[
         tuple[str, ...],
@@ -71,25 +68,15 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ()
 
 
-class TextTask:
-    """See `Task`. Splits are train, test, validation (where examples are held out) and the names of further test sets."""
+class TextTask(ClassificationTask):
+    """See `Task`."""
 
     def __init__(self, config: Config) -> None:
-        if config.dataset not in text_sets():
-            raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, text_sets())}")
+        super().__init__(config, text_sets())
         pretrained.transformers()
-        self.config = config
         self._encoded: dict[tuple[str, torch.device], Encoded] = {}
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TextTask, (self.config,)  # Worker processes read data and checkpoint themselves.
-
     # -- the data -----------------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def data(self) -> TextSet:
-        found: TextSet = read_dataset(text_sets(), self.config)
-        return found
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -125,28 +112,8 @@ class TextTask:
         return Encoded(inputs, found["attention_mask"].sum(1), pairs.labels)
 
     @property
-    def splits(self) -> tuple[str, ...]:
-        return self.data.split_names
-
-    @property
-    def num_classes(self) -> int:
-        return self.data.num_classes
-
-    @property
     def train(self) -> Encoded:
         return self.encoded("train", torch.device("cpu"))
-
-    @property
-    def num_examples(self) -> int:
-        return len(self.data.splits["train"].labels)
-
-    @property
-    def batch_size(self) -> int:
-        return self.config.batch_size
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-self.num_examples // self.config.batch_size)
 
     @property
     def resident(self) -> bool:
@@ -179,11 +146,7 @@ class TextTask:
     def model_config(self) -> Any:
         return pretrained.read_config(self.config.model, self.num_classes)
 
-    def model(self) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            return self._construct()
-
-    def _construct(self) -> nn.Module:
+    def new_model(self) -> nn.Module:
         return pretrained.new_classifier(self.model_config)
 
     @cached_property
@@ -193,7 +156,7 @@ class TextTask:
 
     def init(self, noise: Noise) -> State:
         """Return the pretrained encoder with a classifier that is drawn from the noise."""
-        fresh = seeded_state(self._construct, noise)
+        fresh = seeded_state(self.new_model, noise)
         return State({**fresh.parameters, **self.encoder}, fresh.buffers)
 
     @cached_property
@@ -227,20 +190,11 @@ class TextTask:
 
     @property
     def metric(self) -> str:
-        return self.data.metric
+        return str(self.data.metric)
 
     @property
     def further_metrics(self) -> tuple[ClassificationMetric, ...]:
-        """What is measured besides the metrics of every classification task."""
         return (F1,) if self.metric == F1.metric.name else ()
-
-    @property
-    def metrics(self) -> Mapping[str, Metric]:
-        return descriptions(all_metrics(*self.further_metrics), self.config.test_sets)
-
-    @property
-    def measured(self) -> Any:
-        return measurement_key(all_metrics(*self.further_metrics))
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return F.cross_entropy(logits_of(model, batch), batch["labels"])
@@ -250,7 +204,6 @@ class TextTask:
 
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
-        """Return logits and labels in the order of the examples, on the CPU."""
         model.eval()
         found = self.encoded(split, device := next(model.parameters()).device)
         order = found.lengths.sort(stable=True).indices
@@ -258,11 +211,47 @@ class TextTask:
         outputs = [logits_of(model, found.batch(part.to(device), int(width_of(found.lengths[part]).max()))) for part in parts]
         return torch.cat(outputs).float().cpu()[order.argsort()], found.labels.cpu()
 
-    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
-        return classification_metrics(logits, labels, *self.further_metrics)
 
-    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        return evaluate_classifier(self, model, split, self.config.test_sets)
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Texts as tokens, padded on the right to the longest. No batch is wider than that."""
+
+    inputs: Mapping[str, Tensor]  # the model's inputs, each of shape (examples, tokens)
+    lengths: Tensor
+    labels: Tensor
+
+    def to(self, device: torch.device) -> Encoded:
+        return Encoded({key: value.to(device) for key, value in self.inputs.items()}, self.lengths, self.labels.to(device))
+
+    def batch(self, rows: Tensor, width: int) -> dict[str, Tensor]:
+        return {key: value[rows, :width] for key, value in self.inputs.items()} | {"labels": self.labels[rows]}
+
+
+def width_of(lengths: Tensor) -> Tensor:
+    """Return the width that a text of each length is padded to.
+
+    >>> width_of(torch.tensor([1, 32, 33, 500])).tolist()
+    [32, 32, 64, 512]
+    """
+    widths = torch.tensor(WIDTHS)
+    return widths[torch.bucketize(lengths, widths)]
+
+
+def epoch_order(lengths: Tensor, batch_size: int, window: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return an epoch's order of examples, and the width of each of its batches.
+
+    Examples are shuffled. Within each run of `window` batches they are sorted by width, so that a batch holds texts of about one length
+    and little padding; then the batches are shuffled. A last, smaller batch stays last and is not sorted. With a window of 1, batches are
+    drawn at random, and each is as wide as its longest text needs.
+    """
+    order = torch.randperm(len(lengths), generator=draw)
+    whole = order[: len(order) // batch_size * batch_size]
+    widths = width_of(lengths)
+    runs = [run[widths[run].sort(stable=True).indices] for run in whole.split(window * batch_size)]
+    batches = torch.cat([*runs, whole[:0]]).view(-1, batch_size)
+    batches = batches[torch.randperm(len(batches), generator=draw)]
+    order = torch.cat([batches.reshape(-1), order[len(whole) :]])
+    return order, torch.stack([widths[batch].max() for batch in order.split(batch_size)])
 
 
 def logits_of(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:

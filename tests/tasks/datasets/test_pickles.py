@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from swamp.tasks.datasets.pickles import load_arrays
+from swamp.tasks.datasets.cifar import load_arrays
 from tests.support.made_up_datasets import python2_pickle
 
 

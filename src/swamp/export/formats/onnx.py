@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.keys import canonical
-from swamp.export.formats import Exported, TrainedNetwork
-from swamp.export.inputs import example_input, repeat_first
+from swamp.export.formats import Exported, TrainedNetwork, example_input, repeat_first
 from swamp.tasks.task import Task
 from swamp.tasks.text import logits_of
 
@@ -97,21 +96,13 @@ def as_onnx(model: nn.Module, task: Task, about: Mapping[str, Any]) -> bytes:
                 program = _program(_Logits(model.eval(), list(two)), tuple(two.values()), list(two), ((shape,) * len(two),))
     except Exception as error:  # torch raises many kinds of errors here, with pages of advice
         raise Unsupported(f"torch cannot write this network as an ONNX graph: {_cause(error)}") from error
-    graph = program.model_proto
-    for part in (
-        *graph.graph.node,
-        *graph.graph.input,
-        *graph.graph.output,
-        *graph.graph.value_info,
-        *graph.graph.initializer,
-        graph.graph,
-    ):
-        # These fields contain paths of this machine.
-        part.ClearField("metadata_props")
-    graph.ClearField("metadata_props")
-    graph.metadata_props.add(key="swamp", value=canonical(dict(about)).decode())
-    required("onnx").checker.check_model(graph, full_check=True)
-    return graph.SerializeToString(deterministic=True)
+    file = program.model_proto
+    graph = file.graph
+    for part in (file, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        part.ClearField("metadata_props")  # They contain paths of this machine.
+    file.metadata_props.add(key="swamp", value=canonical(dict(about)).decode())
+    required("onnx").checker.check_model(file, full_check=True)
+    return file.SerializeToString(deterministic=True)
 
 
 def _cause(error: BaseException) -> str:

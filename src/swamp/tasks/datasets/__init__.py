@@ -7,7 +7,7 @@ user's data and reads the data set from it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -25,14 +25,6 @@ def image_sets() -> dict[str, Callable[[str], ImageSet | FileSet]]:
 def text_sets() -> dict[str, Callable[[str], TextSet]]:
     """Return the functions that read text data sets, by the data sets' names."""
     return _found("TEXT_SETS")
-
-
-def read_dataset(readers: Mapping[str, Callable[[str], Any]], config: Any) -> Any:
-    """Read the data set that a task's settings name, check that it has the test sets that they name, and hold out what they ask for."""
-    found = readers[config.dataset](config.data)
-    for test_set in config.test_sets:
-        found.check_split(test_set)
-    return found.holding_out(config.validation, config.validation_seed) if config.validation else found
 
 
 def _found(attribute: str) -> dict[str, Any]:

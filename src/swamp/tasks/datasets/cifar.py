@@ -1,18 +1,26 @@
-"""CIFAR-10 and CIFAR-100: 32×32 colour images, as python pickles in a folder or in the archive as downloaded."""
+"""CIFAR-10 and CIFAR-100: 32×32 colour images, as python pickles in a folder or in the archive as downloaded.
+
+A pickle may name any function to be called. Those of CIFAR name three functions of numpy's arrays, which are replaced by classes that
+only record shape and bytes. Every other name is an error.
+"""
 
 from __future__ import annotations
 
+import io
+import math
+import pickle
 import tarfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from swamp.tasks.datasets.dataset import Images, ImageSet
-from swamp.tasks.datasets.official import Official
-from swamp.tasks.datasets.pickles import load_arrays
+from swamp.tasks.datasets.dataset import Images, ImageSet, Official
 
 TRAIN_10 = [f"data_batch_{index}" for index in range(1, 6)]
 CIFAR10 = Official(
@@ -95,3 +103,55 @@ def _batch(official: Official, place: Path, raw: bytes, labels: bytes) -> tuple[
 def _join(parts: Sequence[tuple[Tensor, Tensor]]) -> Images:
     images, labels = zip(*parts, strict=True)
     return Images(torch.cat(images), torch.cat(labels))
+
+
+def load_arrays(data: bytes) -> dict[bytes, Any]:
+    """Read a pickled dictionary (protocol 2, written by Python 2) of numbers, texts, lists and byte arrays."""
+    try:
+        found = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+        return {key: value.array() if isinstance(value, _Array) else value for key, value in found.items()}
+    except Exception as error:  # A malformed pickle can raise anything.
+        raise ValueError(f"not a pickle of plain arrays ({error})") from None
+
+
+class _Array:
+    """Stands for the array that numpy would make of (version, shape, dtype, Fortran order, bytes)."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, *_: object) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def array(self) -> NDArray[np.uint8]:
+        _, shape, kind, fortran, raw = self.state
+        if not isinstance(kind, _Kind) or kind.code != b"u1" or not isinstance(raw, bytes) or math.prod(shape) != len(raw):
+            raise ValueError("an array of something else than bytes")
+        return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
+
+
+class _Kind:
+    """Stands for dtype("u1")."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, code: object = None, *_: object) -> None:
+        self.code = code
+
+    def __setstate__(self, state: Any) -> None:
+        """Ignore byte order and the like, which bytes do not have."""
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        # Each use gets its own subclass, because a pickle may set attributes of the class, and those must not last.
+        match module, name:
+            case ("numpy.core.multiarray", "_reconstruct"):
+                return type("_Array", (_Array,), {"__slots__": ()})
+            case ("numpy", "dtype"):
+                return type("_Kind", (_Kind,), {"__slots__": ()})
+            case ("numpy", "ndarray"):
+                return "ndarray"
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")

@@ -1,12 +1,14 @@
-"""What a data set is: named splits of images, image files or sentence pairs, of which some training examples can be held out."""
+"""What a data set is, where its published files are found, and which of its training examples are held out."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import torch
 from msgspec import Meta
@@ -16,7 +18,16 @@ from swamp.core.errors import nearest
 from swamp.core.noise import Noise
 from swamp.core.pruning import rounded_share
 
+VARIABLE = "SWAMP_DATA"  # of the environment: the folder that holds the user's data sets
 HeldOut = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(gt=0, lt=1)]  # a number of examples, or a share of them
+
+# The settings that every task with a named data set has.
+DataFolder = Annotated[str, Meta(description="Folder that holds your data sets (short: --data); empty: the environment's SWAMP_DATA.")]
+BatchSize = Annotated[int, Meta(ge=1, description="Examples in a batch; the last batch of an epoch may be smaller.")]
+ValidationSize = Annotated[
+    HeldOut, Meta(description="Training examples held out for methods that select by validation: a number, or a share below 1.")
+]
+ValidationSeed = Annotated[int, Meta(ge=0, description="Seed of the choice of these examples; it does not depend on the seed of the run.")]
 
 
 def hold_out(num_examples: int, held_out: HeldOut, seed: int) -> tuple[Tensor, Tensor]:
@@ -33,16 +44,43 @@ def hold_out(num_examples: int, held_out: HeldOut, seed: int) -> tuple[Tensor, T
     return order[num_held_out:].sort().values, order[:num_held_out].sort().values
 
 
-class LabelledExamples(Protocol):
-    """Examples with labels, from which `take` chooses some by index."""
+class Images(NamedTuple):
+    """Images as uint8 (count, channels, height, width) with their labels."""
 
-    @property
-    def labels(self) -> Tensor: ...
+    images: Tensor
+    labels: Tensor
 
-    def take(self, chosen: Tensor) -> Self: ...
+    def take(self, chosen: Tensor) -> Images:
+        return Images(self.images[chosen], self.labels[chosen])
 
 
-AnySplit = TypeVar("AnySplit", bound=LabelledExamples)
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Image files below a folder, with their labels. `classes` are the network's outputs that the labels number; None means all."""
+
+    root: Path
+    names: Sequence[str]
+    labels: Tensor
+    classes: Tensor | None = None
+
+    def take(self, chosen: Tensor) -> Files:
+        return replace(self, names=[self.names[index] for index in chosen.tolist()], labels=self.labels[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Examples of two texts each, with their labels."""
+
+    first: Sequence[str]
+    second: Sequence[str]
+    labels: Tensor
+
+    def take(self, chosen: Tensor) -> Pairs:
+        indices = chosen.tolist()
+        return Pairs([self.first[index] for index in indices], [self.second[index] for index in indices], self.labels[chosen])
+
+
+AnySplit = TypeVar("AnySplit", Images, Files, Pairs)
 
 
 class Dataset(Generic[AnySplit]):
@@ -70,16 +108,6 @@ class Dataset(Generic[AnySplit]):
         return replace(self, splits=splits)  # type: ignore[type-var]
 
 
-class Images(NamedTuple):
-    """Images as uint8 (count, channels, height, width) with their labels."""
-
-    images: Tensor
-    labels: Tensor
-
-    def take(self, chosen: Tensor) -> Images:
-        return Images(self.images[chosen], self.labels[chosen])
-
-
 @dataclass(frozen=True, eq=False)
 class ImageSet(Dataset[Images]):
     """Images that fit into memory. `mean` and `std` are per channel, in the units of the pixels."""
@@ -88,19 +116,6 @@ class ImageSet(Dataset[Images]):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     num_classes: int
-
-
-@dataclass(frozen=True, eq=False)
-class Files:
-    """Image files below a folder, with their labels. `classes` are the network's outputs that the labels number; None means all."""
-
-    root: Path
-    names: Sequence[str]
-    labels: Tensor
-    classes: Tensor | None = None
-
-    def take(self, chosen: Tensor) -> Files:
-        return replace(self, names=[self.names[index] for index in chosen.tolist()], labels=self.labels[chosen])
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,19 +130,6 @@ class FileSet(Dataset[Files]):
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
-    """Examples of two texts each, with their labels."""
-
-    first: Sequence[str]
-    second: Sequence[str]
-    labels: Tensor
-
-    def take(self, chosen: Tensor) -> Pairs:
-        indices = chosen.tolist()
-        return Pairs([self.first[index] for index in indices], [self.second[index] for index in indices], self.labels[chosen])
-
-
-@dataclass(frozen=True, eq=False)
 class TextSet(Dataset[Pairs]):
     """Sentence pairs. `metric` is the metric that counts."""
 
@@ -135,3 +137,56 @@ class TextSet(Dataset[Pairs]):
     num_classes: int
     metric: str
     further: Mapping[str, Callable[[], Pairs]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Official:
+    """A data set in the form in which its authors publish it."""
+
+    title: str
+    url: str
+    folders: tuple[str, ...]  # the names that the folder may have
+    contents: str  # what such a folder holds, for messages
+    marker: str  # a file or folder in it that no other data set has
+    archive: str = ""  # the downloaded file, where it can be read without unpacking
+    md5s: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the published checksums of its files
+
+    def find(self, data: str) -> Path:
+        """Return the data set's folder or archive, which is below the data folder or is that folder itself."""
+        named = data or os.environ.get(VARIABLE, "")
+        if not named:
+            raise ValueError(f"{self.title} is read from a folder that you name with --data DIR or {VARIABLE}; {self.wanted}")
+        root = Path(named).expanduser()
+        for folder in (*(root / name for name in self.folders), root):
+            if (folder / self.marker).exists():
+                return folder
+        if self.archive and (root / self.archive).is_file():
+            return root / self.archive
+        looked = [f"{name}/{self.marker}" for name in self.folders] + ([self.archive] if self.archive else [])
+        problem = (
+            f"there is no {' or '.join(looked)} in {root}"
+            if root.is_dir()
+            else f"{root} is no folder (a run from another machine looks where {VARIABLE} says)"
+        )
+        raise ValueError(f"{self.title} was not found: {problem}; {self.wanted}")
+
+    @property
+    def wanted(self) -> str:
+        archive = f", or {self.archive} as downloaded" if self.archive else ""
+        return f"DIR should contain {self.folders[0]}/ with {self.contents}{archive}; get it from {self.url}"
+
+    def check(self, place: Path, *forms: bytes) -> None:
+        """Raise an error unless the MD5 of one of the `forms` (the file as it is, and perhaps unpacked) is a published one."""
+        found = [hashlib.md5(form, usedforsecurity=False).hexdigest() for form in forms]
+        published = self.md5s[place.name]
+        if not set(found) & set(published):
+            raise self.damaged(place, f"its MD5 is {found[0]}, not {published[0]}")
+
+    def damaged(self, place: Path, why: object) -> ValueError:
+        return ValueError(f"{place} is damaged or not the published file ({why}); get it again from {self.url}")
+
+    def read(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise ValueError(f"{path} is missing; {self.wanted}") from None

@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from swamp.tasks.datasets.dataset import Images, ImageSet
-from swamp.tasks.datasets.official import Official
+from swamp.tasks.datasets.dataset import Images, ImageSet, Official
 
 FASHION_MNIST = Official(
     title="Fashion-MNIST",

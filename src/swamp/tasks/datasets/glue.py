@@ -12,10 +12,7 @@ from pathlib import Path
 
 import torch
 
-from swamp.tasks.datasets.dataset import Pairs, TextSet
-from swamp.tasks.datasets.official import Official
-
-URL = "https://gluebenchmark.com/tasks"
+from swamp.tasks.datasets.dataset import Official, Pairs, TextSet
 
 
 @dataclass(frozen=True)
@@ -28,26 +25,19 @@ class GlueFormat:
     counts: dict[str, tuple[int, ...]]  # the published number of examples of each class in each file
 
 
+def _official(name: str, contents: str) -> Official:
+    folders = (name, f"glue/{name}", f"glue_data/{name}")
+    return Official(title=f"GLUE's {name}", url="https://gluebenchmark.com/tasks", folders=folders, contents=contents, marker="train.tsv")
+
+
 MRPC = GlueFormat(
-    Official(
-        title="GLUE's MRPC",
-        url=URL,
-        folders=("MRPC", "glue/MRPC", "glue_data/MRPC"),
-        contents="train.tsv (3,668 rows) and dev.tsv (408) with the columns Quality, #1 String and #2 String",
-        marker="train.tsv",
-    ),
+    _official("MRPC", "train.tsv (3,668 rows) and dev.tsv (408) with the columns Quality, #1 String and #2 String"),
     columns=("#1 String", "#2 String", "Quality"),
     classes=("0", "1"),
     counts={"train.tsv": (1194, 2474), "dev.tsv": (129, 279), "msr_paraphrase_test.txt": (578, 1147)},
 )
 RTE = GlueFormat(
-    Official(
-        title="GLUE's RTE",
-        url=URL,
-        folders=("RTE", "glue/RTE", "glue_data/RTE"),
-        contents="train.tsv (2,490 rows) and dev.tsv (277) with the columns sentence1, sentence2 and label",
-        marker="train.tsv",
-    ),
+    _official("RTE", "train.tsv (2,490 rows) and dev.tsv (277) with the columns sentence1, sentence2 and label"),
     columns=("sentence1", "sentence2", "label"),
     classes=("entailment", "not_entailment"),
     counts={"train.tsv": (1249, 1241), "dev.tsv": (146, 131)},

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import torch
 
-from swamp.tasks.datasets.dataset import Files, FileSet
-from swamp.tasks.datasets.official import Official
+from swamp.tasks.datasets.dataset import Files, FileSet, Official
 
 SYNSET = re.compile(r"n\d{8}")
 SUFFIXES = (".jpeg", ".jpg", ".png")

@@ -14,9 +14,8 @@ from pathlib import Path
 import torch
 
 from swamp.core.machine import num_cores
-from swamp.tasks.datasets.dataset import Images, ImageSet
+from swamp.tasks.datasets.dataset import Images, ImageSet, Official
 from swamp.tasks.datasets.jpeg import read_image, to_tensor
-from swamp.tasks.datasets.official import Official
 
 TINY_IMAGENET = Official(
     title="Tiny-ImageNet-200",

@@ -1,9 +1,12 @@
-"""The plane through three solutions.
+"""How solutions lie in weight space: distances of their weights, overlap of their masks, and the plane through three of them.
 
-    u = (w₁ − w₀) / ‖w₁ − w₀‖,   v = r / ‖r‖ with r = (w₂ − w₀) − ((w₂ − w₀)·u) u        (Gram-Schmidt)
-    w(x, y) = w₀ + x u + y v
-
-so that lengths in the plane are lengths in weight space. The projection of w is ((w − w₀)·u, (w − w₀)·v).
+distance   ‖w − w′‖ over all parameters, pruned coordinates included
+IoU        |A ∩ B| / |A ∪ B| of the surviving weights of two masks
+chance     the expected IoU of independent random masks with the same densities, layer by layer: Σ n d d′ / Σ n (d + d′ − d d′)
+beyond     (IoU − chance) / (1 − chance): 0 for masks that agree as random ones do, 1 for equal masks
+plane      w(x, y) = w₀ + x u + y v, where u and v are made orthonormal (Gram-Schmidt), so that lengths in it are lengths in weight space:
+           u = (w₁ − w₀) / ‖w₁ − w₀‖,   v = r / ‖r‖ with r = (w₂ − w₀) − ((w₂ − w₀)·u) u
+           The projection of w is ((w − w₀)·u, (w − w₀)·v).
 """
 
 from __future__ import annotations
@@ -11,11 +14,59 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
 from torch import Tensor
 
+from swamp.core.mask import Mask
 from swamp.core.state import State
 
 Parameters = Mapping[str, Tensor]
+
+
+def distance(first: State, second: State) -> float:
+    """Return ‖w − w′‖."""
+    offset = minus(first.parameters, second.parameters)
+    return dot(offset, offset) ** 0.5
+
+
+def distances(states: Sequence[State]) -> list[list[float]]:
+    """Return the matrix of all pairwise distances."""
+    return [[distance(a, b) for b in states] for a in states]
+
+
+def norm(state: State) -> float:
+    """Return ‖w‖."""
+    return dot(state.parameters, state.parameters) ** 0.5
+
+
+class Overlap(Struct, frozen=True, kw_only=True):
+    """The overlap of two masks."""
+
+    iou: float
+    chance: float
+    beyond: float
+
+
+def comparable(first: Mask, second: Mask) -> bool:
+    """Return whether two masks have the same layers with the same shapes."""
+    return {name: layer.shape for name, layer in first.layers.items()} == {name: layer.shape for name, layer in second.layers.items()}
+
+
+def overlap(first: Mask, second: Mask) -> Overlap:
+    """Compare two masks of one network."""
+    if not comparable(first, second):
+        raise ValueError("the masks are of different networks, so they cannot be compared")
+    both = either = expected_both = expected_either = 0.0
+    for name, layer in first.layers.items():
+        other = second.layers[name]
+        both += int((layer & other).sum())
+        either += int((layer | other).sum())
+        a, b = first.densities[name], second.densities[name]
+        expected_both += layer.numel() * a * b
+        expected_either += layer.numel() * (a + b - a * b)
+    iou = both / either if either else 1.0
+    chance = expected_both / expected_either if expected_either else 1.0
+    return Overlap(iou=iou, chance=chance, beyond=(iou - chance) / (1 - chance) if chance < 1 else 1.0)
 
 
 @dataclass(frozen=True, eq=False)

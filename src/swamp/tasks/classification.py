@@ -1,0 +1,90 @@
+"""What the tasks that classify the examples of a named data set have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from swamp.core.errors import nearest
+from swamp.core.metric import Metric
+from swamp.tasks.metrics import ClassificationMetric, all_metrics, classification_metrics, descriptions, measurement_key
+
+
+class ClassificationTask:
+    """The members of `Task` that do not depend on what the examples are. Splits are train, test, validation (where examples are held out)
+    and the names of further test sets."""
+
+    def __init__(self, config: Any, readers: Mapping[str, Callable[[str], Any]]) -> None:
+        if config.dataset not in readers:
+            raise ValueError(f"unknown data set {config.dataset!r}; {nearest(config.dataset, readers)}")
+        self.config, self.read = config, readers[config.dataset]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.config,)  # Worker processes read the data themselves.
+
+    @cached_property
+    def data(self) -> Any:
+        """The data set with the test sets that the settings name, and with what they ask for held out."""
+        found = self.read(self.config.data)
+        for test_set in self.config.test_sets:
+            found.check_split(test_set)
+        return found.holding_out(self.config.validation, self.config.validation_seed) if self.config.validation else found
+
+    def model(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):  # A constructor draws weights, which must not change the caller's random numbers.
+            return self.new_model()
+
+    def new_model(self) -> nn.Module:
+        """Return a network with newly drawn weights."""
+        raise NotImplementedError
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.data.splits["train"].labels)
+
+    @property
+    def batch_size(self) -> int:
+        return int(self.config.batch_size)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.num_examples // self.batch_size)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.data.split_names)
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.data.num_classes)
+
+    @property
+    def further_metrics(self) -> tuple[ClassificationMetric, ...]:
+        """What is measured besides the metrics of every classification task."""
+        return ()
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return descriptions(all_metrics(*self.further_metrics), self.config.test_sets)
+
+    @property
+    def measured(self) -> Any:
+        return measurement_key(all_metrics(*self.further_metrics))
+
+    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        return classification_metrics(logits, labels, *self.further_metrics)
+
+    def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor]:
+        """Return the logits of the classes that the split's labels number, and the labels, on the CPU."""
+        raise NotImplementedError
+
+    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
+        """Return the metrics on a split. With the test set's come those on further test sets, such as imagenet-v2.accuracy."""
+        metrics = self.measure(*self.predict(model, split))
+        for test_set in self.config.test_sets if split == "test" else ():
+            metrics |= {f"{test_set}.{name}": value for name, value in self.measure(*self.predict(model, test_set)).items()}
+        return metrics
