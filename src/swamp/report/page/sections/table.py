@@ -9,7 +9,7 @@ from swamp.drawing.markup import Html, element
 from swamp.drawing.sections import Section, section
 from swamp.report.page.content import PageContent
 from swamp.results.cells import Cell, cells, levels_of, metrics_of
-from swamp.results.notes import notes_of
+from swamp.results.comparison import notes_of
 from swamp.results.paper import paper_numbers
 from swamp.results.series import Series, by_recipe
 
