@@ -14,8 +14,8 @@ from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines,
 from swamp.analyses.presentation import draw_band, draw_by_sparsity, finish_spread, measure_axes, titled, training_losses
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import BLUE, GREY, ORANGE, shades, tidy
+from swamp.drawing.markup import Section, section
 from swamp.drawing.numbers import measure_of
-from swamp.drawing.sections import Section, section
 from swamp.landscape.connectivity import between
 
 name = "connectivity"

@@ -17,13 +17,12 @@ from swamp.analyses.presentation import CYCLE, are_single, cycle_cells, draw_by_
 from swamp.analyses.study import PRODUCT, CachedStep, Study, Work
 from swamp.core.metric import Metric
 from swamp.drawing.canvas import BLUE, STYLES, shades, tidy
-from swamp.drawing.markup import Html, element
+from swamp.drawing.markup import Html, Section, element, scrolled_table, section
 from swamp.drawing.numbers import percent
-from swamp.drawing.sections import Section, section
 from swamp.drawing.tables import Table
 from swamp.landscape.hessian import Hessian, Spectrum, TraceEstimate, lanczos, probe_traces, spectral_density, trace_of
 from swamp.landscape.point import Split
-from swamp.results.comparison import BASELINE
+from swamp.results.comparison import baseline_of
 from swamp.results.series import by_recipe
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.store.records import RowRecord
@@ -177,7 +176,7 @@ def more_tables(found: Sequence[SeriesResults]) -> Iterator[Table]:
     """Yield for each recipe: traces minus those of the baseline (IMP, else the first), seed by seed, where two seeds are shared."""
     by_series = {id(one.series): one for one in found}
     for _, group in by_recipe([one.series for one in found], keep_empty=True):
-        baseline = next((series for series in group if series.method == BASELINE), group[0])
+        baseline = baseline_of(group)
         theirs, body, num_pairs = _traces(by_series[id(baseline)]), [], 0
         for series in group:
             for place, ours in _traces(by_series[id(series)]).items() if series is not baseline else ():
@@ -264,13 +263,12 @@ def show_section(page: PageResults) -> Section:
         cells = (_cell(rows.get(column)) for column in columns)
         body.append(element("tr", head, element("td", stored.result.measured_on), *cells))
     heading = [element("th", text, scope="col") for text in ("run", "on", *map(percent, columns))]
-    table = element("table", element("thead", element("tr", *heading)), element("tbody", *body), class_="results")
     return section(
         "Curvature",
         "Curvature of the loss",
         "Trace of the Hessian over the surviving weights ± standard error of the estimate, and below it the largest eigenvalue, at each "
         "sparsity (%).",
-        element("div", table, class_="scroll", tabindex="0", role="region", aria_label="Trace of the Hessian at each sparsity"),
+        scrolled_table(heading, body, "Trace of the Hessian at each sparsity", "results"),
     )
 
 

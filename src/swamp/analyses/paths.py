@@ -11,9 +11,8 @@ from msgspec import Meta, Struct
 from swamp.analyses import analysis
 from swamp.analyses.analysis import Line, PageResults
 from swamp.analyses.study import CachedStep, Study
-from swamp.drawing.markup import Html
+from swamp.drawing.markup import Html, chart
 from swamp.drawing.numbers import finite, measure_of
-from swamp.drawing.sections import chart
 from swamp.landscape.connectivity import Barrier, barrier, between
 
 Values = dict[str, list[float | None]]  # of each measure; None where one was not finite

@@ -10,7 +10,7 @@ from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines,
 from swamp.analyses.presentation import draw_band, finish_spread, legend_below, measure_axes, titled, training_losses
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import STYLES, tidy
-from swamp.drawing.sections import Section, section
+from swamp.drawing.markup import Section, section
 from swamp.landscape.connectivity import between
 from swamp.tasks.task import dense_mask
 

@@ -131,7 +131,10 @@ def best_first(values: Mapping[Key, float], metric: Metric) -> list[Key]:
     return list(values) if metric.maximise is None else sorted(values, key=lambda key: values[key], reverse=metric.maximise)
 
 
-def common_level(table: Sequence[Sequence[Cell | None]], num_levels: int) -> int:
-    """Return the index of the highest sparsity that at least half as many series have as any sparsity."""
-    counts = [sum(line[index] is not None for line in table) for index in range(num_levels)]
-    return max(index for index, number in enumerate(counts) if 2 * number >= max(counts))
+def at_common_level(all_series: Sequence[Series], metric: Metric) -> tuple[Level, list[Cell | None]]:
+    """Return the highest sparsity that at least half as many series have as any sparsity, and the cell of each series there."""
+    levels = levels_of(all_series)
+    columns = list(zip(*cells(all_series, levels, metric), strict=True))
+    counts = [sum(cell is not None for cell in column) for column in columns]
+    index = max(index for index, number in enumerate(counts) if 2 * number >= max(counts))
+    return levels[index], list(columns[index])

@@ -14,10 +14,9 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from swamp.drawing.markup import Html, element, join, json_text
-from swamp.drawing.sections import Section
+from swamp.drawing.markup import Html, Section, element, join, json_text
 from swamp.report.page.charts import series_data
-from swamp.report.page.content import PageContent, StoredAnalyses
+from swamp.report.page.content import PageContent
 from swamp.report.page.sections import make_sections
 from swamp.report.page.top import header, notices
 from swamp.results.series import make_series
@@ -25,17 +24,8 @@ from swamp.results.stored_run import LeftOut, StoredRun, read_runs
 from swamp.store.files import make_directory
 from swamp.version import __version__
 
-SCRIPTS = (
-    "elements",
-    "scales",
-    "series",
-    "chart",
-    "heatmap",
-    "results",
-    "training_sections",
-    "landscape",
-    "page",
-)  # each uses those before it
+# Each uses those before it.
+SCRIPTS = ("elements", "scales", "series", "chart", "heatmap", "results", "training_sections", "landscape", "page")
 
 
 def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun], list[LeftOut]]:
@@ -54,8 +44,8 @@ def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun
 def page(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], directories: Sequence[Path]) -> str:
     """`directories`: what was asked for, which may hold analyses that are of several runs."""
     all_series = make_series(runs)
-    analyses = StoredAnalyses(all_series, directories)
-    parts = make_sections(PageContent(all_series, analyses))
+    content = PageContent(all_series, directories)
+    parts = make_sections(content)
     data = {**series_data(all_series), **{key: value for part in parts for key, value in part.data.items()}}
     style, script = page_file("page.css"), script_text()
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
@@ -67,7 +57,7 @@ def page(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], directories: Se
         style=style,
         header=header(all_series, now),
         nav=navigation(parts),
-        sections=join(notices(runs, left_out, analyses.warnings), *(part.html for part in parts)),
+        sections=join(notices(runs, left_out, content.warnings), *(part.html for part in parts)),
         footer=join(f"Made by swamp {__version__} from the run directories named above, and from nothing else."),
         data=json_text(data),
         script=script,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swamp.drawing.markup import Html, element, join
-from swamp.drawing.sections import count
-from swamp.results.cells import Cell, best_first, cells, common_level, levels_of, metrics_of
+from swamp.core.metric import Metric
+from swamp.drawing.markup import Html, count, element, join
+from swamp.results.cells import Cell, at_common_level, best_first, cells, levels_of, metrics_of
 from swamp.results.series import METHODS_NAMED_FIRST, Series, by_recipe
 from swamp.results.stored_run import LeftOut, StoredRun
 
@@ -43,19 +43,16 @@ def headline(all_series: Sequence[Series]) -> Html | None:
     metrics = metrics_of(all_series)
     if not metrics:
         return None
-    metric, levels = metrics[0], levels_of(all_series)
-    table = cells(all_series, levels, metric)
-    index = common_level(table, len(levels))
-    level = levels[index]
-    at_level = {series.name: line[index] for series, line in zip(all_series, table, strict=True)}
-    found = {name: cell for name, cell in at_level.items() if cell and not cell.other_sparsity}
+    metric = metrics[0]
+    level, at_level = at_common_level(all_series, metric)
+    found = {series.name: cell for series, cell in zip(all_series, at_level, strict=True) if cell and not cell.other_sparsity}
     if not found:
         return None
     ranked = best_first({label: cell.mean for label, cell in found.items()}, metric)
     named = [ranked[0], *sorted(ranked[1:], key=lambda label: label not in METHODS_NAMED_FIRST)][:MOST]
     unit, what = (" %", metric.label.removesuffix(" %")) if metric.label.endswith(" %") else ("", metric.label)
     first, *others = [join(element("b", label), " ", number(found[label].text + unit * (not place))) for place, label in enumerate(named)]
-    if dense := dense_cell(all_series, table, ranked) if level.sparsity else None:
+    if dense := dense_cell(all_series, metric, ranked) if level.sparsity else None:
         others.append(join(f"{dense[0]} ", number(dense[1].text)))
     rest = join("; ", Html(", ".join(others))) if others else ""
     more = f"; {unnamed} more in the table" if (unnamed := len(ranked) - len(named)) else ""
@@ -66,9 +63,10 @@ def number(text: str) -> Html:
     return element("span", text, class_="number")
 
 
-def dense_cell(all_series: Sequence[Series], table: Sequence[Sequence[Cell | None]], ranked: Sequence[str]) -> tuple[str, Cell] | None:
+def dense_cell(all_series: Sequence[Series], metric: Metric, ranked: Sequence[str]) -> tuple[str, Cell] | None:
     """The dense network: that of the method `dense`, or else cycle 0 of the best that has one, so that like is beside like."""
-    having = [(series, line[0]) for series, line in zip(all_series, table, strict=True) if line[0] is not None and line[0].cycle == 0]
+    densest = [cell for (cell,) in cells(all_series, levels_of(all_series)[:1], metric)]
+    having = [(series, cell) for series, cell in zip(all_series, densest, strict=True) if cell and cell.cycle == 0]
     order = {name: place for place, name in enumerate(ranked)}
     for series, cell in sorted(having, key=lambda pair: (pair[0].method != "dense", order.get(pair[0].name, len(order)))):
         return ("dense" if series.method == "dense" else f"dense ({series.name})"), cell
