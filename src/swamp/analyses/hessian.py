@@ -69,10 +69,28 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 
 def plan(study: Study, settings: Settings) -> Work:
     rows, notes = study.rows_with_solution()
-    num_examples = min(settings.examples, study.task.size(settings.split))
-    probes = {row.cycle: [_probes(study, settings, row, first) for first in range(0, settings.max_probes, CHUNK)] for row in rows}
-    spectra = {row.cycle: [_spectrum(study, settings, row, start) for start in range(settings.starts)] for row in rows}
-    unsettled = {row.cycle for row in rows if not _settled(study, settings, probes[row.cycle])}
+    split, noise = settings.split, study.setup.noise
+    num_examples = min(settings.examples, study.task.size(split))
+
+    def step(row: RowRecord, what: str, inputs: dict[str, Any], compute: Callable[[Hessian], Any], products: int) -> CachedStep:
+        """Return a step that takes so many products with the Hessian at the solution of a row."""
+        hessian = {"solution": row.solution, "mask": row.mask, "split": split, "examples": num_examples}
+        return study.step(what, {**hessian, **inputs}, lambda: compute(study.hessian(row.solution, row.mask, split)), PRODUCT, products)
+
+    def probe_step(row: RowRecord, first: int) -> CachedStep:
+        count = min(CHUNK, settings.max_probes - first)
+        inputs = {"first": first, "count": count}
+        return step(row, "trace", inputs, lambda hessian: probe_traces(hessian, hessian.size, noise, first, count), count)
+
+    def spectrum_step(row: RowRecord, start: int) -> CachedStep:
+        def compute(hessian: Hessian) -> Any:
+            return msgspec.to_builtins(lanczos(hessian, hessian.size, noise.fold("start", start), settings.steps))
+
+        return step(row, "spectrum", {"start": start, "steps": settings.steps}, compute, settings.steps)
+
+    probes = {row.cycle: [probe_step(row, first) for first in range(0, settings.max_probes, CHUNK)] for row in rows}
+    spectra = {row.cycle: [spectrum_step(row, start) for start in range(settings.starts)] for row in rows}
+    unsettled = [cycle for cycle in probes if not _settled(study, settings, probes[cycle])]
 
     def trace(row: RowRecord) -> TraceEstimate:
         found = trace_of(map(study.get, probes[row.cycle]), settings.tolerance)
@@ -107,49 +125,21 @@ def plan(study: Study, settings: Settings) -> Work:
         result = Result(
             run=study.identity,
             examples=num_examples,
-            split=settings.split,
+            split=split,
             tolerance=settings.tolerance,
             max_probes=settings.max_probes,
             rows=found,
         )
         return result, arrays
 
-    needed = (probes[cycle] for cycle in probes if cycle in unsettled)
-    steps = [step for group in (*needed, *spectra.values()) for step in group]
-    return Work(finish, steps, notes=notes, at_most=True)
+    needed = (*(probes[cycle] for cycle in unsettled), *spectra.values())
+    return Work(finish, [one for group in needed for one in group], notes=notes, at_most=True)
 
 
 def _settled(study: Study, settings: Settings, probes: Sequence[CachedStep]) -> bool:
     """Whether the probes that are stored are enough."""
     stored = [study.get(step) for step in takewhile(study.is_stored, probes)]
     return bool(stored) and trace_of(stored, settings.tolerance).converged
-
-
-def _probes(study: Study, settings: Settings, row: RowRecord, first: int) -> CachedStep:
-    count = min(CHUNK, settings.max_probes - first)
-
-    def compute(hessian: Hessian) -> list[float]:
-        return probe_traces(hessian, hessian.size, study.setup.noise, first, count)
-
-    return _step(study, settings, row, "trace", {"first": first, "count": count}, compute, count)
-
-
-def _spectrum(study: Study, settings: Settings, row: RowRecord, start: int) -> CachedStep:
-    def compute(hessian: Hessian) -> Any:
-        return msgspec.to_builtins(lanczos(hessian, hessian.size, study.setup.noise.fold("start", start), settings.steps))
-
-    return _step(study, settings, row, "spectrum", {"start": start, "steps": settings.steps}, compute, settings.steps)
-
-
-def _step(
-    study: Study, settings: Settings, row: RowRecord, what: str, inputs: dict[str, Any], compute: Callable[[Hessian], Any], products: int
-) -> CachedStep:
-    """Return a step that takes so many products with the Hessian at the solution of a row."""
-    num_examples = min(settings.examples, study.task.size(settings.split))
-    hessian = {"solution": row.solution, "mask": row.mask, "split": settings.split, "examples": num_examples}
-    return study.step(
-        what, {**hessian, **inputs}, lambda: compute(study.hessian(row.solution, row.mask, settings.split)), PRODUCT, products
-    )
 
 
 def lines(result: Result) -> list[Line]:

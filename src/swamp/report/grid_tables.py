@@ -19,8 +19,8 @@ from swamp.core.errors import nearest
 from swamp.core.metric import Metric
 from swamp.core.pruning import Pruning, rounded_share
 from swamp.drawing.numbers import percent
-from swamp.drawing.tables import Ranked, Table
-from swamp.results.cells import Cell, at_other_sparsity, make_cell, rank_cells
+from swamp.drawing.tables import Table
+from swamp.results.cells import Cell, at_other_sparsity, make_cell, rank_cells, ranked_text
 from swamp.results.comparison import OTHER_SPARSITY, PAPER, selected_by_validation, selection_note
 from swamp.results.ensemble import Ensemble
 from swamp.results.statistics import EXPLAINED, difference_text, paired
@@ -165,8 +165,9 @@ def main_table(found: Findings) -> Table:
     ours, paper = (["ours"], ["paper"]) if grid.paper else ([], [])
     lines: list[list[str]] = []
     for labels in sweep.cells:
-        lines.append(found.line(labels, [*labels, *ours], [cell_text(found, labels, level) for level in found.levels]))
-        lines += [found.line(labels, [*named, *ours], numbers) for named, numbers in ensemble_lines(found, labels)]
+        numbers = [ranked_text(found.cells.get((labels, level)), len(sweep.seeds)) for level in found.levels]
+        lines.append(found.line(labels, [*labels, *ours], numbers))
+        lines += [found.line(labels, [*named, *ours], texts) for named, texts in ensemble_lines(found, labels)]
         if said := grid.paper.get(BETWEEN.join(labels)):
             lines.append(found.line(labels, [*labels, *paper], [number or "–" for number in found.quoted(labels, said)]))
     num = len(sweep.seeds)
@@ -187,15 +188,6 @@ def main_table(found: Findings) -> Table:
     recipes = ", ".join(dict.fromkeys(run.config.recipe for run in sweep.runs))
     heads = [*sweep.axes, *("" for _ in ours), *found.heads(found.label)]
     return Table(f"{grid.title or 'Grid'} ({recipes})", heads, lines, "\n".join(filter(None, notes)))
-
-
-def cell_text(found: Findings, labels: Labels, level: GridLevel) -> Ranked:
-    """Return a cell as it is shown, with the number of its seeds where some are missing."""
-    cell = found.cells.get((labels, level))
-    if cell is None:
-        return Ranked("–")
-    few = f" (n={len(cell.values)})" if len(cell.values) < len(found.sweep.seeds) else ""
-    return Ranked(at_other_sparsity(cell.text + few, cell.other_sparsity), cell.rank)
 
 
 def ensemble_lines(found: Findings, labels: Labels) -> Iterator[tuple[list[str], list[str]]]:

@@ -72,9 +72,12 @@ def at_other_sparsity(text: str, sparsity: str) -> str:
     return f"{text} @ {sparsity}" if sparsity else text
 
 
-def ranked_text(cell: Cell | None) -> Ranked:
-    """Return a cell as tables show it."""
-    return Ranked(at_other_sparsity(cell.text, cell.other_sparsity), cell.rank) if cell else Ranked("–")
+def ranked_text(cell: Cell | None, num_seeds: int = 0) -> Ranked:
+    """Return a cell as tables show it, with the number of its seeds where that is less than `num_seeds`."""
+    if cell is None:
+        return Ranked("–")
+    few = f" (n={len(cell.values)})" if len(cell.values) < num_seeds else ""
+    return Ranked(at_other_sparsity(cell.text + few, cell.other_sparsity), cell.rank)
 
 
 def levels_of(all_series: Sequence[Series]) -> list[Level]:
