@@ -58,10 +58,12 @@ def analysis(plt: Any, kind: Analysis, runs: Sequence[StoredRun]) -> Any:
     """Draw what an analysis has found of one run, or of several if it has a figure of several."""
     if len(runs) > 1 and not kind.spread_figure:
         raise ValueError(f"figure {kind.name!r} is of one run, not of {len(runs)}")
-    found = [read_stored(run.directory, kind) for run in runs]
-    for run, stored in zip(runs, found, strict=True):
+    found = []
+    for run in runs:
+        stored = read_stored(run.directory, kind)
         if stored is None:
             raise ValueError(f"figure {kind.name!r} needs an analysis that is not there yet: swamp analyse {run.directory} --{kind.name}")
+        found.append(stored)
     if kind.spread_figure is None or len(runs) == 1:
         return kind.figure(plt, found[0])
     return kind.spread_figure(plt, read_series(kind, make_series(runs)))
