@@ -13,7 +13,7 @@ from pathlib import Path
 
 import swamp
 from swamp.commands.arguments import split_arguments
-from swamp.drawing.formats import markdown
+from swamp.drawing.tables import markdown
 from swamp.methods import methods, presets
 from swamp.progress_display import ProgressLines
 from swamp.results.comparison import comparisons

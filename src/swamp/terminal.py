@@ -10,8 +10,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from swamp.drawing.formats import is_numeric, legend, plain_text
-from swamp.drawing.tables import Table
+from swamp.drawing.tables import Table, is_numeric, legend, plain_text, rank_of
 
 
 def print_table(table: Table, plain: bool = False) -> None:
@@ -37,8 +36,8 @@ def _print_ruled(table: Table) -> None:
             min_width=max(map(len, unbroken), default=0),  # a column of labels may have no heading
         )
     styles = {1: "bold", 2: "underline"}
-    for i, row in enumerate(table.rows):
-        rich.add_row(*(Text(cell, style=styles.get(table.ranks.get((i, j), 0), "")) for j, cell in enumerate(row)))
+    for row in table.rows:
+        rich.add_row(*(Text(cell, style=styles.get(rank_of(cell), "")) for cell in row))
     needed = sum(column.min_width or 0 for column in rich.columns) + len(rich.columns) + 2
     console.print(rich, width=max(console.width, needed), crop=False)
     for note in filter(None, [table.note, legend(table)]):

@@ -18,7 +18,7 @@ from swamp.analyses.presentation import analysis_tables, draw
 from swamp.analyses.running import plan_analyses, run_analyses, work_left
 from swamp.analyses.study import Study
 from swamp.drawing.canvas import pyplot
-from swamp.report.page.content import StoredAnalyses
+from swamp.report.page.content import PageContent
 from swamp.results.stored_run import read_run
 from swamp.runs.checks import KEEPS
 from swamp.runs.config import build_config
@@ -109,10 +109,10 @@ def test_all_that_is_shown_is_made_of_what_is_stored(analysed: Analysed, tmp_pat
     png, svg = draw(kind, AnalysisStore(copy))
     assert png.read_bytes().startswith(b"\x89PNG")
     assert svg.name == f"{kind.name}.svg"
-    found = StoredAnalyses(series, [copy])
-    sections = [section for section in found.sections() if section]
+    found = PageContent(series, [copy])
+    sections = [section for section in found.analysis_sections() if section]
     assert len(sections) == (kind.show_section is not None)
-    (command,) = found.commands(series[0].runs[0])
+    (command,) = found.analysis_commands(series[0].runs[0])
     assert command.startswith(f"swamp analyse {copy} --{kind.name}")
     assert not found.warnings
 
@@ -164,7 +164,7 @@ def test_a_damaged_result_gets_one_sentence(analysed: Analysed, copied: Path, te
         read_stored(copied, kind)
     assert str(raised.value).startswith(f"{path} is damaged (")
     assert str(raised.value).endswith(f"); swamp analyse {copied} --{kind.name} makes it again")
-    assert StoredAnalyses(read_series([copied]), [copied]).warnings == [str(raised.value)]
+    assert PageContent(read_series([copied]), [copied]).warnings == [str(raised.value)]
 
 
 def test_weights_that_were_not_kept_get_one_sentence(analysed: Analysed, finished: Path, tmp_path: Path) -> None:
@@ -223,8 +223,7 @@ from swamp.analyses import analysis
 from swamp.analyses.analysis import Line, RowResult, cycle_fields
 from swamp.analyses.presentation import CYCLE, cycle_cells, titled
 from swamp.analyses.study import Work
-from swamp.drawing.markup import element
-from swamp.drawing.sections import section
+from swamp.drawing.markup import element, section
 from swamp.landscape.geometry import norm
 
 name = "mine"

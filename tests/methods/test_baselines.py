@@ -31,8 +31,8 @@ from swamp.store.directory import Store
 from swamp.tasks.image import ImageTask
 from swamp.tasks.sampling import balanced_sample, random_sample
 from swamp.tasks.task import num_examples
-from swamp.trackers.tracking import Both
 from swamp.training.train import Diverged, Training
+from tests.support.listeners import Both
 from tests.support.runs import contents, iterate
 
 Make = Callable[..., Config]

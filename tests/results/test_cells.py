@@ -6,8 +6,8 @@ import pytest
 from msgspec import structs
 
 from swamp.core.metric import Metric
-from swamp.report.page.top import headline
-from swamp.results.cells import best_first, cells, common_level, levels_of, metrics_of
+from swamp.report.page.document import headline
+from swamp.results.cells import at_common_level, best_first, cells, levels_of, metrics_of
 from swamp.tasks.metrics import find_metric
 from tests.support.made_up_runs import made_up, make_run, read_series
 
@@ -68,8 +68,7 @@ def test_the_column_that_most_have(tmp_path: Path, runs: list[Path]) -> None:
     ]
     for given, expected in (([runs[0], *short[:1]], 5), ([runs[0], *short], 1)):
         series = read_series(given)
-        levels = levels_of(series)
-        assert common_level(cells(series, levels, find_metric("accuracy")), len(levels)) == expected
+        assert at_common_level(series, find_metric("accuracy"))[0] == levels_of(series)[expected]
     assert [metric.name for metric in metrics_of(read_series(runs))] == ["accuracy", "nll", "calibrated_nll", "ece"]
 
 

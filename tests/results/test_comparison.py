@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from swamp.drawing.tables import Table
-from swamp.results.comparison import comparisons, records
-from swamp.results.notes import collapses
+from swamp.results.comparison import collapses, comparisons, records
 from swamp.results.stored_run import LeftOut
 from tests.support.made_up_runs import made_up, read_series
 

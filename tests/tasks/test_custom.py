@@ -16,7 +16,7 @@ import swamp
 from swamp.commands.watch import stillness
 from swamp.core.noise import Noise
 from swamp.engines import graphed, processes, sequential
-from swamp.report.page.top import lack
+from swamp.report.page.document import lack
 from swamp.results.stored_run import read_runs
 from swamp.runs.config import build_config
 from swamp.runs.stored import read_config, resume_command

@@ -16,8 +16,7 @@ from swamp.runs.config import Config
 from swamp.runs.progress import Listener
 from swamp.store.records import RowRecord, read_rows
 from swamp.trackers import parse_trackers, trackers
-from swamp.trackers.lines import Lines
-from swamp.trackers.tracker import Point, TrackedRun
+from swamp.trackers.tracker import Lines, Point, TrackedRun
 from swamp.trackers.tracking import tracked
 from tests.support.made_up_runs import make_run
 from tests.support.runs import contents, iterate

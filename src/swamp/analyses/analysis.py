@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, 
 from msgspec import Meta, Struct, structs
 
 from swamp.drawing.canvas import text
-from swamp.drawing.sections import Section
+from swamp.drawing.markup import Section
 from swamp.drawing.tables import Table
 from swamp.methods.method import Keep
 from swamp.results.series import Series

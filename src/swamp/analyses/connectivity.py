@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from swamp.analyses.analysis import Arrays, PageResults, SeriesResults, StoredResult, cycle_fields
-from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, drawn, line_between, measured, path_chart
+from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, drawn, line_between, measured, path_section
 from swamp.analyses.presentation import draw_band, draw_by_sparsity, finish_spread, measure_axes, titled, training_losses
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import BLUE, GREY, ORANGE, shades, tidy
+from swamp.drawing.markup import Section
 from swamp.drawing.numbers import measure_of
-from swamp.drawing.sections import Section, section
 from swamp.landscape.connectivity import between
 
 name = "connectivity"
@@ -152,9 +152,5 @@ def _rises(axes: Any, found: Sequence[SeriesResults], measure: str) -> None:
 
 
 def show_section(page: PageResults) -> Section:
-    chart, data = path_chart(page, name)
-    intro = (
-        "Loss and error on straight lines between solutions of successive cycles, and between particles of a cycle; BatchNorm statistics "
-        "are recomputed at every point."
-    )
-    return section("Connectivity", "Are solutions connected?", intro, chart, data=data)
+    where = "straight lines between solutions of successive cycles, and between particles of a cycle"
+    return path_section(page, name, "Are solutions connected?", where)

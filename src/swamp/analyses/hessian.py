@@ -17,13 +17,12 @@ from swamp.analyses.presentation import CYCLE, are_single, cycle_cells, draw_by_
 from swamp.analyses.study import PRODUCT, CachedStep, Study, Work
 from swamp.core.metric import Metric
 from swamp.drawing.canvas import BLUE, STYLES, shades, tidy
-from swamp.drawing.markup import Html, element
+from swamp.drawing.markup import Html, Section, element, scrolled_table, section
 from swamp.drawing.numbers import percent
-from swamp.drawing.sections import Section, section
 from swamp.drawing.tables import Table
 from swamp.landscape.hessian import Hessian, Spectrum, TraceEstimate, lanczos, probe_traces, spectral_density, trace_of
 from swamp.landscape.point import Split
-from swamp.results.comparison import BASELINE
+from swamp.results.comparison import baseline_of
 from swamp.results.series import by_recipe
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.store.records import RowRecord
@@ -70,10 +69,28 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 
 def plan(study: Study, settings: Settings) -> Work:
     rows, notes = study.rows_with_solution()
-    num_examples = min(settings.examples, study.task.size(settings.split))
-    probes = {row.cycle: [_probes(study, settings, row, first) for first in range(0, settings.max_probes, CHUNK)] for row in rows}
-    spectra = {row.cycle: [_spectrum(study, settings, row, start) for start in range(settings.starts)] for row in rows}
-    unsettled = {row.cycle for row in rows if not _settled(study, settings, probes[row.cycle])}
+    split, noise = settings.split, study.setup.noise
+    num_examples = min(settings.examples, study.task.size(split))
+
+    def step(row: RowRecord, what: str, inputs: dict[str, Any], compute: Callable[[Hessian], Any], products: int) -> CachedStep:
+        """Return a step that takes so many products with the Hessian at the solution of a row."""
+        hessian = {"solution": row.solution, "mask": row.mask, "split": split, "examples": num_examples}
+        return study.step(what, {**hessian, **inputs}, lambda: compute(study.hessian(row.solution, row.mask, split)), PRODUCT, products)
+
+    def probe_step(row: RowRecord, first: int) -> CachedStep:
+        count = min(CHUNK, settings.max_probes - first)
+        inputs = {"first": first, "count": count}
+        return step(row, "trace", inputs, lambda hessian: probe_traces(hessian, hessian.size, noise, first, count), count)
+
+    def spectrum_step(row: RowRecord, start: int) -> CachedStep:
+        def compute(hessian: Hessian) -> Any:
+            return msgspec.to_builtins(lanczos(hessian, hessian.size, noise.fold("start", start), settings.steps))
+
+        return step(row, "spectrum", {"start": start, "steps": settings.steps}, compute, settings.steps)
+
+    probes = {row.cycle: [probe_step(row, first) for first in range(0, settings.max_probes, CHUNK)] for row in rows}
+    spectra = {row.cycle: [spectrum_step(row, start) for start in range(settings.starts)] for row in rows}
+    unsettled = [cycle for cycle in probes if not _settled(study, settings, probes[cycle])]
 
     def trace(row: RowRecord) -> TraceEstimate:
         found = trace_of(map(study.get, probes[row.cycle]), settings.tolerance)
@@ -108,49 +125,21 @@ def plan(study: Study, settings: Settings) -> Work:
         result = Result(
             run=study.identity,
             examples=num_examples,
-            split=settings.split,
+            split=split,
             tolerance=settings.tolerance,
             max_probes=settings.max_probes,
             rows=found,
         )
         return result, arrays
 
-    needed = (probes[cycle] for cycle in probes if cycle in unsettled)
-    steps = [step for group in (*needed, *spectra.values()) for step in group]
-    return Work(finish, steps, notes=notes, at_most=True)
+    needed = (*(probes[cycle] for cycle in unsettled), *spectra.values())
+    return Work(finish, [one for group in needed for one in group], notes=notes, at_most=True)
 
 
 def _settled(study: Study, settings: Settings, probes: Sequence[CachedStep]) -> bool:
     """Whether the probes that are stored are enough."""
     stored = [study.get(step) for step in takewhile(study.is_stored, probes)]
     return bool(stored) and trace_of(stored, settings.tolerance).converged
-
-
-def _probes(study: Study, settings: Settings, row: RowRecord, first: int) -> CachedStep:
-    count = min(CHUNK, settings.max_probes - first)
-
-    def compute(hessian: Hessian) -> list[float]:
-        return probe_traces(hessian, hessian.size, study.setup.noise, first, count)
-
-    return _step(study, settings, row, "trace", {"first": first, "count": count}, compute, count)
-
-
-def _spectrum(study: Study, settings: Settings, row: RowRecord, start: int) -> CachedStep:
-    def compute(hessian: Hessian) -> Any:
-        return msgspec.to_builtins(lanczos(hessian, hessian.size, study.setup.noise.fold("start", start), settings.steps))
-
-    return _step(study, settings, row, "spectrum", {"start": start, "steps": settings.steps}, compute, settings.steps)
-
-
-def _step(
-    study: Study, settings: Settings, row: RowRecord, what: str, inputs: dict[str, Any], compute: Callable[[Hessian], Any], products: int
-) -> CachedStep:
-    """Return a step that takes so many products with the Hessian at the solution of a row."""
-    num_examples = min(settings.examples, study.task.size(settings.split))
-    hessian = {"solution": row.solution, "mask": row.mask, "split": settings.split, "examples": num_examples}
-    return study.step(
-        what, {**hessian, **inputs}, lambda: compute(study.hessian(row.solution, row.mask, settings.split)), PRODUCT, products
-    )
 
 
 def lines(result: Result) -> list[Line]:
@@ -177,7 +166,7 @@ def more_tables(found: Sequence[SeriesResults]) -> Iterator[Table]:
     """Yield for each recipe: traces minus those of the baseline (IMP, else the first), seed by seed, where two seeds are shared."""
     by_series = {id(one.series): one for one in found}
     for _, group in by_recipe([one.series for one in found], keep_empty=True):
-        baseline = next((series for series in group if series.method == BASELINE), group[0])
+        baseline = baseline_of(group)
         theirs, body, num_pairs = _traces(by_series[id(baseline)]), [], 0
         for series in group:
             for place, ours in _traces(by_series[id(series)]).items() if series is not baseline else ():
@@ -264,13 +253,12 @@ def show_section(page: PageResults) -> Section:
         cells = (_cell(rows.get(column)) for column in columns)
         body.append(element("tr", head, element("td", stored.result.measured_on), *cells))
     heading = [element("th", text, scope="col") for text in ("run", "on", *map(percent, columns))]
-    table = element("table", element("thead", element("tr", *heading)), element("tbody", *body), class_="results")
     return section(
         "Curvature",
         "Curvature of the loss",
         "Trace of the Hessian over the surviving weights ± standard error of the estimate, and below it the largest eigenvalue, at each "
         "sparsity (%).",
-        element("div", table, class_="scroll", tabindex="0", role="region", aria_label="Trace of the Hessian at each sparsity"),
+        scrolled_table(heading, body, "Trace of the Hessian at each sparsity", "results"),
     )
 
 

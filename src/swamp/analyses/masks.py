@@ -16,8 +16,7 @@ from swamp.analyses.analysis import Arrays, BetweenRuns, Line, PageResults, RowR
 from swamp.analyses.presentation import CYCLE, cycle_cells, titled
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import GREY, STYLES, density_axes, shades, text, tidy
-from swamp.drawing.markup import element
-from swamp.drawing.sections import Section, chart, command_line, section
+from swamp.drawing.markup import Section, chart, command_line, element, section
 from swamp.drawing.tables import Table
 from swamp.landscape.geometry import Overlap, comparable, overlap
 from swamp.store.analysis_store import AnalysisStore

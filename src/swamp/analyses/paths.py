@@ -11,9 +11,8 @@ from msgspec import Meta, Struct
 from swamp.analyses import analysis
 from swamp.analyses.analysis import Line, PageResults
 from swamp.analyses.study import CachedStep, Study
-from swamp.drawing.markup import Html
+from swamp.drawing.markup import Section, chart, section
 from swamp.drawing.numbers import finite, measure_of
-from swamp.drawing.sections import chart
 from swamp.landscape.connectivity import Barrier, barrier, between
 
 Values = dict[str, list[float | None]]  # of each measure; None where one was not finite
@@ -101,9 +100,9 @@ def drawn(values: Sequence[float | None], measure: str) -> list[float]:
     return [math.nan if value is None else measure_of(measure)[1] * value for value in values]
 
 
-def path_chart(page: PageResults, key: str, kind: str = "") -> tuple[Html, dict[str, Any]]:
-    """Return a chart of the lines of all runs and its data, which the page keeps under `key`; errors are in %. Lines of different kinds
-    are drawn apart, unless one `kind` is given for all."""
+def path_section(page: PageResults, analysis: str, title: str, where: str, kind: str = "") -> Section:
+    """Return the section that shows the lines of all runs, of which `where` says what they lie between; errors are in %. Lines of different
+    kinds are drawn apart, unless one `kind` is given for all."""
     data = []
     for keys, stored in page.runs:
         paths = []
@@ -111,4 +110,5 @@ def path_chart(page: PageResults, key: str, kind: str = "") -> tuple[Html, dict[
             values = {measure_of(name)[0]: [scaled(value, name) for value in found] for name, found in path.values.items()}
             paths.append({"lambdas": stored.result.lambdas, "label": path.label, "kind": kind or path.kind, "values": values})
         data.append({**keys, "paths": paths})
-    return chart("connectivity", data_key=key), {key: data}
+    intro = f"Loss and error on {where}; BatchNorm statistics are recomputed at every point."
+    return section(analysis.capitalize(), title, intro, chart("connectivity", data_key=analysis), data={analysis: data})

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from swamp.analyses.analysis import Arrays, PageResults, SeriesResults, StoredResult
-from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, drawn, line_between, measured, path_chart
+from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, drawn, line_between, measured, path_section
 from swamp.analyses.presentation import draw_band, finish_spread, legend_below, measure_axes, titled, training_losses
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import STYLES, tidy
-from swamp.drawing.sections import Section, section
+from swamp.drawing.markup import Section
 from swamp.landscape.connectivity import between
 from swamp.tasks.task import dense_mask
 
@@ -77,9 +77,6 @@ def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
 
 
 def show_section(page: PageResults) -> Section:
-    chart, data = path_chart(page, name, kind=name)  # the init and the ticket are there to be compared
-    intro = (
-        "Loss and error on the straight line between two dense trainings of one start with different noise; BatchNorm statistics are "
-        "recomputed at every point."
-    )
-    return section("Stability", "Do two trainings of one start stay connected?", intro, chart, data=data)
+    where = "the straight line between two dense trainings of one start with different noise"
+    # One kind for all: the init and the ticket are there to be compared.
+    return path_section(page, name, "Do two trainings of one start stay connected?", where, kind=name)

@@ -13,8 +13,8 @@ from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, PageResults, RowResult, StoredResult, cycle_fields
 from swamp.analyses.presentation import legend_below, titled
 from swamp.analyses.study import CachedStep, Study, Work, finite_values
+from swamp.drawing.markup import Section, chart, section
 from swamp.drawing.numbers import measure_of
-from swamp.drawing.sections import Section, chart, section
 from swamp.landscape.geometry import Plane, grid
 from swamp.store.records import RowRecord
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from swamp.commands.arguments import Directory
-from swamp.drawing.formats import FORMATS, format_name
+from swamp.drawing.tables import FORMATS, format_name
 
 if TYPE_CHECKING:
     FormatName = str

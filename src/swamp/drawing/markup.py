@@ -1,11 +1,13 @@
-"""HTML from values: whatever is not known to be HTML is escaped."""
+"""HTML from values, where whatever is not known to be HTML is escaped; and the sections and other parts that pages share."""
 
 from __future__ import annotations
 
 import html
 import json
 import math
-from typing import Any
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 
 class Html(str):
@@ -53,3 +55,51 @@ def _finite(value: Any) -> Any:
         case float() if not math.isfinite(value):
             return None
     return value
+
+
+class Section(NamedTuple):
+    """A section of the page: its name in the navigation, its markup, and the numbers that its charts draw."""
+
+    name: str
+    html: Html
+    data: Mapping[str, Any] = MappingProxyType({})  # by the key under which the script of the page finds them
+
+    @property
+    def id(self) -> str:
+        return self.name.lower().replace(" ", "-")
+
+
+def section(name: str, title: str, intro: str, *children: Any, data: Mapping[str, Any] = MappingProxyType({})) -> Section:
+    """Return a section with a heading, a sentence or two about what is shown, and whatever else is given."""
+    made = Section(name, Html(), data)
+    return made._replace(
+        html=element("section", element("h2", title), element("p", intro, class_="intro"), *children, id=made.id, aria_label=title)
+    )
+
+
+def chart(name: str, **attributes: str | None) -> Html:
+    """Return the place of a chart, which the script of the page draws."""
+    return element("figure", element("div", class_="chart", data_chart=name, **attributes))
+
+
+def scrolled_table(
+    heads: Iterable[Html], rows: Iterable[Html], label: str, kind: str, caption: Html | None = None, **attributes: str
+) -> Html:
+    """Return a table that scrolls sideways where it is wider than the page. `label` tells a screen reader what it shows."""
+    table = element("table", caption, element("thead", element("tr", *heads)), element("tbody", *rows), class_=kind)
+    return element("div", table, class_="scroll", **attributes, tabindex="0", role="region", aria_label=label)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number and its noun.
+
+    >>> count(1, "run"), count(2, "run")
+    ('1 run', '2 runs')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def command_line(text: str) -> Html:
+    """Return a command that is broken between its words alone: a line that ends in `--` misleads."""
+    words = [part for word in text.split(" ") for part in (" ", element("span", word))]
+    return element("span", *words[1:], "\n", class_="command")

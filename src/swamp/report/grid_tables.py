@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import structs
 
@@ -19,10 +19,10 @@ from swamp.core.errors import nearest
 from swamp.core.metric import Metric
 from swamp.core.pruning import Pruning, rounded_share
 from swamp.drawing.numbers import percent
-from swamp.drawing.tables import Column, Ranked, Table, columns_of, make_table
-from swamp.results.cells import Cell, at_other_sparsity, make_cell, rank_cells
+from swamp.drawing.tables import Table
+from swamp.results.cells import Cell, at_other_sparsity, make_cell, rank_cells, ranked_text
+from swamp.results.comparison import OTHER_SPARSITY, PAPER, selected_by_validation, selection_note
 from swamp.results.ensemble import Ensemble
-from swamp.results.notes import OTHER_SPARSITY, PAPER, selected_by_validation, selection_note
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.results.stored_run import StoredRun
 from swamp.runs.checks import require_same_config
@@ -81,9 +81,6 @@ class Findings:
             groups.setdefault((self.recipes[labels], density), {})[labels, level] = cell
         return {place: cell for group in groups.values() for place, cell in rank_cells(group).items()}
 
-    def cell(self, labels: Labels, level: GridLevel) -> Cell | None:
-        return self.cells.get((labels, level))
-
     @cached_property
     def original(self) -> Mapping[Labels, Config]:
         """Each cell as the grid has it, without what was asked for besides: what the paper's numbers are of."""
@@ -99,9 +96,6 @@ class Findings:
         known = dict(zip(map(pruning.density, cycles), said, strict=True))
         return [known.get(self.densities[labels, None] if level is None else level) for level in self.levels]
 
-    def rows_of(self, labels: Labels) -> list[RowRecord]:
-        return [row for (cell, _), rows in self.rows.items() if cell == labels for row in rows.values()]
-
     def sparsity(self, labels: Labels, level: GridLevel) -> str:
         """Return the sparsity asked for, in exact counts if there is a row that knows them."""
         density = self.densities[labels, level]
@@ -109,30 +103,15 @@ class Findings:
         return percent(1 - rounded_share(num, density) / num if num else float(1 - density))
 
     def heads(self, label: str) -> list[str]:
-        """Return the heads of the columns that hold a number for each level."""
+        """Return the heads of the columns that hold a number for each level; where each line is at a sparsity of its own, it says which."""
         if self.at_the_end:
-            return [label]
+            return ["sparsity %", label]
         sparsities = [self.sparsity(next(labels for labels, other in self.densities if other == level), level) for level in self.levels]
         return [f"{label} at {sparsities[0]}", *sparsities[1:]]
 
-
-class GridLine(NamedTuple):
-    """A line of a grid's table."""
-
-    labels: Labels  # of the cell of the grid that it is about
-    about: Sequence[str]
-    numbers: Sequence[str | Ranked]
-
-
-def grid_table(
-    found: Findings, title: str, about: Sequence[str], numbers: Sequence[str], lines: Sequence[GridLine], note: str = ""
-) -> Table:
-    """Return a table with columns of these heads; where each line is at a sparsity of its own, it says which."""
-    columns: list[Column[GridLine]] = columns_of(about, lambda line: line.about)
-    if found.at_the_end:
-        columns.append(Column("sparsity %", lambda line: found.sparsity(line.labels, None)))
-    columns += columns_of(numbers, lambda line: line.numbers)
-    return make_table(title, columns, lines, note)
+    def line(self, labels: Labels, about: Sequence[str], numbers: Sequence[str]) -> list[str]:
+        """Return a line of a table about a cell: what `about` says, and a number below each of the `heads`."""
+        return [*about, *([self.sparsity(labels, None)] if self.at_the_end else []), *numbers]
 
 
 def levels_by_cycle(grid: Grid, pruning: Pruning) -> dict[int, GridLevel]:
@@ -184,39 +163,31 @@ def main_table(found: Findings) -> Table:
     """Return the table of results: mean ± standard deviation over seeds, the best two marked, and the paper's numbers below ours."""
     sweep, grid = found.sweep, found.sweep.grid
     ours, paper = (["ours"], ["paper"]) if grid.paper else ([], [])
-    lines: list[GridLine] = []
+    lines: list[list[str]] = []
     for labels in sweep.cells:
-        lines.append(GridLine(labels, [*labels, *ours], [cell_text(found, labels, level) for level in found.levels]))
-        lines += [GridLine(labels, [*named, *ours], numbers) for named, numbers in ensemble_lines(found, labels)]
+        numbers = [ranked_text(found.cells.get((labels, level)), len(sweep.seeds)) for level in found.levels]
+        lines.append(found.line(labels, [*labels, *ours], numbers))
+        lines += [found.line(labels, [*named, *ours], texts) for named, texts in ensemble_lines(found, labels)]
         if said := grid.paper.get(BETWEEN.join(labels)):
-            lines.append(GridLine(labels, [*labels, *paper], [number or "–" for number in found.quoted(labels, said)]))
+            lines.append(found.line(labels, [*labels, *paper], [number or "–" for number in found.quoted(labels, said)]))
     num = len(sweep.seeds)
     missing = len(sweep.runs) - found.num_finished
     inexact = any(cell.other_sparsity for cell in found.cells.values() if cell)
-    selected = [BETWEEN.join(labels) for labels in sweep.cells if selected_by_validation(found.rows_of(labels))]
+    selected = [labels for (labels, _), rows in found.rows.items() if selected_by_validation(rows.values())]
     notes = [
         f"{'mean ± standard deviation of ' if num > 1 else ''}n = {num} seed{'s' if num > 1 else ''} ({', '.join(map(str, sweep.seeds))})",
         PAPER if grid.paper else "",
         f"ours is another setting than the paper's: {', '.join(other)}" if (other := changes(found)) else "",
         OTHER_SPARSITY if inexact else "",
-        selection_note(selected),
+        selection_note([BETWEEN.join(labels) for labels in sweep.cells if labels in selected]),
         f"{found.num_finished} of {len(sweep.runs)} runs are finished: the same command goes on" if missing else "",
         f"{found.num_analysed} of {len(sweep.runs)} runs have their analysis ({grid.analysis})" if grid.analysis and not missing else "",
         "NAME-n: the mean prediction of n networks, one of each of the first n seeds" if grid.ensembles else "",
         grid.note,
     ]
     recipes = ", ".join(dict.fromkeys(run.config.recipe for run in sweep.runs))
-    about = [*sweep.axes, *("" for _ in ours)]
-    return grid_table(found, f"{grid.title or 'Grid'} ({recipes})", about, found.heads(found.label), lines, "\n".join(filter(None, notes)))
-
-
-def cell_text(found: Findings, labels: Labels, level: GridLevel) -> Ranked:
-    """Return a cell as it is shown, with the number of its seeds where some are missing."""
-    cell = found.cell(labels, level)
-    if cell is None:
-        return Ranked("–")
-    few = f" (n={len(cell.values)})" if len(cell.values) < len(found.sweep.seeds) else ""
-    return Ranked(at_other_sparsity(cell.text + few, cell.other_sparsity), cell.rank)
+    heads = [*sweep.axes, *("" for _ in ours), *found.heads(found.label)]
+    return Table(f"{grid.title or 'Grid'} ({recipes})", heads, lines, "\n".join(filter(None, notes)))
 
 
 def ensemble_lines(found: Findings, labels: Labels) -> Iterator[tuple[list[str], list[str]]]:
@@ -260,9 +231,9 @@ def difference_table(found: Findings) -> Table:
         both = list(zip(sweep.axes, labels, other, strict=True))
         varied = ", ".join(f"{axis}: {ours} − {theirs}" for axis, ours, theirs in both if ours != theirs)
         where = ", ".join(f"{axis}: {ours}" for axis, ours, theirs in both if ours == theirs)
-        numbers = [difference_cell(found.cell(labels, level), found.cell(other, level)) for level in found.levels]
-        lines.append(GridLine(labels, [varied, where], numbers))
-    return grid_table(found, "Differences", ["difference", "where"], found.heads(found.label), lines, EXPLAINED)
+        numbers = [difference_cell(found.cells.get((labels, level)), found.cells.get((other, level))) for level in found.levels]
+        lines.append(found.line(labels, [varied, where], numbers))
+    return Table("Differences", ["difference", "where", *found.heads(found.label)], lines, EXPLAINED)
 
 
 def difference_cell(ours: Cell | None, theirs: Cell | None) -> str:
@@ -287,12 +258,12 @@ def cost_table(found: Findings) -> Table:
     for labels in sweep.cells:
         costs = [text(mean(labels, level, "cost"), 1e9) for level in found.levels]
         total = next((macs for level in reversed(found.levels) if (macs := mean(labels, level, "training_macs"))), None)
-        lines.append(GridLine(labels, [*labels, *ours], [*costs, text(total, 1e12)]))
+        lines.append(found.line(labels, [*labels, *ours], [*costs, text(total, 1e12)]))
         if said := grid.paper_cost.get(BETWEEN.join(labels)):
             costs = [f"{number:.2f}" if number is not None else "–" for number in found.quoted(labels, said)]
-            lines.append(GridLine(labels, [*labels, *paper], [*costs, "–"]))
+            lines.append(found.line(labels, [*labels, *paper], [*costs, "–"]))
     note = (
         "GMACs: forward multiply-adds of one example, summed over the trainings that the row took, the ticket excluded; training TMACs: "
         "all of training, the ticket included, to the last row shown; what runs share is counted in each"
     )
-    return grid_table(found, "Cost", [*sweep.axes, *("" for _ in ours)], [*found.heads("GMACs"), "training TMACs"], lines, note)
+    return Table("Cost", [*sweep.axes, *("" for _ in ours), *found.heads("GMACs"), "training TMACs"], lines, note)

@@ -8,7 +8,7 @@ from typing import Any
 
 from swamp.core.metric import Metric
 from swamp.drawing.numbers import duration, over_seeds, percent
-from swamp.drawing.tables import Column, Table, columns_of, make_table
+from swamp.drawing.tables import Column, Table, make_table
 from swamp.export.inference import Speed
 from swamp.results.ensemble import EnsembleRow
 from swamp.results.series import particle_range
@@ -60,19 +60,20 @@ def ensemble_table(rows: Sequence[EnsembleRow]) -> Table:
 def inference_table(speeds: Sequence[Speed], metric: Metric, threads: int) -> Table:
     """Compare exported networks with the dense one."""
     sizes = list(speeds[0].seconds)
-    times: list[Column[Speed]] = columns_of(
-        [f"ms, batch {size}" for size in sizes], lambda speed: [f"{1e3 * speed.seconds[size]:.3f}" for size in sizes]
-    )
-    ratios: list[Column[Speed]] = columns_of(
-        [f"/ dense, batch {size}" for size in sizes], lambda speed: [f"{speed.ratios[size]:.2f}" for size in sizes]
-    )
+
+    def milliseconds(size: int) -> Column[Speed]:
+        return Column(f"ms, batch {size}", lambda speed: f"{1e3 * speed.seconds[size]:.3f}")
+
+    def ratio(size: int) -> Column[Speed]:
+        return Column(f"/ dense, batch {size}", lambda speed: f"{speed.ratios[size]:.2f}")
+
     columns: list[Column[Speed]] = [
         Column("file", lambda speed: speed.file),
         Column("runtime", lambda speed: speed.runtime),
         Column("bytes", lambda speed: f"{speed.num_bytes}" if speed.num_bytes else "–"),
         Column("load ms", lambda speed: f"{1e3 * speed.load_seconds:.1f}" if speed.load_seconds else "–"),
-        *times,
-        *ratios,
+        *map(milliseconds, sizes),
+        *map(ratio, sizes),
         Column("examples / s", lambda speed: f"{sizes[-1] / speed.seconds[sizes[-1]]:.0f}"),
         Column(metric.label, lambda speed: "–" if math.isnan(speed.metric) else metric.text(speed.metric)),
     ]

@@ -72,9 +72,12 @@ def at_other_sparsity(text: str, sparsity: str) -> str:
     return f"{text} @ {sparsity}" if sparsity else text
 
 
-def ranked_text(cell: Cell | None) -> Ranked:
-    """Return a cell as tables show it."""
-    return Ranked(at_other_sparsity(cell.text, cell.other_sparsity), cell.rank) if cell else Ranked("–")
+def ranked_text(cell: Cell | None, num_seeds: int = 0) -> Ranked:
+    """Return a cell as tables show it, with the number of its seeds where that is less than `num_seeds`."""
+    if cell is None:
+        return Ranked("–")
+    few = f" (n={len(cell.values)})" if len(cell.values) < num_seeds else ""
+    return Ranked(at_other_sparsity(cell.text + few, cell.other_sparsity), cell.rank)
 
 
 def levels_of(all_series: Sequence[Series]) -> list[Level]:
@@ -131,7 +134,10 @@ def best_first(values: Mapping[Key, float], metric: Metric) -> list[Key]:
     return list(values) if metric.maximise is None else sorted(values, key=lambda key: values[key], reverse=metric.maximise)
 
 
-def common_level(table: Sequence[Sequence[Cell | None]], num_levels: int) -> int:
-    """Return the index of the highest sparsity that at least half as many series have as any sparsity."""
-    counts = [sum(line[index] is not None for line in table) for index in range(num_levels)]
-    return max(index for index, number in enumerate(counts) if 2 * number >= max(counts))
+def at_common_level(all_series: Sequence[Series], metric: Metric) -> tuple[Level, list[Cell | None]]:
+    """Return the highest sparsity that at least half as many series have as any sparsity, and the cell of each series there."""
+    levels = levels_of(all_series)
+    columns = list(zip(*cells(all_series, levels, metric), strict=True))
+    counts = [sum(cell is not None for cell in column) for column in columns]
+    index = max(index for index, number in enumerate(counts) if 2 * number >= max(counts))
+    return levels[index], list(columns[index])

@@ -1,25 +1,26 @@
-"""Tables that compare configurations: their metrics at each sparsity, and differences between runs that share seeds."""
+"""Tables that compare configurations: their metrics at each sparsity with the notes below them, and differences between runs that share
+seeds."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from swamp.core.metric import Metric
-from swamp.drawing.numbers import over_seeds
-from swamp.drawing.tables import Column, Ranked, Table, columns_of, make_table
-from swamp.results.cells import Cell, Level, at_other_sparsity, cells, levels_of, make_cell, metrics_of, ranked_text, reached
-from swamp.results.notes import notes_of
-from swamp.results.paper import paper_numbers
+from swamp.drawing.numbers import over_seeds, percent
+from swamp.drawing.tables import Table
+from swamp.results.cells import Cell, Level, at_other_sparsity, cells, is_inexact, levels_of, make_cell, metrics_of, ranked_text, reached
+from swamp.results.paper import paper_numbers, shortened
 from swamp.results.series import Series, by_recipe, main_metrics
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.results.stored_run import LeftOut
 from swamp.store.records import RowRecord
 
 FEW = 3  # so many methods stand side by side
-MethodLine = tuple[str, Sequence[str | Ranked]]  # a method and its numbers at each sparsity
 BASELINE = "imp"  # the method that the others are compared with
+OTHER_SPARSITY = "@: at this sparsity instead, which is what the method reached"
+PAPER = "the paper's numbers are of its whole schedule and three seeds"
 
 
 def comparisons(all_series: Sequence[Series], left_out: Sequence[LeftOut] = ()) -> list[Table]:
@@ -45,25 +46,20 @@ def comparison(group: Sequence[Series], title: str) -> Table:
 
 def side_by_side(all_series: Sequence[Series], levels: Sequence[Level], title: str) -> Table:
     """Return a table with a line for each sparsity. Methods are ranked by their networks; particles have no ranks."""
-    columns: list[Column[int]] = [Column("sparsity %", lambda level: levels[level].label)]
+    columns: list[tuple[str, Sequence[str]]] = [("sparsity %", [level.label for level in levels])]  # heads, and the texts below them
     for index, series in enumerate(all_series):
         metrics = next((main_metrics(row) for row in series.rows), [])
         for metric in metrics:
             line = cells(all_series, levels, metric)[index]
-            owner = f"{series.label} " if metric is metrics[0] else ""
-            columns.append(_column(owner, series, metric, list(map(ranked_text, line))))
+            # The first of several columns names their owner.
+            head = f"{series.label} {metric.label}{series.seed_count_text}" if metric is metrics[0] else metric.label
+            columns.append((head, list(map(ranked_text, line))))
             if quoted := paper_line(series, line, metric):
-                columns.append(Column("the paper's", quoted.__getitem__))
-        if any(row.members for row in series.rows):
-            for metric in metrics:
-                owner = "its particles' " if metric is metrics[0] else ""
-                columns.append(_column(owner, series, metric, [_particles(series, metric, level) for level in levels]))
-    return make_table(title, columns, range(len(levels)))
-
-
-def _column(owner: str, series: Series, metric: Metric, texts: Sequence[str | Ranked]) -> Column[int]:
-    """Return a column of texts by the index of their line. The first column of its owner names it."""
-    return Column(f"{owner}{metric.label}{series.seed_count_text}" if owner else metric.label, texts.__getitem__)
+                columns.append(("the paper's", quoted))
+        for metric in metrics if any(row.members for row in series.rows) else ():
+            head = f"its particles' {metric.label}{series.seed_count_text}" if metric is metrics[0] else metric.label
+            columns.append((head, [_particles(series, metric, level) for level in levels]))
+    return Table(title, [head for head, _ in columns], list(zip(*(texts for _, texts in columns), strict=True)))
 
 
 def _particles(series: Series, metric: Metric, level: Level) -> str:
@@ -74,20 +70,18 @@ def _particles(series: Series, metric: Metric, level: Level) -> str:
 def one_below_the_other(all_series: Sequence[Series], levels: Sequence[Level], title: str) -> Table:
     """Return a table with a line for each method: the metric that counts at each sparsity. Methods of one metric are ranked."""
     counting = [next((row.described[row.metric] for row in series.rows), None) for series in all_series]
-    lines: list[MethodLine] = []
+    lines: list[list[str]] = []
     for index, (series, metric) in enumerate(zip(all_series, counting, strict=True)):
         if metric is None:
-            lines.append((series.label + series.seed_count_text, ["–"] * len(levels)))
+            lines.append([series.label + series.seed_count_text, *["–"] * len(levels)])
             continue
         alike = [place for place, other in enumerate(counting) if other and other.name == metric.name]
         line = cells([all_series[place] for place in alike], levels, metric)[alike.index(index)]
-        lines.append((series.label + series.seed_count_text, list(map(ranked_text, line))))
+        lines.append([series.label + series.seed_count_text, *map(ranked_text, line)])
         if quoted := paper_line(series, line, metric):
-            lines.append((f"{series.label}, the paper's", quoted))
+            lines.append([f"{series.label}, the paper's", *quoted])
     labels = dict.fromkeys(metric.label for metric in counting if metric)
-    numbers: list[Column[MethodLine]] = columns_of([level.label for level in levels], lambda line: line[1])
-    first: Column[MethodLine] = Column(f"{', '.join(labels)} at sparsity %".strip(), lambda line: line[0])
-    return make_table(title, [first, *numbers], lines)
+    return Table(title, [f"{', '.join(labels)} at sparsity %".strip(), *(level.label for level in levels)], lines)
 
 
 def paper_line(series: Series, line: Sequence[Cell | None], metric: Metric) -> list[str]:
@@ -95,6 +89,44 @@ def paper_line(series: Series, line: Sequence[Cell | None], metric: Metric) -> l
     said = paper_numbers(series, metric.name)
     numbers = [said.get(cell.cycle, "–") if cell else "–" for cell in line]
     return numbers if set(numbers) != {"–"} else []
+
+
+def notes_of(all_series: Sequence[Series]) -> list[str]:
+    """Return the notes of a table of series."""
+    selected = [series.label for series in all_series if selected_by_validation(series.rows)]
+    metrics = metrics_of(all_series)
+    quoted = [series for series in all_series if any(paper_numbers(series, metric.name).keys() & series.cycles for metric in metrics)]
+    changed = [series.label for series in quoted if shortened(series)]
+    other = f"; trainings have another length here: {', '.join(changed)}" if changed else ""
+    found = [
+        f"{OTHER_SPARSITY}; such a row has no rank" if is_inexact(all_series) else "",
+        selection_note(selected),
+        f"{PAPER}{other}" if quoted else "",
+        *collapses(all_series),
+    ]
+    return [note for note in found if note]
+
+
+def selected_by_validation(rows: Collection[RowRecord]) -> bool:
+    return any(row.selected_on == "validation" for row in rows)
+
+
+def selection_note(labels: Sequence[str]) -> str:
+    """Name the configurations whose networks were selected by validation examples; an empty text where there are none."""
+    return f"chosen by validation examples, which were not trained on: {', '.join(labels)}" if labels else ""
+
+
+def collapses(all_series: Sequence[Series]) -> list[str]:
+    """Return sentences that say which methods emptied which layers, one for all sparsities at which these are the same."""
+    emptied: dict[tuple[str, float], set[str]] = {}
+    for series in all_series:
+        for row in series.rows:
+            if row.empty_layers:
+                emptied.setdefault((series.label, row.sparsity), set()).update(row.empty_layers)
+    sparsities: dict[tuple[str, str], list[str]] = {}
+    for (label, sparsity), names in sorted(emptied.items()):
+        sparsities.setdefault((label, ", ".join(sorted(names))), []).append(percent(sparsity))
+    return [f"empty layers of {label} at {', '.join(where)} %: {names}" for (label, names), where in sparsities.items()]
 
 
 def differences(all_series: Sequence[Series]) -> list[Table]:

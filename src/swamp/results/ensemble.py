@@ -10,8 +10,9 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
+from swamp.results.stored_run import StoredRun, read_run
 from swamp.runs.checks import require_same_task
-from swamp.runs.config import Config, deciding_settings, resolve, with_settings
+from swamp.runs.config import deciding_settings, resolve, with_settings
 from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
 from swamp.store.analysis_store import AnalysisStore
@@ -51,19 +52,20 @@ def average_predictions(directories: Sequence[Path], task: Task | None = None, d
     """Yield p̄ = Σ softmax(f_i) / n at each cycle that all runs have. The runs must have different seeds, and so init, ticket and masks."""
     if len(directories) < 2:
         raise ValueError(f"an ensemble has at least 2 runs; {len(directories)} given")
-    configs = [resolve(with_settings(read_config(path), {"device": device, "engine": "auto"})) for path in directories]
-    _check_alike(directories, configs)
-    common = in_common(directories)
+    runs = list(map(read_run, directories))
+    _check_alike(runs)
+    common = in_common([run.rows for run in runs])
     if not common:
         raise ValueError("the runs have no cycle in common yet")
-    task, config = task or open_task(configs[0]), configs[0]
-    require_same_task(task, Store(directories[0]).header() or {}, directories[0])
+    config = resolve(with_settings(runs[0].config, {"device": device, "engine": "auto"}))
+    task = task or open_task(config)
+    require_same_task(task, runs[0].header, directories[0])
     with applied(config.numerics):
         for chosen in common:
             predictions = []
-            for path, row in zip(directories, chosen, strict=True):
+            for run, row in zip(runs, chosen, strict=True):
                 with autocast(config.numerics, torch.device(config.device)):
-                    predictions.append(predicted(task, path, row, torch.device(config.device)))
+                    predictions.append(predicted(task, run, row, torch.device(config.device)))
             logits = torch.stack([logits.double().log_softmax(1) for logits, _ in predictions])
             # the logarithm of the mean is as good as logits: softmax(log p̄ / T) is p̄ tempered
             mean = logits.logsumexp(0) - math.log(len(predictions))
@@ -77,41 +79,33 @@ def average_predictions(directories: Sequence[Path], task: Task | None = None, d
             )
 
 
-def _check_alike(directories: Sequence[Path], configs: Sequence[Config]) -> None:
+def _check_alike(runs: Sequence[StoredRun]) -> None:
     """Raise an error unless the runs differ in their seed, and in nothing else that decides their numbers."""
-    first = _settings_but_seed(configs[0])
-    for path, config in zip(directories[1:], configs[1:], strict=True):
-        if _fingerprint(path) != _fingerprint(directories[0]):
-            raise ValueError(f"{path} has another model or other data than {directories[0]}")
-        theirs = _settings_but_seed(config)
-        differing = sorted(name for name in {*theirs, *first} if theirs.get(name) != first.get(name))
+    first = runs[0]
+    for run in runs[1:]:
+        if run.header["task"] != first.header["task"]:
+            raise ValueError(f"{run.directory} has another model or other data than {first.directory}")
+        ours, theirs = deciding_settings(first.config), deciding_settings(run.config)
+        differing = sorted(name for name in {*theirs, *ours} - {"seed"} if theirs.get(name) != ours.get(name))
         if differing:
-            raise ValueError(f"{path} was made with other settings than {directories[0]}: {', '.join(differing)}")
-    seeds = [config.seed for config in configs]
+            raise ValueError(f"{run.directory} was made with other settings than {first.directory}: {', '.join(differing)}")
+    seeds = [run.seed for run in runs]
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds {', '.join(map(str, seeds))}: an ensemble needs networks found independently, each with a seed of its own")
 
 
-def _fingerprint(directory: Path) -> str:
-    return str((Store(directory).header() or {})["task"])
-
-
-def _settings_but_seed(config: Config) -> dict[str, object]:
-    return {name: value for name, value in deciding_settings(config).items() if name != "seed"}
-
-
-def in_common(directories: Sequence[Path]) -> list[list[RowRecord]]:
+def in_common(all_rows: Sequence[Sequence[RowRecord]]) -> list[list[RowRecord]]:
     """Return the rows of each cycle that all of these runs have."""
-    rows = [{row.cycle: row for row in read_rows(path)} for path in directories]
+    rows = [{row.cycle: row for row in found} for found in all_rows]
     return [[found[cycle] for found in rows] for cycle in sorted(set.intersection(*(set(found) for found in rows)))]
 
 
-def predicted(task: Task, path: Path, row: RowRecord, device: torch.device) -> tuple[Tensor, Tensor]:
+def predicted(task: Task, run: StoredRun, row: RowRecord, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the logits of a run's network on the test set, and the labels."""
-    store = Store(path)
+    store = Store(run.directory)
     if not store.has_arrays(row.solution):
         raise ValueError(
-            f"the weights of cycle {row.cycle} are not in {path} (keep = {read_config(path).keep!r}); an ensemble needs keep = 'averages'"
+            f"the weights of cycle {row.cycle} are not in {run.directory} (keep = {run.config.keep!r}); an ensemble needs keep = 'averages'"
         )
     model = task.model().to(device)
     store.load_state(row.solution).into(model)
@@ -145,7 +139,7 @@ def read_ensembles(places: Iterable[Path]) -> list[Ensemble]:
 def read_ensemble(directories: Sequence[Path]) -> Ensemble | None:
     """Return the ensemble of these runs that is stored beside the first of them; None where there is none of the runs as they are now."""
     stored = _read(directories[0], f"ensemble-{len(directories)}")
-    current = [[row.solution for row in chosen] for chosen in in_common(directories)] if stored else []
+    current = [[row.solution for row in chosen] for chosen in in_common(list(map(read_rows, directories)))] if stored else []
     return stored if stored and [row.solutions for row in stored.rows] == current else None
 
 

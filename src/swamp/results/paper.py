@@ -21,7 +21,6 @@ MAY_DIFFER = re.compile(r"seed|precision|threads|deterministic|compile|(ticket|c
 class PaperCell(NamedTuple):
     """The numbers that the paper prints for one configuration."""
 
-    recipe: str
     settings: dict[str, Any]
     metric: str  # empty: the one that counts
     found: dict[int, str]  # by cycle, as printed
@@ -67,5 +66,5 @@ def paper_cells(recipe: str) -> list[PaperCell]:
             if said and run.config.recipe == recipe:
                 printed = dict(zip(grid.cycles(run.config.pruning), said, strict=False))
                 known = {cycle: number for cycle, number in printed.items() if number != "–"}
-                found.append(PaperCell(recipe, deciding(deciding_settings(run.config)), grid.metric, known, run.config.cycle.epochs))
+                found.append(PaperCell(deciding(deciding_settings(run.config)), grid.metric, known, run.config.cycle.epochs))
     return found

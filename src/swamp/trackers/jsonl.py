@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from swamp.trackers.lines import Lines
-from swamp.trackers.tracker import Point, TrackedRun
+from swamp.trackers.tracker import Lines, Point, TrackedRun
 
 name = "jsonl"
 needs = ""

@@ -1,4 +1,4 @@
-"""The contract of trackers.
+"""The contract of trackers, and what several of them use.
 
 A tracker is a module with a `name`, `needs` (the package that must be installed, or "") and `track(run) -> Tracker`. It may raise at any
 time: the run then goes on without it. It gets each point once, also if the run is killed and resumed in between (see `tracking`).
@@ -6,11 +6,10 @@ time: the run then goes on without it. It gets each point once, also if the run 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
-
-import msgspec
 
 from swamp.runs.config import Config
 from swamp.store.records import RowRecord
@@ -46,10 +45,21 @@ class TrackedRun(NamedTuple):
     place: Path  # an existing folder for this tracker alone
     say: Callable[[str], None]  # to the user
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        settings: dict[str, Any] = msgspec.to_builtins(self.config)
-        return settings
+
+class Lines:
+    """A text file to which lines are added. A partial line that a killed process left is cut off when the file is opened again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        data = path.read_bytes() if path.exists() else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole != data:
+            os.truncate(path, len(whole))
+        self.before = whole.decode().splitlines()
+
+    def add(self, line: str) -> None:
+        with open(self.path, "ab", buffering=0) as file:
+            file.write(f"{line}\n".encode())
 
 
 class Tracker(Protocol):

@@ -18,8 +18,7 @@ from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
 from swamp.trackers import trackers
-from swamp.trackers.lines import Lines
-from swamp.trackers.tracker import Point, TrackedRun, Tracker, epoch_point, row_points
+from swamp.trackers.tracker import Lines, Point, TrackedRun, Tracker, epoch_point, row_points
 
 
 class GuardedTracker:
@@ -64,18 +63,20 @@ class GuardedTracker:
 
 
 class Tracking(Listener):
-    """Gives what it hears of a run to trackers. It writes nothing before the run has begun."""
+    """Passes on what it hears of a run to another listener, and gives it to trackers. It writes nothing before the run has begun."""
 
-    def __init__(self, names: Sequence[str], directory: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, names: Sequence[str], directory: Path, listener: Listener) -> None:
+        self.listener = listener
         self.store = Store(directory)
-        self.trackers = [GuardedTracker(name, self.store, say) for name in names]
-        self.say_to_user = say
+        self.trackers = [GuardedTracker(name, self.store, listener.say) for name in names]
 
     def planned(self, num_epochs: int) -> None:
+        self.listener.planned(num_epochs)
         for tracker in self.trackers:
             tracker.open()
 
     def epoch(self, progress: Progress) -> None:
+        self.listener.epoch(progress)
         if not progress.record:
             return  # The training was stored already. Its epochs come with the row that it belongs to.
         point = epoch_point(progress.label, progress.record)
@@ -86,49 +87,27 @@ class Tracking(Listener):
                 tracker.log([point])
 
     def row(self, result: RowRecord) -> None:
+        self.listener.row(result)
         epochs: list[Point] = []
         try:
             with open(self.store.root / "metrics.jsonl") as file:
                 epochs = [epoch_point(record["training"], record) for record in map(json.loads, file)]
         except (OSError, ValueError, KeyError, TypeError) as error:  # This is no reason to stop a run.
-            self.say_to_user(f"trackers miss epochs: metrics.jsonl cannot be read ({type(error).__name__}: {error})")
+            self.say(f"trackers miss epochs: metrics.jsonl cannot be read ({type(error).__name__}: {error})")
         for tracker in self.trackers:
             tracker.log(epochs)
             tracker.log(row_points(result))
 
-    def close(self) -> None:
-        for tracker in self.trackers:
-            tracker.close()
-
-
-class Both(Listener):
-    """Passes on what it hears to two listeners."""
-
-    def __init__(self, first: Listener, second: Listener) -> None:
-        self.listeners = (first, second)
-
-    def planned(self, num_epochs: int) -> None:
-        for listener in self.listeners:
-            listener.planned(num_epochs)
-
-    def epoch(self, progress: Progress) -> None:
-        for listener in self.listeners:
-            listener.epoch(progress)
-
-    def row(self, result: RowRecord) -> None:
-        for listener in self.listeners:
-            listener.row(result)
-
     def say(self, text: str) -> None:
-        for listener in self.listeners:
-            listener.say(text)
+        self.listener.say(text)
 
 
 @contextmanager
 def tracked(names: Sequence[str], directory: Path, listener: Listener) -> Iterator[Listener]:
     """Return a listener that passes on what it hears to the one given and to the trackers of these names."""
-    tracking = Tracking(names, directory, listener.say)
+    tracking = Tracking(names, directory, listener)
     try:
-        yield Both(listener, tracking) if names else listener
+        yield tracking if names else listener
     finally:
-        tracking.close()
+        for tracker in tracking.trackers:
+            tracker.close()

@@ -7,6 +7,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from swamp.core.errors import reason_of
 from swamp.trackers.tracker import Point, TrackedRun
 
@@ -38,7 +40,7 @@ class WeightsAndBiases:
             "resume": "allow",
             "name": run.config.title,
             "group": f"{run.config.recipe}-{run.config.method}",
-            "config": run.settings,
+            "config": msgspec.to_builtins(run.config),
             "dir": str(run.place.parent),  # wandb makes a folder named wandb in it, which is this tracker's
             "reinit": "create_new",  # Several runs may be active at once.
             # The console is left to the run.

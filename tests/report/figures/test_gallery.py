@@ -11,11 +11,9 @@ import pytest
 
 from swamp.analyses import analyses, connectivity
 from swamp.drawing.canvas import pyplot, style
-from swamp.report.figures.cost import cost_against_accuracy
-from swamp.report.figures.curves import error_and_size, error_curves, nll_curves
+from swamp.report.figures.common_sparsity import cost_against_accuracy, layer_densities
+from swamp.report.figures.curves import error_and_size, error_curves, nll_curves, particle_bars
 from swamp.report.figures.gallery import FIGURES, draw
-from swamp.report.figures.layer_densities import layer_densities
-from swamp.report.figures.particle_bars import particle_bars
 from swamp.results.ensemble import EnsembleRow, read_ensembles, write_ensemble
 from swamp.store.analysis_store import AnalysisStore
 from tests.support.analyses import made_up_results

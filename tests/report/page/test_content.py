@@ -11,8 +11,8 @@ import pytest
 from swamp.analyses import surface
 from swamp.analyses.surface import MAX_CELLS
 from swamp.cli import app
-from swamp.drawing.sections import Section
-from swamp.report.page.content import StoredAnalyses
+from swamp.drawing.markup import Section
+from swamp.report.page.content import PageContent
 from swamp.results.stored_run import read_run
 from tests.support.analyses import add_results
 from tests.support.made_up_runs import add_analyses, add_overlap, made_up, make_run, read_series
@@ -27,9 +27,9 @@ def runs(tmp_path: Path) -> list[Path]:
 
 def found(runs: list[Path]) -> tuple[dict[str, Section], dict[str, Any], list[str]]:
     """Return the sections by name, the data of their charts, and the warnings."""
-    analyses = StoredAnalyses(read_series(runs), [runs[0].parent])
-    sections = {section.name: section for section in analyses.sections() if section}
-    return sections, {key: data for section in sections.values() for key, data in section.data.items()}, analyses.warnings
+    content = PageContent(read_series(runs), [runs[0].parent])
+    sections = {section.name: section for section in content.analysis_sections() if section}
+    return sections, {key: data for section in sections.values() for key, data in section.data.items()}, content.warnings
 
 
 def test_all_kinds_are_read(runs: list[Path]) -> None:
@@ -51,7 +51,7 @@ def test_comparisons_are_shown_once_however_directories_are_named(runs: list[Pat
     add_overlap(runs[0], *runs)
     monkeypatch.chdir(runs[0].parent)
     named = [Path(run.name) for run in runs]
-    (comparison,) = StoredAnalyses(read_series(named), named).pages["masks"].between_runs
+    (comparison,) = PageContent(read_series(named), named).results["masks"].between_runs
     assert len(comparison.pairs) == 3
 
 
@@ -106,7 +106,7 @@ def test_what_was_analysed_can_be_analysed_again(tmp_path: Path) -> None:
     run = made_up(tmp_path / "a run", [{"metrics": {"accuracy": 0.9}}] * 3)
     store = add_results(run)
     store.write_text("surface.json", '{"rows": 3, "grid": "--device cuda"}')  # nobody's
-    commands = StoredAnalyses(read_series([run]), []).commands(read_run(run))
+    commands = PageContent(read_series([run]), []).analysis_commands(read_run(run))
     for text in commands:
         app.parse_args(shlex.split(text)[1:], exit_on_error=False, print_error=False)
     assert commands == [

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.analyses import analyses
-from swamp.analyses.analysis import Analysis, StoredResult, read_series, read_stored
+from swamp.analyses.analysis import Analysis, read_series, read_stored
 from swamp.core.errors import nearest
 from swamp.drawing.canvas import check_picture, pyplot, save
-from swamp.report.figures.cost import cost_against_accuracy
-from swamp.report.figures.curves import error_and_size, error_curves, nll_curves
-from swamp.report.figures.layer_densities import layer_densities
-from swamp.report.figures.particle_bars import particle_bars
+from swamp.report.figures.common_sparsity import cost_against_accuracy, layer_densities
+from swamp.report.figures.curves import error_and_size, error_curves, nll_curves, particle_bars
 from swamp.results.ensemble import Ensemble, read_ensembles
 from swamp.results.series import Series, make_series
 from swamp.results.stored_run import LeftOut, StoredRun, require_runs
@@ -60,12 +58,12 @@ def analysis(plt: Any, kind: Analysis, runs: Sequence[StoredRun]) -> Any:
     """Draw what an analysis has found of one run, or of several if it has a figure of several."""
     if len(runs) > 1 and not kind.spread_figure:
         raise ValueError(f"figure {kind.name!r} is of one run, not of {len(runs)}")
-    found: dict[Path, StoredResult[Any]] = {}
+    found = []
     for run in runs:
         stored = read_stored(run.directory, kind)
         if stored is None:
             raise ValueError(f"figure {kind.name!r} needs an analysis that is not there yet: swamp analyse {run.directory} --{kind.name}")
-        found[run.directory] = stored
+        found.append(stored)
     if kind.spread_figure is None or len(runs) == 1:
-        return kind.figure(plt, found[runs[0].directory])
-    return kind.spread_figure(plt, read_series(kind, make_series(runs), lambda directory, _: found[directory]))
+        return kind.figure(plt, found[0])
+    return kind.spread_figure(plt, read_series(kind, make_series(runs)))

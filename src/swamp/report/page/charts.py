@@ -12,7 +12,7 @@ from typing import Any
 from swamp.core.metric import Metric
 from swamp.drawing.markup import Html, element
 from swamp.drawing.numbers import spread
-from swamp.results.cells import best_first, cells, common_level, levels_of, metrics_of
+from swamp.results.cells import at_common_level, best_first, metrics_of
 from swamp.results.series import METHODS_NAMED_FIRST, Series, by_recipe, layer_names
 from swamp.store.records import RowRecord
 
@@ -82,10 +82,9 @@ def shown_at_first(all_series: Sequence[Series]) -> set[int]:
     """Return few enough lines of each recipe to be told apart: SWAMP, IMP, and the best at the highest sparsity that most have."""
     first: set[int] = set()
     for _, group in by_recipe(all_series):
-        metric, levels = metrics_of(group)[0], levels_of(group)
-        table = cells(group, levels, metric)
-        common = common_level(table, len(levels))
-        means = {series.name: cell.mean for series, line in zip(group, table, strict=True) if (cell := line[common])}
+        metric = metrics_of(group)[0]
+        _, found = at_common_level(group, metric)
+        means = {series.name: cell.mean for series, cell in zip(group, found, strict=True) if cell}
         names = dict.fromkeys([*METHODS_NAMED_FIRST, *best_first(means, metric), *(series.name for series in group)])
         chosen = [series for name in names for series in group if series.name == name][:FEW]
         first |= {index for index, series in enumerate(all_series) if series in chosen}

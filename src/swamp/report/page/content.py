@@ -5,28 +5,30 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from swamp.analyses import analyses
 from swamp.analyses.analysis import PageResults, StoredResult, options_of, read_series, read_stored
-from swamp.drawing.sections import Section
+from swamp.drawing.markup import Section
 from swamp.results.series import Series
 from swamp.results.stored_run import StoredRun
 
 
-class StoredAnalyses:
-    """All results that were found beside the runs of a report, each read once. `warnings` name the files that could not be read."""
+class PageContent:
+    """The series that a page shows, and all results that were found beside their runs, each read once. `warnings` name the files that could
+    not be read."""
 
     def __init__(self, all_series: Sequence[Series], directories: Sequence[Path]) -> None:
         """`directories`: what the report was asked for, which may hold comparisons of several runs."""
+        self.series = all_series
         self.warnings: list[str] = []
         labels = {run.directory.resolve(): f"{series.label}, seed {run.seed}" for series in all_series for run in series.runs}
-        self.pages: dict[str, PageResults] = {}
+        self.results: dict[str, PageResults] = {}  # by the kind of analysis
         for name, kind in analyses().items():
             found = read_series(kind, all_series, self._read)
             compared = dict.fromkeys(path.resolve() for path in [*directories, *labels]) if kind.between_runs else ()
             between_runs = [stored.result for path in compared if (stored := self._read(path, kind.between_runs, name))]
-            self.pages[name] = PageResults(found, between_runs, labels, self.warnings)
+            self.results[name] = PageResults(found, between_runs, labels, self.warnings)
 
     def _read(self, directory: Path, kind: Any, flag: str = "") -> StoredResult[Any] | None:
         try:
@@ -35,26 +37,19 @@ class StoredAnalyses:
             self.warnings.append(str(error))
             return None
 
-    def sections(self) -> list[Section | None]:
+    def analysis_sections(self) -> list[Section | None]:
         """Return the sections of the kinds of which there is something to show."""
-        functions = [(kind.show_section, self.pages[name]) for name, kind in analyses().items()]
-        return [show(page) for show, page in functions if show and (page.found or page.between_runs)]
+        functions = [(kind.show_section, self.results[name]) for name, kind in analyses().items()]
+        return [show(results) for show, results in functions if show and (results.found or results.between_runs)]
 
-    def commands(self, run: StoredRun) -> list[str]:
+    def analysis_commands(self, run: StoredRun) -> list[str]:
         """Return `swamp analyse …` for each result beside a run, with the options that it was made with."""
         commands = []
         for name, kind in analyses().items():
-            for result in (stored.result for _, stored in self.pages[name].runs if stored.directory == run.directory):
+            for result in (stored.result for _, stored in self.results[name].runs if stored.directory == run.directory):
                 options = [option for option in options_of(kind.Settings) if hasattr(result, option)]
                 given = [f"--{option} {getattr(result, option)}" for option in options]
                 if result.cycles and set(result.cycles) != {row.cycle for row in run.rows}:
                     given.append(f"--cycles {','.join(map(str, result.cycles))}")
                 commands.append(" ".join(["swamp analyse", shlex.quote(str(run.directory)), f"--{name}", *given]))
         return commands
-
-
-class PageContent(NamedTuple):
-    """What the sections of a page show."""
-
-    series: Sequence[Series]
-    analyses: StoredAnalyses

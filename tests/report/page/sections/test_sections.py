@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from swamp.drawing.sections import Section
+from swamp.drawing.markup import Section
 from swamp.report.page import sections
-from swamp.report.page.content import PageContent, StoredAnalyses
+from swamp.report.page.content import PageContent
 from tests.support.made_up_runs import add_analyses, make_run, read_series
 
 BUILT_IN = ["Curves", "Table", "Cost", "Particles", "Training", "Layers", "Connectivity", "Curvature", "Surface", "Configuration", "Runs"]
 
 ADDED = """
-from swamp.drawing.sections import section
+from swamp.drawing.markup import section
 
 order = 25
 
@@ -23,7 +23,7 @@ def show(content):
 
 def made(run: Path) -> list[Section]:
     series = read_series([run])
-    return sections.make_sections(PageContent(series, StoredAnalyses(series, [])))
+    return sections.make_sections(PageContent(series, []))
 
 
 def test_a_section_is_added_by_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,4 +38,4 @@ def test_a_section_is_added_by_one_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_without_runs_there_are_no_sections() -> None:
-    assert sections.make_sections(PageContent([], StoredAnalyses([], []))) == []
+    assert sections.make_sections(PageContent([], [])) == []

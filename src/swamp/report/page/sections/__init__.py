@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from swamp.core.discovery import modules_of
-from swamp.drawing.sections import Section
+from swamp.drawing.markup import Section
 from swamp.report.page.content import PageContent
 
 ORDER_OF_ANALYSES = 70
@@ -18,5 +18,5 @@ ORDER_OF_ANALYSES = 70
 def make_sections(content: PageContent) -> list[Section]:
     """Return the sections of a page from top to bottom."""
     made = [(module.order, module.show(content)) for module in modules_of(sys.modules[__name__])]
-    made += [(ORDER_OF_ANALYSES, section) for section in content.analyses.sections()]
+    made += [(ORDER_OF_ANALYSES, section) for section in content.analysis_sections()]
     return [section for _, section in sorted(made, key=lambda pair: pair[0]) if section]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from swamp.drawing.markup import element
-from swamp.drawing.sections import Section, count, section
+from swamp.drawing.markup import Section, count, element, scrolled_table, section
 from swamp.report.page.content import PageContent
 from swamp.results.series import Series
 from swamp.runs.settings import toml_text
@@ -32,23 +32,12 @@ def show(content: PageContent) -> Section | None:
                 "tr",
                 element("th", series.label, scope="row"),
                 *(element("td", setting_text(series, name), class_="words") for name in differing),
-                element("td", ", ".join(own_text(series, name) for name in own if name in series.settings), class_="words")
-                if own
-                else None,
+                element("td", own_text(series, own), class_="words") if own else None,
             )
             for series in all_series
         ]
         headings = (element("th", *breakable(name), scope="col", class_="words") for name in head)
-        parts.append(
-            element(
-                "div",
-                element("table", element("thead", element("tr", *headings)), element("tbody", *body), class_="settings"),
-                class_="scroll",
-                tabindex="0",
-                role="region",
-                aria_label="Settings that differ",
-            )
-        )
+        parts.append(scrolled_table(headings, body, "Settings that differ", "settings"))
     lines = [f"{name} = {toml_text(all_series[0].settings[name])}" for name in shared]
     title = f"{count(len(shared), 'setting')} that all share" if len(all_series) > 1 else count(len(shared), "setting")
     parts.append(element("details", element("summary", title), element("pre", "\n".join(lines))))
@@ -60,8 +49,8 @@ def setting_text(series: Series, name: str) -> str:
     return toml_text(series.settings[name]) if name in series.settings else ""
 
 
-def own_text(series: Series, name: str) -> str:
-    return f"{name.split('.', 2)[-1]} = {setting_text(series, name)}"
+def own_text(series: Series, names: Sequence[str]) -> str:
+    return ", ".join(f"{name.split('.', 2)[-1]} = {setting_text(series, name)}" for name in names if name in series.settings)
 
 
 def breakable(name: str) -> list[Any]:

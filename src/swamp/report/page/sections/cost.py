@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swamp.drawing.sections import Section, chart, section
+from swamp.drawing.markup import Section, chart, section
 from swamp.report.page.charts import each_recipe
 from swamp.report.page.content import PageContent
 from swamp.results.series import by_recipe

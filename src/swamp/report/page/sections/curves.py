@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swamp.drawing.markup import Html, element
-from swamp.drawing.sections import Section, chart, section
+from swamp.drawing.markup import Html, Section, chart, element, section
 from swamp.report.page.charts import each_recipe
 from swamp.report.page.content import PageContent
 from swamp.results.cells import metrics_of

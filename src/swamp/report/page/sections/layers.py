@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swamp.drawing.sections import LEGEND, Section, chart, section
+from swamp.drawing.markup import Section, chart, element, section
 from swamp.report.page.content import PageContent
 
 order = 60
@@ -15,6 +15,6 @@ def show(content: PageContent) -> Section | None:
         "Layers",
         "Density of each layer",
         "What remains of each layer’s weights, from the network’s input to its output, as the mean over seeds.",
-        LEGEND,
+        element("div", data_chart="legend"),
         chart("layers"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swamp.drawing.sections import Section, chart, section
+from swamp.drawing.markup import Section, chart, section
 from swamp.report.page.content import PageContent
 
 order = 40

@@ -6,10 +6,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from swamp.drawing.markup import Html, element
+from swamp.drawing.markup import Html, Section, command_line, count, element, section
 from swamp.drawing.numbers import duration
-from swamp.drawing.sections import Section, command_line, count, section
-from swamp.report.page.content import PageContent, StoredAnalyses
+from swamp.report.page.content import PageContent
 from swamp.results.series import Series
 from swamp.results.stored_run import StoredRun
 from swamp.runs.config import Config, build_config, deciding_settings
@@ -29,22 +28,26 @@ def show(content: PageContent) -> Section | None:
         "Runs, and how to make them again",
         "Every number above is in these directories; times leave out what a cache had. The same command on the same kind of machine with "
         "the same torch gives the same bits.",
-        element("ul", *(run_item(series, content.analyses) for series in content.series), class_="runs"),
+        element("ul", *(run_item(series, content) for series in content.series), class_="runs"),
     )
 
 
-def run_item(series: Series, analyses: StoredAnalyses) -> Html:
+def run_item(series: Series, content: PageContent) -> Html:
     """List the runs of a configuration."""
     runs = series.runs
     finished = sum(run.finished for run in runs)
     done = finished == len(runs)
+    commands = [text for run in runs for text in [run_command(run.config, run.directory), *content.analysis_commands(run)]]
     state = "finished" if done else ("not finished" if not finished else f"{finished} of {len(runs)} finished")
     return element(
         "li",
         element("div", element("b", series.label), element("span", state, class_="state" if done else "state open"), class_="title"),
         *(element("p", text) for text in dict.fromkeys(environment(run) for run in runs)),
         element("ul", *(element("li", *run_line(run)) for run in runs), class_="places"),
-        element("pre", *(command_line(text) for run in runs for text in [run_command(run.config, run.directory), *analyses.commands(run)])),
+        element(
+            "pre",
+            *map(command_line, commands),
+        ),
     )
 
 

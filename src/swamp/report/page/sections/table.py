@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from swamp.core.metric import Metric
-from swamp.drawing.markup import Html, element
-from swamp.drawing.sections import Section, section
+from swamp.drawing.markup import Html, Section, element, scrolled_table, section
 from swamp.report.page.content import PageContent
 from swamp.results.cells import Cell, cells, levels_of, metrics_of
-from swamp.results.notes import notes_of
+from swamp.results.comparison import notes_of
 from swamp.results.paper import paper_numbers
 from swamp.results.series import Series, by_recipe
 
@@ -48,22 +47,8 @@ def result_table(group: Sequence[Series], metric: Metric) -> Html:
         for series, line in zip(group, table, strict=True)
     ]
     arrow = {True: " (more is better)", False: " (less is better)", None: ""}[metric.maximise]
-    return element(
-        "div",
-        element(
-            "table",
-            element("caption", f"{label}{arrow}"),
-            element("thead", element("tr", *head)),
-            element("tbody", *body),
-            class_="results",
-        ),
-        class_="scroll",
-        data_metric=metric.name,
-        data_label=label,
-        tabindex="0",
-        role="region",
-        aria_label=f"{label} of each method at each sparsity",
-    )
+    caption, what = element("caption", f"{label}{arrow}"), f"{label} of each method at each sparsity"
+    return scrolled_table(head, body, what, "results", caption, data_metric=metric.name, data_label=label)
 
 
 def same_seeds(group: Sequence[Series]) -> bool:

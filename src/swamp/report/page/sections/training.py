@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from swamp.drawing.markup import Section, chart, section
 from swamp.drawing.numbers import finite
-from swamp.drawing.sections import Section, chart, section
 from swamp.report.page.charts import significant
 from swamp.report.page.content import PageContent
 from swamp.results.series import Series

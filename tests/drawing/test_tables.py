@@ -7,16 +7,15 @@ import io
 import json
 import re
 
-from swamp.drawing.formats import as_csv, as_json, latex, markdown, plain_text
-from swamp.drawing.tables import Table
+from swamp.drawing.tables import Ranked, Table, as_csv, as_json, latex, markdown, plain_text
 
 TABLE = Table(
     "Title",
     ["method_a & b", "acc | %"],
-    [["imp|x <b>", "98.18 ± 0.16"], ["50 % {of} \\textbf", "97.00 ± 0.10"], ["third", "–"]],
+    [["imp|x <b>", Ranked("98.18 ± 0.16", 1)], ["50 % {of} \\textbf", Ranked("97.00 ± 0.10", 2)], ["third", "–"]],
     "see #1_2",
-    {(0, 1): 1, (1, 1): 2},
 )
+UNRANKED = TABLE._replace(rows=[list(map(str, row)) for row in TABLE.rows])
 
 
 def test_markdown() -> None:
@@ -26,8 +25,8 @@ def test_markdown() -> None:
     assert lines[2] == "| imp\\|x &lt;b> | **98.18 ± 0.16** |"
     assert lines[3].endswith("| <u>97.00 ± 0.10</u> |")
     assert lines[-4:] == ["", "see #1_2", "", "bold: best, underlined: second best"]
-    assert markdown(TABLE._replace(note="a <b>\nc *d*", ranks={})).endswith(" |\n\na &lt;b>\n\nc \\*d\\*\n")
-    assert "best" not in markdown(TABLE._replace(ranks={}))
+    assert markdown(UNRANKED._replace(note="a <b>\nc *d*")).endswith(" |\n\na &lt;b>\n\nc \\*d\\*\n")
+    assert "best" not in markdown(UNRANKED)
 
 
 def test_latex_is_escaped_and_whole() -> None:
