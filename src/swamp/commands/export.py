@@ -50,8 +50,8 @@ def export(
     from swamp.report.card import model_card
     from swamp.results.stored_run import read_run
     from swamp.runs.checks import require_same_task
-    from swamp.runs.networks import about, find_row, load_network
     from swamp.runs.opening import open_task
+    from swamp.runs.stored import about, find_row, load_network
     from swamp.store.files import write_durably
     from swamp.tasks import custom
     from swamp.training.numerics import applied
