@@ -14,7 +14,7 @@ import torch
 from swamp import cli
 from swamp.core.job import Job
 from swamp.engines import graphed, sequential
-from swamp.engines.engine import Engine, EngineContext, Progress
+from swamp.engines.engine import Engine, EngineContext, Progress, SolutionStore
 from swamp.runs import group
 from swamp.runs.config import Config
 from swamp.runs.group import MemberEngine, can_share, groups_of, run_together
@@ -294,7 +294,7 @@ def test_a_member_works_only_while_it_is_waited_for() -> None:
         member._pause()
         trace.append("works again")
 
-    member = MemberEngine(work, sequential.build(cast(EngineContext, None), sequential.Config()))
+    member = MemberEngine(work, sequential.build(cast(EngineContext, None), sequential.Config()), cast(SolutionStore, None))
     assert not trace
     member.resume()
     assert (trace, member.ended) == (["works"], False)

@@ -11,8 +11,10 @@ from cyclopts import App, Parameter
 
 if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
+    from swamp.tasks.task import Task
 
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]  # an option without a value and without its --no- form
+RecipeArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]
 
 
@@ -64,18 +66,13 @@ DISPLAY_OPTIONS = DisplayOptions()  # the defaults
 PROGRESS_OPTIONS = ProgressOptions()
 
 
-def option_names(command: Callable[..., None]) -> list[str]:
-    """Return the options of a command, without their dashes."""
-    arguments = App(default_command=command).assemble_argument_collection()
-    return [name.removeprefix("--") for argument in arguments for name in argument.names if name.startswith("--")]
-
-
 def split_arguments(arguments: Sequence[str], command: Callable[..., None]) -> tuple[list[str], dict[str, Any]]:
     """Return the arguments of a command that stand alone, and the settings given as --name value or --name=value."""
     from swamp.runs.setting_list import parse_setting
 
-    alone, settings, options = [], {}, option_names(command)
-    rest = iter(arguments)
+    known = App(default_command=command).assemble_argument_collection()
+    options = [name.removeprefix("--") for option in known for name in option.names if name.startswith("--")]
+    alone, settings, rest = [], {}, iter(arguments)
     for argument in rest:
         if not argument.startswith("--"):
             alone.append(argument)
@@ -106,6 +103,13 @@ def named_recipe(arguments: Sequence[str], command: Callable[..., None]) -> tupl
     if len(alone) > 1:
         raise ValueError(f"one recipe at a time, not {', '.join(alone)}; settings are written --name value")
     return alone[0] if alone else None, settings
+
+
+def made_task(maker: str | None) -> Task | None:
+    """Return the task that module:function makes, or None if --task names no function."""
+    from swamp.tasks import custom
+
+    return custom.build(custom.Config(factory=maker)) if maker else None
 
 
 def parse_numbers(option: str, text: str, least: int = 0, different: bool = False) -> list[int]:

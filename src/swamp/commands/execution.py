@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swamp.commands.arguments import PROGRESS_OPTIONS, ProgressOptions
+from swamp.commands.arguments import ProgressOptions
 
 if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
@@ -22,8 +22,8 @@ def execute(
     requests: Sequence[RunRequest],
     cache: Path | None,
     whole: Path,
+    progress: ProgressOptions,
     tables: bool = True,
-    progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
     """Run all that is asked for and, with `tables`, print each run that was finished. `whole` is the directory of all of them.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import Flag
+from swamp.commands.arguments import Flag, made_task
 
 
 def export(
@@ -53,7 +53,6 @@ def export(
     from swamp.runs.opening import open_task
     from swamp.runs.stored import about, find_row, load_network
     from swamp.store.files import write_durably
-    from swamp.tasks import custom
     from swamp.training.numerics import applied
 
     card = out.with_name(out.name + ".md")
@@ -67,7 +66,7 @@ def export(
     row = find_row(directory, run.rows, cycle, sparsity)
     config = run.config
     state, mask = load_network(directory, row)
-    opened = custom.build(custom.Config(factory=task)) if task else open_task(config)
+    opened = made_task(task) or open_task(config)
     if task:
         require_same_task(opened, run.header, directory)
     with applied(config.numerics):

@@ -46,4 +46,4 @@ def resume(
         settings["task"] = task
     progress.check()
     requests = [RunRequest(with_settings(read_config(path), settings), path) for path in runs_in(directory)]
-    execute(requests, cache, directory, progress=progress)
+    execute(requests, cache, directory, progress)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, parse_methods, parse_numbers, recipe_and_settings
+from swamp.commands.arguments import (
+    PROGRESS_OPTIONS,
+    Flag,
+    ProgressOptions,
+    RecipeArgument,
+    parse_methods,
+    parse_numbers,
+    recipe_and_settings,
+)
 from swamp.commands.execution import execute, show_plan
 
 if TYPE_CHECKING:
@@ -18,7 +24,7 @@ usage = "Usage: swamp run [RECIPE] [--setting VALUE …] [OPTIONS]"
 
 
 def run(
-    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())],
+    *arguments: RecipeArgument,
     out: Path | None = None,
     seeds: str | None = None,
     cache: Path | None = None,
@@ -65,7 +71,7 @@ def run(
     if dry_run:
         show_plan(requests)
     else:
-        execute(requests, cache, group, progress=progress)
+        execute(requests, cache, group, progress)
 
 
 def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], out: Path | None) -> tuple[list[RunRequest], Path]:

@@ -63,7 +63,9 @@ class RunContext(JobMaker):
             self._ensure(start)
         for job in jobs:
             if job.key in stored:
-                self.report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, _last_loss(stored[job.key]), trained=0))
+                history = stored[job.key].history
+                loss = float(history[-1]["loss"]) if history else math.nan
+                self.report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, loss, trained=0))
         solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self.report))
         known = {job.key for job, _ in self.trainings}  # A training that is asked for twice is counted once.
         self.trainings += {job.key: (job, solution) for job, solution in zip(jobs, solutions, strict=True) if job.key not in known}.values()
@@ -232,7 +234,3 @@ class RunContext(JobMaker):
             self.store.forget(key)
             self._recompute[key]()
             self.remade.add(key)
-
-
-def _last_loss(solution: Solution) -> float:
-    return float(solution.history[-1]["loss"]) if solution.history else math.nan

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import msgspec
 from msgspec import UNSET, structs
@@ -14,7 +13,7 @@ from msgspec import UNSET, structs
 from swamp.core.cost import masked_macs
 from swamp.core.errors import reason_of
 from swamp.core.machine import versions
-from swamp.engines.engine import Engine, EngineContext
+from swamp.engines.engine import Engine
 from swamp.methods.method import Row
 from swamp.runs.context import RunContext
 from swamp.runs.opening import PreparedRun, able_config, build_engine, make_engine_context, settings_that_must_match
@@ -23,12 +22,10 @@ from swamp.store.directory import BEGUN, FAILED, PLAN
 from swamp.store.records import RowRecord, read_rows
 
 
-def run_rows(
-    run: PreparedRun, listener: Listener | None = None, engine_for: Callable[[EngineContext], Engine] | None = None
-) -> Iterator[RowRecord]:
+def run_rows(run: PreparedRun, listener: Listener | None = None, engine: Engine | None = None) -> Iterator[RowRecord]:
     """Run a prepared run, or continue it, and yield its rows as they are finished, those that are stored already included.
 
-    `engine_for` returns the engine, if it is not the one that the configuration names: runs of a group share one.
+    `engine` is given if it is not the one that the configuration names: runs of a group share one.
     """
     listener = listener or Listener()
     must_match = settings_that_must_match(run.requested, run.directory, run.task) if run.role != "alone" else {}
@@ -39,8 +36,8 @@ def run_rows(
     with run.begin():
         config = run.config if run.store.finished() else able_config(run.config, run.task, listener.say)
         context = make_engine_context(config, run.task, run.store, must_match)
-        with contextlib.closing((engine_for or partial(build_engine, config))(context)) as engine:
-            yield from _continue_run(run, RunContext(config, context, engine, listener.epoch), listener)
+        with contextlib.closing(engine or build_engine(config, context)) as used:
+            yield from _continue_run(run, RunContext(config, context, used, listener.epoch), listener)
 
 
 def _continue_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterator[RowRecord]:
