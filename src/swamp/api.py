@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from swamp.core.mask import Mask
-from swamp.runs.config import HELD_OUT, Config, build_config, default_directory
+from swamp.runs.config import HELD_OUT, Config, build_config
 from swamp.runs.opening import PreparedRun, RunRequest, open_task, prepare
 from swamp.runs.progress import Listener
 from swamp.runs.recipes import DEFAULT_RECIPE
@@ -99,7 +99,7 @@ def run(
 
 def _prepared(config: Config, out: str | Path | None, cache: str | Path | None, task: Task | None = None) -> PreparedRun:
     """Check a run with the arguments that all functions share, and return it."""
-    request = RunRequest(config, Path(out) if out else default_directory(config), task)
+    request = RunRequest(config, Path(out or f"runs/{config.title}"), task)
     return prepare([request], Path(cache) if cache else None)[0]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import DISPLAY_OPTIONS, Directory, DisplayOptions, Flag, made_task, parse_numbers
+from swamp.commands.arguments import DISPLAY_OPTIONS, Directory, DisplayOptions, Flag, TaskOption, made_task, parse_numbers
 
 if TYPE_CHECKING:
     from swamp.analyses.analysis import Analysis
@@ -31,7 +31,7 @@ def analyse(
     all: Annotated[Flag, Parameter(help="Run all of these analyses.")] = False,
     cycles: Annotated[str | None, Parameter(help="Cycles to analyse, such as 0,3,6. Default: all.")] = None,
     device: Annotated[str | None, Parameter(help="Where to compute, such as cpu. Default: the run's device.")] = None,
-    task: Annotated[str | None, Parameter(help="module:function that makes the task of a run that a Python script began.")] = None,
+    task: TaskOption = None,
     progress: DisplayOptions = DISPLAY_OPTIONS,
     **chosen: Any,
 ) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 if TYPE_CHECKING:
-    from swamp.progress_display import ProgressLines
     from swamp.tasks.task import Task
 
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]  # an option without a value and without its --no- form
 RecipeArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
+TaskOption = Annotated[str | None, Parameter(help="module:function that makes the task of a run that a Python script began.")]
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]
 
 
@@ -30,12 +30,6 @@ class DisplayOptions:
         """Refuse options that contradict each other, before anything is trained or written."""
         if self.plain and self.quiet:
             raise ValueError("give either --plain or --quiet")
-
-    def screen(self) -> ProgressLines:
-        """Return the display that these options ask for."""
-        from swamp.progress_display import progress_display
-
-        return progress_display(self.quiet, self.plain)
 
 
 @Parameter(name="*")

@@ -29,6 +29,7 @@ def execute(
 
     The first error is raised when all runs have ended.
     """
+    from swamp.progress_display import progress_display
     from swamp.runs.opening import prepare
     from swamp.runs.several import run_to_end
 
@@ -38,7 +39,7 @@ def execute(
             run_to_end(run)
         return
     try:
-        with progress.screen() as screen:
+        with progress_display(progress.quiet, progress.plain) as screen:
             failures = _run_shown(runs, screen, progress.trackers)
     except KeyboardInterrupt:
         shared = f" --cache {shlex.quote(str(cache))}" if cache else ""
@@ -93,8 +94,7 @@ def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain:
     plans = new_plans(runs) if sweep else [run.make_plan() for run in runs]
     estimates = estimate_each(runs, plans)
     if sweep:
-        whole = [run.make_plan().num_epochs if run.num_epochs is None else run.num_epochs for run in runs]
-        new = [plan.num_epochs for plan in plans]
+        whole, new = [run.num_epochs for run in runs], [plan.num_epochs for plan in plans]
         states = ["finished" if run.store.finished() else "begun" if run.store.header() else "" for run in runs]
         print_table(grid_plan_table(sweep, whole, new, [cost.seconds for cost in estimates], states), plain)
         return

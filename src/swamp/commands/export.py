@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import Flag, made_task
+from swamp.commands.arguments import Flag, TaskOption, made_task
 
 
 def export(
@@ -20,7 +20,7 @@ def export(
     cycle: int | None = None,
     sparsity: float | None = None,
     values: Literal["float32", "float16", "bfloat16"] = "float32",
-    task: str | None = None,
+    task: TaskOption = None,
     overwrite: Flag = False,
 ) -> None:
     """Write a network of a run, by default that of the last row, to a file with a card beside it (FILE.md).
@@ -37,8 +37,6 @@ def export(
         The row nearest to this sparsity, in percent.
     values
         Type of the stored weights of pruned layers. 16 bits halve their size; the effect on the metric is printed.
-    task
-        module:function that makes the task of a run that a Python script began.
     overwrite
         Replace existing files.
     """

@@ -76,7 +76,7 @@ def run(
 
 def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], out: Path | None) -> tuple[list[RunRequest], Path]:
     """Return a request for each method and seed, and the directory that stands for all of them."""
-    from swamp.runs.config import build_config, default_directory
+    from swamp.runs.config import build_config
     from swamp.runs.opening import RunRequest
 
     if seeds and "seed" in settings:
@@ -85,7 +85,7 @@ def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], o
     choices = [{"method": method} for method in methods] or [{}]
     configs = [build_config(recipe, {**settings, **choice, **seed}) for choice in choices for seed in [{"seed": s} for s in seeds] or [{}]]
     if len(methods) < 2 and not seeds:
-        group = out or default_directory(configs[0])
+        group = out or Path("runs") / configs[0].title
         return [RunRequest(configs[0], group)], group
     group = out or Path("runs") / "-".join([configs[0].recipe, *dict.fromkeys(config.method for config in configs)])
     named = [([config.method] if len(methods) > 1 else []) + ([f"seed-{config.seed}"] if seeds else []) for config in configs]

@@ -108,11 +108,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Numerics(precision=self.precision, threads=self.threads, deterministic=self.deterministic, compile=self.compile)
 
 
-def default_directory(config: Config) -> Path:
-    """Return the directory of a run for which none is named."""
-    return Path("runs") / config.title
-
-
 @cache
 def task_modules() -> dict[str, types.ModuleType]:
     """Return all kinds of tasks by name."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from swamp.core.job import Job, Solution
+from swamp.core.keys import canonical
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
@@ -30,24 +31,12 @@ from swamp.training.train import Checkpoint
 
 def groups_of(runs: Sequence[PreparedRun]) -> list[list[PreparedRun]]:
     """Return the runs in groups that can share an engine. A run that can share its engine with no other is a group of one."""
-    groups: list[list[PreparedRun]] = []
+    groups: dict[object, list[PreparedRun]] = {}
     for run in runs:
-        group = next((group for group in groups if can_share([*group, run])), None)
-        if group is None:
-            groups.append([run])
-        else:
-            group.append(run)
-    return groups
-
-
-def can_share(runs: Sequence[PreparedRun]) -> bool:
-    """Whether these runs can use one engine: it trains for several runs, and they want the same engine with the same settings."""
-
-    def wanted(run: PreparedRun) -> Any:
         config = run.config
-        return config.engine, config.engines, config.device, config.numerics, config.checkpoint_seconds
-
-    return len(runs) > 1 and runs[0].config.engine_module.shares_runs and all(wanted(run) == wanted(runs[0]) for run in runs)
+        wanted = canonical([config.engine, config.engines, config.device, config.numerics, config.checkpoint_seconds])
+        groups.setdefault(wanted if config.engine_module.shares_runs else run, []).append(run)
+    return list(groups.values())
 
 
 class MemberEngine(Engine):

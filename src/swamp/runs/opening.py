@@ -48,7 +48,6 @@ class PreparedRun:
     task: Task
     store: Store
     role: Role  # of this process in the run
-    num_epochs: int | None = None  # of the whole run; known once it was planned
 
     @property
     def directory(self) -> Path:
@@ -60,6 +59,11 @@ class PreparedRun:
         plan = make_plan(self.config, make_engine_context(self.config, self.task, self.store))
         self.num_epochs = plan.num_epochs
         return plan
+
+    @cached_property
+    def num_epochs(self) -> int:
+        """The number of epochs that the whole run trains."""
+        return self.make_plan().num_epochs
 
     def begin(self) -> AbstractContextManager[None]:
         """Write the run's configuration to its directory, which is locked while inside. Nothing of a finished run is written again."""

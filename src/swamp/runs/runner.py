@@ -87,9 +87,8 @@ def _run_method(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterat
     """Run the method, which finds what is stored already, and write each of its rows."""
     store = ctx.store
     begin = time.monotonic()
-    num_epochs = run.make_plan().num_epochs if run.num_epochs is None else run.num_epochs
-    store.journal.log({"what": PLAN, "epochs": num_epochs, "seconds": round(time.monotonic() - begin, 3)})
-    listener.planned(num_epochs)
+    store.journal.log({"what": PLAN, "epochs": run.num_epochs, "seconds": round(time.monotonic() - begin, 3)})
+    listener.planned(run.num_epochs)
     records: list[RowRecord] = []
     rows: list[Row] = []
     begin = time.monotonic()
