@@ -131,10 +131,15 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
 # -- tasks ------------------------------------------------------------------------------------------------------------------------
 
 
-def open_task(config: Config, given: Task | None = None) -> Task:
-    """Return the task that a configuration names, or the one that is given, with its data and the checkpoint that it starts from."""
-    task: Task = given if given is not None else task_modules()[config.task].build(config.selected("task"))
+def open_task(config: Config) -> Task:
+    """Return the task that a configuration names, with its data."""
+    task: Task = task_modules()[config.task].build(config.selected("task"))
     _ = task.prunable  # This reads the data now, so that what is wrong with them is found before anything is written.
+    return _from_start(config, task)
+
+
+def _from_start(config: Config, task: Task) -> Task:
+    """Return the task with the checkpoint that the configuration starts from, if it does."""
     return cast(Task, CheckpointTask(task, Path(config.start))) if config.start else task
 
 
@@ -146,7 +151,7 @@ def open_each(requests: Sequence[RunRequest]) -> list[Task]:
         config = request.config
         key = (id(request.task), config.start) if request.task is not None else canonical([config.task, config.tasks, config.start])
         if key not in opened:
-            opened[key] = open_task(config, request.task)
+            opened[key] = open_task(config) if request.task is None else _from_start(config, request.task)
         tasks.append(opened[key])
     return tasks
 
