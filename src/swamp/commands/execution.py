@@ -31,7 +31,7 @@ def execute(
     """
     from swamp.progress_display import progress_display
     from swamp.runs.opening import prepare
-    from swamp.runs.several import run_to_end
+    from swamp.runs.runner import run_to_end
 
     runs = prepare(requests, cache)
     if any(run.role == "helper" for run in runs):  # Another process shows what this one helps to run.
@@ -57,7 +57,8 @@ def execute(
 def _run_shown(runs: Sequence[PreparedRun], screen: ProgressLines, trackers: Sequence[str]) -> list[BaseException | None]:
     """Run one or several runs on one screen, and return the error that ended each, or None. The error of a single run is raised."""
     from swamp.progress_display import OneOfSeveral
-    from swamp.runs.several import run_several, run_to_end
+    from swamp.runs.runner import run_to_end
+    from swamp.runs.several import run_several
     from swamp.trackers.tracking import tracked
 
     if len(runs) == 1:

@@ -24,7 +24,7 @@ from swamp.core.state import State
 from swamp.engines.engine import Engine, EngineContext, Progress, Report, SolutionStore, load_solutions
 from swamp.runs.opening import PreparedRun, build_engine
 from swamp.runs.progress import Listener
-from swamp.runs.runner import run_rows
+from swamp.runs.runner import run_to_end
 from swamp.tasks.task import Task
 from swamp.training.train import Checkpoint
 
@@ -189,12 +189,7 @@ def run_together(runs: Sequence[PreparedRun], listeners: Sequence[Listener]) -> 
     """Run all of them, and return for each the error that ended it, or None. A run that fails does not stop the others."""
     config, store, tasks = runs[0].config, SharedSolutionStore(), {run.task.fingerprint: run.task for run in runs}
     engine = build_engine(config, EngineContext(tasks, store, config.numerics, torch.device(config.device), config.checkpoint_seconds))
-
-    def run_to_end(run: PreparedRun, listener: Listener, member: MemberEngine) -> None:
-        for _ in run_rows(run, listener, member):
-            pass
-
-    members = [MemberEngine(partial(run_to_end, run, say), engine, run.store) for run, say in zip(runs, listeners, strict=True)]
+    members = [MemberEngine(partial(run_to_end, run, each), engine, run.store) for run, each in zip(runs, listeners, strict=True)]
     errors: dict[MemberEngine, Exception] = {}
 
     def resume(member: MemberEngine) -> None:

@@ -40,6 +40,11 @@ def run_rows(run: PreparedRun, listener: Listener | None = None, engine: Engine 
             yield from _continue_run(run, RunContext(config, context, used, listener.epoch), listener)
 
 
+def run_to_end(run: PreparedRun, listener: Listener | None = None, engine: Engine | None = None) -> None:
+    for _ in run_rows(run, listener, engine):
+        pass
+
+
 def _continue_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterator[RowRecord]:
     """Repair what is damaged, replay what is stored, then run the rest."""
     store = ctx.store
