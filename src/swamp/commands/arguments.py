@@ -120,18 +120,6 @@ def parse_numbers(option: str, text: str, least: int = 0, different: bool = Fals
     return numbers
 
 
-def parse_methods(text: str) -> list[str]:
-    """Return the methods in a text such as imp,swamp.
-
-    >>> parse_methods("imp,swamp")
-    ['imp', 'swamp']
-    """
-    names = [name.strip() for name in text.split(",")]
-    if len(set(names)) < len(names):
-        raise ValueError(f"--method {text}: expected different methods")
-    return names
-
-
 def parse_part(text: str) -> tuple[int, int]:
     """Return which part of how many a text names.
 

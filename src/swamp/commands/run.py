@@ -6,15 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swamp.commands.arguments import (
-    PROGRESS_OPTIONS,
-    Flag,
-    ProgressOptions,
-    RecipeArgument,
-    parse_methods,
-    parse_numbers,
-    recipe_and_settings,
-)
+from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, RecipeArgument, parse_numbers, recipe_and_settings
 from swamp.commands.execution import execute, show_plan
 
 if TYPE_CHECKING:
@@ -90,3 +82,15 @@ def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], o
     group = out or Path("runs") / "-".join([configs[0].recipe, *dict.fromkeys(config.method for config in configs)])
     named = [([config.method] if len(methods) > 1 else []) + ([f"seed-{config.seed}"] if seeds else []) for config in configs]
     return [RunRequest(config, group / "-".join(name)) for config, name in zip(configs, named, strict=True)], group
+
+
+def parse_methods(text: str) -> list[str]:
+    """Return the methods in a text such as imp,swamp.
+
+    >>> parse_methods("imp,swamp")
+    ['imp', 'swamp']
+    """
+    names = [name.strip() for name in text.split(",")]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--method {text}: expected different methods")
+    return names
