@@ -289,13 +289,13 @@ def test_a_diverging_run_stops_with_its_place(capsys: pytest.CaptureFixture[str]
 def test_a_stopped_group_resumes_the_seeds_it_never_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from swamp.runs import several
+    from swamp.runs import runner
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(several, "run_rows", interrupted)
+        patch.setattr(runner, "run_rows", interrupted)
         status, _, err = call(capsys, "run", *FLAGS, "--seeds", "0,1", "--out", tmp_path / "g", "--cache", tmp_path / "c")
     assert status == 130
     assert f"swamp resume {tmp_path / 'g'} --cache {tmp_path / 'c'}" in err

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from swamp.core.mask import Mask
-from swamp.runs.config import HELD_OUT, Config, build_config, default_directory
-from swamp.runs.networks import find_row, load_network
+from swamp.runs.config import HELD_OUT, Config, build_config
 from swamp.runs.opening import PreparedRun, RunRequest, open_task, prepare
 from swamp.runs.progress import Listener
 from swamp.runs.recipes import DEFAULT_RECIPE
 from swamp.runs.runner import run_rows
-from swamp.runs.stored import read_config
+from swamp.runs.stored import find_row, load_network, read_config
 from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import Task
@@ -100,7 +99,7 @@ def run(
 
 def _prepared(config: Config, out: str | Path | None, cache: str | Path | None, task: Task | None = None) -> PreparedRun:
     """Check a run with the arguments that all functions share, and return it."""
-    request = RunRequest(config, Path(out) if out else default_directory(config), task)
+    request = RunRequest(config, Path(out or f"runs/{config.title}"), task)
     return prepare([request], Path(cache) if cache else None)[0]
 
 

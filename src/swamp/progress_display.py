@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -84,7 +83,7 @@ class ProgressLines(Listener):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close what is open on the screen."""
 
     def planned(self, num_epochs: int) -> None:
@@ -136,7 +135,7 @@ class ProgressBars(ProgressLines):
         self.bars.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         for bar in self.training_bars.values():
             self.bars.remove_task(bar)
         self.bars.stop()
@@ -211,7 +210,7 @@ class AnalysisProgress(AnalysisListener):
         self.bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.bar.stop()
 
     def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]], at_most: Collection[str]) -> None:

@@ -15,7 +15,7 @@ from swamp.core.state import State
 from swamp.export.formats import export
 from swamp.export.formats.onnx import OnnxNetwork
 from swamp.export.narrow import links, narrowed, shaped_like
-from swamp.runs.networks import find_row, load_network
+from swamp.runs.stored import find_row, load_network
 from swamp.store.records import read_rows
 from swamp.tasks.models import find_model, vgg
 

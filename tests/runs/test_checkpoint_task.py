@@ -16,8 +16,8 @@ from swamp.results.comparison import comparisons
 from swamp.results.series import make_series
 from swamp.results.stored_run import read_run
 from swamp.runs.config import Config, config_hash
-from swamp.runs.networks import load_network
 from swamp.runs.opening import open_task
+from swamp.runs.stored import load_network
 from swamp.store.records import read_rows
 from tests.support.runs import contents, iterate
 

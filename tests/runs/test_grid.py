@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from swamp.runs.grid import Sweep, built_in_grid, expand, grid_texts, read_grid
-from swamp.runs.recipes import header_of
+from swamp.runs.grid import Sweep, built_in_grid, expand, read_grid
+from swamp.runs.recipes import header_of, recipe_texts
 
 TWO_AXES = """
 title = "Two axes"
@@ -130,7 +130,7 @@ def test_asking_for_what_the_grid_decides_is_refused(two_axes: Path, tmp_path: P
         expand(built_in_grid("ablations", "num-particles"), tmp_path, {"method": "imp"})
 
 
-@pytest.mark.parametrize("name", grid_texts("ablations"))
+@pytest.mark.parametrize("name", recipe_texts("ablations"))
 def test_ablations_expand_on_any_recipe(name: str, tmp_path: Path) -> None:
     for recipe in ("digits", "cifar10-vgg13"):
         sweep = expand(built_in_grid("ablations", name), tmp_path, recipe=recipe)
@@ -148,7 +148,7 @@ def test_the_fractions_of_the_paper_end_near_95_percent(tmp_path: Path) -> None:
     assert {alpha: round(end, 2) for alpha, end in ends.items()} == {"0.2": 94.50, "0.3": 94.24, "0.4": 95.33, "0.5": 93.75}
 
 
-@pytest.mark.parametrize("name", grid_texts("targets"))
+@pytest.mark.parametrize("name", recipe_texts("targets"))
 def test_targets_expand(name: str, tmp_path: Path) -> None:
     sweep = expand(built_in_grid("targets", name), tmp_path)
     assert {run.config.seed for run in sweep.runs} == ({0} if name == "surface" else {0, 1, 2})
@@ -161,7 +161,7 @@ def test_all_that_the_paper_shows_is_a_target() -> None:
         "main-cifar10 main-cifar100 vgg nll-cifar10 nll-cifar100 imagenet imagenet-v2 imagenet-r imagenet-sketch mask-training multi-swa"
     )
     others = "num-particles swamp-plus prune-fraction roberta rigl-swamp hessian surface particles connectivity sparsity-curve nlp-curve"
-    assert set(grid_texts("targets")) == {*tables.split(), *others.split()}
+    assert set(recipe_texts("targets")) == {*tables.split(), *others.split()}
 
 
 def test_the_papers_numbers_agree_wherever_they_stand() -> None:

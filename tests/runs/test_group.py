@@ -14,10 +14,10 @@ import torch
 from swamp import cli
 from swamp.core.job import Job
 from swamp.engines import graphed, sequential
-from swamp.engines.engine import Engine, EngineContext, Progress
+from swamp.engines.engine import Engine, EngineContext, Progress, SolutionStore
 from swamp.runs import group
 from swamp.runs.config import Config
-from swamp.runs.group import MemberEngine, can_share, groups_of, run_together
+from swamp.runs.group import MemberEngine, groups_of, run_together
 from swamp.runs.opening import PreparedRun, RunRequest, prepare
 from swamp.runs.progress import Listener
 from swamp.store.records import RowRecord, read_rows
@@ -243,11 +243,10 @@ def test_the_command_does_so_by_itself(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.usefixtures("on_cpu")
 def test_what_can_share(quick: Make, tmp_path: Path) -> None:
     def shares(*configs: Config) -> bool:
-        return can_share(prepared([(config, tmp_path / str(index)) for index, config in enumerate(configs)]))
+        return groups_of(runs := prepared([(config, tmp_path / str(index)) for index, config in enumerate(configs)])) == [runs]
 
     first, second = (quick(seed=seed, **GRAPHED) for seed in range(2))
     assert shares(first, second)
-    assert not shares(first)
     others: list[dict[str, Any]] = [{"engine": "sequential"}, {"engines__graphed__particles": 3}, {"precision": "bf16"}, {"threads": 2}]
     for other in others:
         assert not shares(first, quick(seed=1, **{**GRAPHED, **other}))
@@ -294,7 +293,7 @@ def test_a_member_works_only_while_it_is_waited_for() -> None:
         member._pause()
         trace.append("works again")
 
-    member = MemberEngine(work, sequential.build(cast(EngineContext, None), sequential.Config()))
+    member = MemberEngine(work, sequential.build(cast(EngineContext, None), sequential.Config()), cast(SolutionStore, None))
     assert not trace
     member.resume()
     assert (trace, member.ended) == (["works"], False)

@@ -9,7 +9,7 @@ import pytest
 
 from swamp.core.mask import Mask
 from swamp.runs.config import Config, config_hash, deciding_settings
-from swamp.runs.networks import load_network
+from swamp.runs.stored import load_network
 from tests.support.runs import iterate
 
 Quick = Callable[..., Config]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from swamp.runs.watching import WatchedRun
+from swamp.runs.progress import WatchedRun
 from swamp.store.records import read_rows
 from tests.support.listeners import Heard
 from tests.support.runs import contents, iterate

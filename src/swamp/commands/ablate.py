@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, recipe_and_settings
-from swamp.commands.grids import OPTIONS, GridOptions, RecipeArgument, run_grid
+from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, RecipeArgument, recipe_and_settings
+from swamp.commands.grids import OPTIONS, GridOptions, list_grids, run_grid
 
 usage = "Usage: swamp ablate [NAME] [RECIPE] [--setting VALUE …] [OPTIONS]"
 
@@ -32,17 +32,15 @@ def ablate(
     toml
         Print the grid as TOML, as a start for one of your own.
     """
-    from swamp.drawing.tables import Table
-    from swamp.runs.grid import built_in_grid, grid_texts
-    from swamp.terminal import print_table
+    from swamp.runs.grid import built_in_grid
+    from swamp.runs.recipes import recipe_texts
 
     if name is None:
-        rows = [[known, built_in_grid("ablations", known).title] for known in grid_texts("ablations")]
-        print_table(Table("Ablations (swamp ablate NAME [RECIPE])", ["name", "what it compares"], rows))
+        list_grids("ablations", "Ablations (swamp ablate NAME [RECIPE])")
         return
     grid = built_in_grid("ablations", name)
     if toml:
-        print(grid_texts("ablations")[name], end="")
+        print(recipe_texts("ablations")[name], end="")
         return
     recipe, settings = recipe_and_settings(arguments, ablate)
     run_grid(grid, options.named(name, Path(recipe).stem), recipe, settings, options, progress)

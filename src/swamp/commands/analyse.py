@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import DISPLAY_OPTIONS, Directory, DisplayOptions, Flag, parse_numbers
+from swamp.commands.arguments import DISPLAY_OPTIONS, Directory, DisplayOptions, Flag, TaskOption, made_task, parse_numbers
 
 if TYPE_CHECKING:
     from swamp.analyses.analysis import Analysis
@@ -31,7 +31,7 @@ def analyse(
     all: Annotated[Flag, Parameter(help="Run all of these analyses.")] = False,
     cycles: Annotated[str | None, Parameter(help="Cycles to analyse, such as 0,3,6. Default: all.")] = None,
     device: Annotated[str | None, Parameter(help="Where to compute, such as cpu. Default: the run's device.")] = None,
-    task: Annotated[str | None, Parameter(help="module:function that makes the task of a run that a Python script began.")] = None,
+    task: TaskOption = None,
     progress: DisplayOptions = DISPLAY_OPTIONS,
     **chosen: Any,
 ) -> None:
@@ -44,7 +44,6 @@ def analyse(
     from swamp.analyses import analyses
     from swamp.analyses.study import settings_of
     from swamp.store.directory import runs_in
-    from swamp.tasks import custom
 
     progress.check()
     kinds = [kind for name, kind in analyses().items() if chosen.pop(flag(name), False) or all]
@@ -56,9 +55,8 @@ def analyse(
     for kind in analyses().values():
         settings_of(kind.Settings, options)  # a value that is not allowed is refused before any work
     chosen_cycles = parse_numbers("--cycles", cycles) if cycles is not None else None
-    own_task = custom.build(custom.Config(factory=task)) if task else None
     paths = list(dict.fromkeys(path for directory in directories for path in runs_in(directory)))
-    lacking = analyse_runs(dict.fromkeys(paths, chosen_cycles), kinds, directories[0], options, device, own_task, progress)
+    lacking = analyse_runs(dict.fromkeys(paths, chosen_cycles), kinds, directories[0], options, device, made_task(task), progress)
     if len(lacking) == len(paths):
         raise ValueError("none of the runs has what these analyses need" if len(paths) > 1 else lacking[paths[0]])
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 if TYPE_CHECKING:
-    from swamp.progress_display import ProgressLines
+    from swamp.tasks.task import Task
 
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]  # an option without a value and without its --no- form
+RecipeArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
+TaskOption = Annotated[str | None, Parameter(help="module:function that makes the task of a run that a Python script began.")]
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]
 
 
@@ -28,12 +30,6 @@ class DisplayOptions:
         """Refuse options that contradict each other, before anything is trained or written."""
         if self.plain and self.quiet:
             raise ValueError("give either --plain or --quiet")
-
-    def screen(self) -> ProgressLines:
-        """Return the display that these options ask for."""
-        from swamp.progress_display import progress_display
-
-        return progress_display(self.quiet, self.plain)
 
 
 @Parameter(name="*")
@@ -64,18 +60,13 @@ DISPLAY_OPTIONS = DisplayOptions()  # the defaults
 PROGRESS_OPTIONS = ProgressOptions()
 
 
-def option_names(command: Callable[..., None]) -> list[str]:
-    """Return the options of a command, without their dashes."""
-    arguments = App(default_command=command).assemble_argument_collection()
-    return [name.removeprefix("--") for argument in arguments for name in argument.names if name.startswith("--")]
-
-
 def split_arguments(arguments: Sequence[str], command: Callable[..., None]) -> tuple[list[str], dict[str, Any]]:
     """Return the arguments of a command that stand alone, and the settings given as --name value or --name=value."""
     from swamp.runs.setting_list import parse_setting
 
-    alone, settings, options = [], {}, option_names(command)
-    rest = iter(arguments)
+    known = App(default_command=command).assemble_argument_collection()
+    options = [name.removeprefix("--") for option in known for name in option.names if name.startswith("--")]
+    alone, settings, rest = [], {}, iter(arguments)
     for argument in rest:
         if not argument.startswith("--"):
             alone.append(argument)
@@ -108,6 +99,13 @@ def named_recipe(arguments: Sequence[str], command: Callable[..., None]) -> tupl
     return alone[0] if alone else None, settings
 
 
+def made_task(maker: str | None) -> Task | None:
+    """Return the task that module:function makes, or None if --task names no function."""
+    from swamp.tasks import custom
+
+    return custom.build(custom.Config(factory=maker)) if maker else None
+
+
 def parse_numbers(option: str, text: str, least: int = 0, different: bool = False) -> list[int]:
     """Return the whole numbers in the text of an option.
 
@@ -120,18 +118,6 @@ def parse_numbers(option: str, text: str, least: int = 0, different: bool = Fals
         kind = ("different " if different else "") + ("positive " if least == 1 else "")
         raise ValueError(f"{option} {text}: expected {kind}whole numbers with commas between, such as 1,2,4")
     return numbers
-
-
-def parse_methods(text: str) -> list[str]:
-    """Return the methods in a text such as imp,swamp.
-
-    >>> parse_methods("imp,swamp")
-    ['imp', 'swamp']
-    """
-    names = [name.strip() for name in text.split(",")]
-    if len(set(names)) < len(names):
-        raise ValueError(f"--method {text}: expected different methods")
-    return names
 
 
 def parse_part(text: str) -> tuple[int, int]:

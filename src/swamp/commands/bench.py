@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
-from swamp.commands.arguments import Flag, parse_numbers, recipe_and_settings
+from swamp.commands.arguments import Flag, RecipeArgument, parse_numbers, recipe_and_settings
 
 usage = "Usage: swamp bench [RECIPE] [--setting VALUE …] [OPTIONS]"
 
 
 def bench(
-    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())],
+    *arguments: RecipeArgument,
     particles: str = "1,2,4,8",
     json: Flag = False,
 ) -> None:

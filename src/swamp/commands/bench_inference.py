@@ -7,6 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from swamp.commands.arguments import made_task
+
 
 def bench_inference(
     *files: Annotated[
@@ -37,7 +39,6 @@ def bench_inference(
     from swamp.report.tables import inference_table
     from swamp.runs.config import build_config, module_of
     from swamp.runs.opening import open_task
-    from swamp.tasks import custom
     from swamp.terminal import print_table
 
     if not files:
@@ -47,9 +48,8 @@ def bench_inference(
     abouts = [read_about(path) for path in files]
     if any((one["task"], one["settings"]) != (abouts[0]["task"], abouts[0]["settings"]) for one in abouts):
         raise ValueError("the files hold networks of different tasks; measure one task at a time")
-    if task:
-        opened = custom.build(custom.Config(factory=task))
-    else:
+    opened = made_task(task)
+    if opened is None:
         name = abouts[0]["task"]
         # A file may not choose paths of this machine or a function that makes the task.
         private = getattr(module_of("task", name), "operational", ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from swamp.commands.arguments import Directory, Flag
+from swamp.commands.arguments import Directory, Flag, made_task
 
 
 def ensemble(*directories: Directory, json: Flag = False, task: str | None = None, device: str = "auto") -> None:
@@ -28,11 +28,10 @@ def ensemble(*directories: Directory, json: Flag = False, task: str | None = Non
     from swamp.results.ensemble import average_predictions, write_ensemble
     from swamp.store.directory import runs_in
     from swamp.store.files import explain_os_error
-    from swamp.tasks import custom
     from swamp.terminal import print_table
 
     paths = [path for directory in directories for path in runs_in(directory)]
-    rows = list(average_predictions(paths, custom.build(custom.Config(factory=task)) if task else None, device))
+    rows = list(average_predictions(paths, made_task(task), device))
     try:
         write_ensemble(directories[0], paths, rows)
     except OSError as error:  # such as a place that may only be read

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swamp.commands.arguments import PROGRESS_OPTIONS, ProgressOptions
+from swamp.commands.arguments import ProgressOptions
 
 if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
@@ -22,15 +22,16 @@ def execute(
     requests: Sequence[RunRequest],
     cache: Path | None,
     whole: Path,
+    progress: ProgressOptions,
     tables: bool = True,
-    progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
     """Run all that is asked for and, with `tables`, print each run that was finished. `whole` is the directory of all of them.
 
     The first error is raised when all runs have ended.
     """
+    from swamp.progress_display import progress_display
     from swamp.runs.opening import prepare
-    from swamp.runs.several import run_to_end
+    from swamp.runs.runner import run_to_end
 
     runs = prepare(requests, cache)
     if any(run.role == "helper" for run in runs):  # Another process shows what this one helps to run.
@@ -38,7 +39,7 @@ def execute(
             run_to_end(run)
         return
     try:
-        with progress.screen() as screen:
+        with progress_display(progress.quiet, progress.plain) as screen:
             failures = _run_shown(runs, screen, progress.trackers)
     except KeyboardInterrupt:
         shared = f" --cache {shlex.quote(str(cache))}" if cache else ""
@@ -56,7 +57,8 @@ def execute(
 def _run_shown(runs: Sequence[PreparedRun], screen: ProgressLines, trackers: Sequence[str]) -> list[BaseException | None]:
     """Run one or several runs on one screen, and return the error that ended each, or None. The error of a single run is raised."""
     from swamp.progress_display import OneOfSeveral
-    from swamp.runs.several import run_several, run_to_end
+    from swamp.runs.runner import run_to_end
+    from swamp.runs.several import run_several
     from swamp.trackers.tracking import tracked
 
     if len(runs) == 1:
@@ -93,8 +95,7 @@ def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain:
     plans = new_plans(runs) if sweep else [run.make_plan() for run in runs]
     estimates = estimate_each(runs, plans)
     if sweep:
-        whole = [run.make_plan().num_epochs if run.num_epochs is None else run.num_epochs for run in runs]
-        new = [plan.num_epochs for plan in plans]
+        whole, new = [run.num_epochs for run in runs], [plan.num_epochs for plan in plans]
         states = ["finished" if run.store.finished() else "begun" if run.store.header() else "" for run in runs]
         print_table(grid_plan_table(sweep, whole, new, [cost.seconds for cost in estimates], states), plain)
         return

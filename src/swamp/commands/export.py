@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import Flag
+from swamp.commands.arguments import Flag, TaskOption, made_task
 
 
 def export(
@@ -20,7 +20,7 @@ def export(
     cycle: int | None = None,
     sparsity: float | None = None,
     values: Literal["float32", "float16", "bfloat16"] = "float32",
-    task: str | None = None,
+    task: TaskOption = None,
     overwrite: Flag = False,
 ) -> None:
     """Write a network of a run, by default that of the last row, to a file with a card beside it (FILE.md).
@@ -37,8 +37,6 @@ def export(
         The row nearest to this sparsity, in percent.
     values
         Type of the stored weights of pruned layers. 16 bits halve their size; the effect on the metric is printed.
-    task
-        module:function that makes the task of a run that a Python script began.
     overwrite
         Replace existing files.
     """
@@ -50,10 +48,9 @@ def export(
     from swamp.report.card import model_card
     from swamp.results.stored_run import read_run
     from swamp.runs.checks import require_same_task
-    from swamp.runs.networks import about, find_row, load_network
     from swamp.runs.opening import open_task
+    from swamp.runs.stored import about, find_row, load_network
     from swamp.store.files import write_durably
-    from swamp.tasks import custom
     from swamp.training.numerics import applied
 
     card = out.with_name(out.name + ".md")
@@ -67,7 +64,7 @@ def export(
     row = find_row(directory, run.rows, cycle, sparsity)
     config = run.config
     state, mask = load_network(directory, row)
-    opened = custom.build(custom.Config(factory=task)) if task else open_task(config)
+    opened = made_task(task) or open_task(config)
     if task:
         require_same_task(opened, run.header, directory)
     with applied(config.numerics):

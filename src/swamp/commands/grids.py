@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from swamp.methods.method import Keep
     from swamp.runs.grid import Grid, GridRun, Sweep
 
-RecipeArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
-
 
 @Parameter(name="*")  # Its fields are options like any others.
 @dataclass(frozen=True)
@@ -50,6 +48,17 @@ class GridOptions:
 OPTIONS = GridOptions()  # the defaults
 
 
+def list_grids(folder: str, title: str) -> None:
+    """Print the built-in grids of a folder."""
+    from swamp.drawing.tables import Table
+    from swamp.runs.grid import built_in_grid
+    from swamp.runs.recipes import recipe_texts
+    from swamp.terminal import print_table
+
+    rows = [[name, built_in_grid(folder, name).title] for name in recipe_texts(folder)]
+    print_table(Table(title, ["name", "what it compares"], rows))
+
+
 def run_grid(
     grid: Grid, name: str, recipe: str | None, settings: Mapping[str, Any], options: GridOptions, progress: ProgressOptions
 ) -> None:
@@ -77,7 +86,7 @@ def run_grid(
     helper = any(run.config.engine_module.role() == "helper" for run in chosen)
     try:
         if chosen and not options.show:
-            execute(requests, cache or (out or runs) / "cache", whole, tables=False, progress=progress)
+            execute(requests, cache or (out or runs) / "cache", whole, progress, tables=False)
             if grid.analysis and not helper:
                 analyse_grid(replace(sweep, runs=chosen), progress)
             if not helper:

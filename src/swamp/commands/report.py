@@ -8,10 +8,7 @@ from pathlib import Path
 from swamp.commands.arguments import Directory
 
 
-def report(
-    *directories: Directory,
-    out: Path = Path("report.html"),
-) -> None:
+def report(*directories: Directory, out: Path = Path("report.html")) -> None:
     """Make one page from any number of runs: curves, tables, costs, particles, training, layers, configurations, commands.
 
     The page is a single file that opens from disk and loads nothing. Runs that are not finished are shown as far as they are; a run that

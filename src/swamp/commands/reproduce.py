@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from swamp.commands.arguments import PROGRESS_OPTIONS, ProgressOptions, named_recipe
-from swamp.commands.grids import OPTIONS, GridOptions, RecipeArgument, run_grid
+from swamp.commands.arguments import PROGRESS_OPTIONS, ProgressOptions, RecipeArgument, named_recipe
+from swamp.commands.grids import OPTIONS, GridOptions, list_grids, run_grid
 
 usage = "Usage: swamp reproduce [TARGET] [--setting VALUE …] [OPTIONS]"
 
@@ -23,13 +23,10 @@ def reproduce(
     arguments
         Settings of all runs as --name value, as for `swamp run`.
     """
-    from swamp.drawing.tables import Table
-    from swamp.runs.grid import built_in_grid, grid_texts
-    from swamp.terminal import print_table
+    from swamp.runs.grid import built_in_grid
 
     if target is None:
-        rows = [[known, built_in_grid("targets", known).title] for known in grid_texts("targets")]
-        print_table(Table("Targets (swamp reproduce TARGET)", ["name", "what it compares"], rows))
+        list_grids("targets", "Targets (swamp reproduce TARGET)")
         return
     grid = built_in_grid("targets", target)
     recipe, settings = named_recipe(arguments, reproduce)

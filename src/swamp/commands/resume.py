@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import PROGRESS_OPTIONS, Directory, ProgressOptions, split_arguments
+from swamp.commands.arguments import PROGRESS_OPTIONS, Directory, ProgressOptions, TaskOption, split_arguments
 from swamp.commands.execution import execute
 
 usage = "Usage: swamp resume DIR [--setting VALUE …] [OPTIONS]"
@@ -18,7 +18,7 @@ def resume(
     /,
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")],
     cache: Path | None = None,
-    task: str | None = None,
+    task: TaskOption = None,
     progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
     """Continue a run that was stopped. The command that began it does the same.
@@ -31,8 +31,6 @@ def resume(
         Settings as --name value.
     cache
         Directory in which runs share what they have in common.
-    task
-        module:function that makes the task of a run that a Python script began.
     """
     from swamp.runs.config import with_settings
     from swamp.runs.opening import RunRequest
@@ -46,4 +44,4 @@ def resume(
         settings["task"] = task
     progress.check()
     requests = [RunRequest(with_settings(read_config(path), settings), path) for path in runs_in(directory)]
-    execute(requests, cache, directory, progress=progress)
+    execute(requests, cache, directory, progress)

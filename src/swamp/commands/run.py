@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, parse_methods, parse_numbers, recipe_and_settings
+from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, RecipeArgument, parse_numbers, recipe_and_settings
 from swamp.commands.execution import execute, show_plan
 
 if TYPE_CHECKING:
@@ -18,7 +16,7 @@ usage = "Usage: swamp run [RECIPE] [--setting VALUE …] [OPTIONS]"
 
 
 def run(
-    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())],
+    *arguments: RecipeArgument,
     out: Path | None = None,
     seeds: str | None = None,
     cache: Path | None = None,
@@ -65,12 +63,12 @@ def run(
     if dry_run:
         show_plan(requests)
     else:
-        execute(requests, cache, group, progress=progress)
+        execute(requests, cache, group, progress)
 
 
 def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], out: Path | None) -> tuple[list[RunRequest], Path]:
     """Return a request for each method and seed, and the directory that stands for all of them."""
-    from swamp.runs.config import build_config, default_directory
+    from swamp.runs.config import build_config
     from swamp.runs.opening import RunRequest
 
     if seeds and "seed" in settings:
@@ -79,8 +77,20 @@ def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], o
     choices = [{"method": method} for method in methods] or [{}]
     configs = [build_config(recipe, {**settings, **choice, **seed}) for choice in choices for seed in [{"seed": s} for s in seeds] or [{}]]
     if len(methods) < 2 and not seeds:
-        group = out or default_directory(configs[0])
+        group = out or Path("runs") / configs[0].title
         return [RunRequest(configs[0], group)], group
     group = out or Path("runs") / "-".join([configs[0].recipe, *dict.fromkeys(config.method for config in configs)])
     named = [([config.method] if len(methods) > 1 else []) + ([f"seed-{config.seed}"] if seeds else []) for config in configs]
     return [RunRequest(config, group / "-".join(name)) for config, name in zip(configs, named, strict=True)], group
+
+
+def parse_methods(text: str) -> list[str]:
+    """Return the methods in a text such as imp,swamp.
+
+    >>> parse_methods("imp,swamp")
+    ['imp', 'swamp']
+    """
+    names = [name.strip() for name in text.split(",")]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--method {text}: expected different methods")
+    return names

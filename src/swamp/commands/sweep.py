@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from swamp.commands.arguments import PROGRESS_OPTIONS, ProgressOptions, named_recipe
-from swamp.commands.grids import OPTIONS, GridOptions, RecipeArgument, run_grid
+from swamp.commands.arguments import PROGRESS_OPTIONS, ProgressOptions, RecipeArgument, named_recipe
+from swamp.commands.grids import OPTIONS, GridOptions, run_grid
 
 usage = "Usage: swamp sweep GRID.toml [RECIPE] [--setting VALUE …] [OPTIONS]"
 

@@ -11,7 +11,7 @@ from swamp.commands.execution import print_run
 if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
     from swamp.runs.config import Config
-    from swamp.runs.watching import WatchedRun
+    from swamp.runs.progress import WatchedRun
 
 LOOK_SECONDS = 2.0  # between two looks
 
@@ -38,8 +38,8 @@ def watch(
     import time
 
     from swamp.progress_display import OneOfUnrelated, progress_display
+    from swamp.runs.progress import WatchedRun
     from swamp.runs.stored import read_config
-    from swamp.runs.watching import WatchedRun
     from swamp.store.directory import runs_in
 
     watches: dict[Path, WatchedRun] = {}

@@ -9,7 +9,7 @@ from swamp.core.machine import versions
 from swamp.drawing.numbers import percent
 from swamp.results.stored_run import StoredRun
 from swamp.runs.config import deciding_settings
-from swamp.runs.networks import task_settings
+from swamp.runs.stored import task_settings
 from swamp.store.records import RowRecord
 
 

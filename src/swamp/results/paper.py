@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from swamp.results.series import Series
 from swamp.runs.config import deciding_settings
-from swamp.runs.grid import BETWEEN, built_in_grid, expand, grid_texts
+from swamp.runs.grid import BETWEEN, built_in_grid, expand
+from swamp.runs.recipes import recipe_texts
 
 MAY_DIFFER = re.compile(r"seed|precision|threads|deterministic|compile|(ticket|cycle)\.(epochs|warmup)|tasks\.\w+\.(test_sets|workers)")
 
@@ -57,7 +58,7 @@ def deciding(settings: dict[str, Any]) -> dict[str, Any]:
 def paper_cells(recipe: str) -> list[PaperCell]:
     """Return all that the paper says about a recipe."""
     found = []
-    for name, text in grid_texts("targets").items():
+    for name, text in recipe_texts("targets").items():
         if f'"{recipe}"' not in text:
             continue  # expanding a grid takes some time
         grid = built_in_grid("targets", name)

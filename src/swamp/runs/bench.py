@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,10 +19,9 @@ from swamp.core.job import Solution
 from swamp.core.noise import Noise
 from swamp.engines import FALLBACK, engine_modules
 from swamp.engines.engine import Engine, EngineContext, Progress
-from swamp.runs.config import Config, resolve
+from swamp.runs.config import Config
 from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import build_engine, make_engine_context, open_task
-from swamp.runs.settings import convert
 from swamp.store.directory import Store
 from swamp.tasks.task import Task, dense_mask
 from swamp.training.step import split_batch
@@ -61,53 +60,46 @@ def variants(config: Config) -> list[Variant]:
 
 def measure_machine(config: Config) -> Machine:
     """Measure the machine's bandwidth, and compute the traffic of this recipe."""
-    config = resolve(config)
-    with tempfile.TemporaryDirectory() as folder:
-        engine_context = make_engine_context(config, open_task(config), Store(Path(folder)))
-        device = engine_context.device
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
-        width = 2 if config.precision == "bf16" else 4
-        return Machine(
-            device=name,
-            torch=str(torch.__version__),
-            bandwidth=copy_bandwidth(device),
-            traffic=width * numbers_moved(engine_context.task) * engine_context.task.num_examples,
-        )
+    device, task = torch.device(config.device), open_task(config)
+    width = 2 if config.precision == "bf16" else 4
+    return Machine(
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        torch=str(torch.__version__),
+        bandwidth=copy_bandwidth(device),
+        traffic=width * numbers_moved(task) * task.num_examples,
+    )
 
 
 def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: Sequence[int]) -> Iterator[Timing]:
     """Time the recipe's cycle on each engine with each number of particles that the engine trains at once."""
-    config = resolve(config)
     for name, settings in chosen:
-        module = engine_modules()[name]
-        with tempfile.TemporaryDirectory() as folder:
-            store = Store(Path(folder))
-            engine_context = make_engine_context(structs.replace(config, checkpoint_seconds=1e9), open_task(config), store)
-            engine = module.build(engine_context, convert(dict(settings), module.Config, f"engines.{name}"))
-            try:
-                for count in counts:
-                    if count == 1 or count <= engine.num_parallel:
-                        yield _timed(config, machine, name, settings, count, engine_context, engine)
-            finally:
-                engine.close()
+        timed = structs.replace(config, engine=name, engines={name: dict(settings)}, checkpoint_seconds=1e9)
+        with _temporary_engine(timed, open_task(config)) as engine:
+            for count in counts:
+                if count == 1 or count <= engine.num_parallel:
+                    yield _timed(config, machine, name, settings, count, engine)
 
 
 @contextmanager
 def step_timer(config: Config, task: Task) -> Iterator[tuple[int, Callable[[int], float]]]:
     """Yield how many particles the configured engine trains at once, and a function that times a step of a number of particles."""
-    with tempfile.TemporaryDirectory() as folder:
-        engine_context = make_engine_context(config, task, Store(Path(folder)))
-        engine, (maker, start) = build_engine(config, engine_context), _job_maker_and_start(config, engine_context)
+    with _temporary_engine(config, task) as engine:
+        maker, start = _job_maker_and_start(config, engine.context)
 
         @cache
         def step_seconds(count: int) -> float:
             noises = maker.noise.fold("timing").split("particle", count)
             return engine.step_seconds([maker.job(start, dense_mask(task), noise) for noise in noises])
 
-        try:
-            yield engine.num_parallel, step_seconds
-        finally:
-            engine.close()
+        yield engine.num_parallel, step_seconds
+
+
+@contextmanager
+def _temporary_engine(config: Config, task: Task) -> Iterator[Engine]:
+    """Yield the configured engine, with a store that is removed afterwards."""
+    with ExitStack() as stack:
+        store = Store(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        yield stack.enter_context(closing(build_engine(config, make_engine_context(config, task, store))))
 
 
 def _job_maker_and_start(config: Config, engine_context: EngineContext) -> tuple[JobMaker, Solution]:
@@ -115,11 +107,9 @@ def _job_maker_and_start(config: Config, engine_context: EngineContext) -> tuple
     return JobMaker(config, engine_context), engine_context.store.save_solution("start", engine_context.task.init(Noise(config.seed)), ())
 
 
-def _timed(
-    config: Config, machine: Machine, name: str, settings: Mapping[str, Any], count: int, engine_context: EngineContext, engine: Engine
-) -> Timing:
-    maker, start = _job_maker_and_start(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), engine_context)
-    mask = dense_mask(engine_context.task)
+def _timed(config: Config, machine: Machine, name: str, settings: Mapping[str, Any], count: int, engine: Engine) -> Timing:
+    maker, start = _job_maker_and_start(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), engine.context)
+    mask = dense_mask(engine.context.task)
     jobs = [maker.job(start, mask, noise) for noise in maker.noise.fold("bench", count).split("particle", count)]
     times: dict[str, list[float]] = {job.key: [time.perf_counter()] for job in jobs}
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -26,8 +26,8 @@ from swamp.engines import default_engine, engine_modules, find_engine
 from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
-from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_layers, scaled, task_setting
-from swamp.runs.settings import convert
+from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_layers, scaled
+from swamp.runs.settings import convert, flat
 
 # Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
@@ -108,11 +108,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Numerics(precision=self.precision, threads=self.threads, deterministic=self.deterministic, compile=self.compile)
 
 
-def default_directory(config: Config) -> Path:
-    """Return the directory of a run for which none is named."""
-    return Path("runs") / config.title
-
-
 @cache
 def task_modules() -> dict[str, types.ModuleType]:
     """Return all kinds of tasks by name."""
@@ -142,10 +137,7 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     """
     given = dict(settings or {})
     data, scale = given.pop("data", None), given.pop("scale", None)
-    changes = nested(given)
-    if ":" in str(changes.get("task")):
-        changes = merge(changes, task_setting(changes["task"]))
-    layers = [*read_layers(recipe), changes]
+    layers = [*read_layers(recipe), _changes(given)]
     if data is not None:
         layers.append(_data_setting(merge_all(layers), data))
     # A preset goes right under the layer that names it, so that the settings of that layer win.
@@ -167,10 +159,15 @@ def _data_setting(asked: TomlTable, data: str | Path) -> TomlTable:
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
     """Return a complete configuration with some settings changed."""
+    return complete(merge(msgspec.to_builtins(config), _changes(settings)))
+
+
+def _changes(settings: Mapping[str, Any]) -> TomlTable:
+    """Return settings as nested tables. A task may be named by the function that makes it, as module:function."""
     changes = nested(settings)
     if ":" in str(changes.get("task")):
-        changes = merge(changes, task_setting(changes["task"]))
-    return complete(merge(msgspec.to_builtins(config), changes))
+        changes = merge(changes, {"task": "custom", "tasks": {"custom": {"factory": changes["task"]}}})
+    return changes
 
 
 def complete(settings: TomlTable) -> Config:
@@ -235,15 +232,7 @@ def deciding_settings(config: Config) -> TomlTable:
     plain["method"] = config.method_module.name
     kept = {key: value for key, value in plain.items() if key not in OPERATIONAL}
     ignored = {f"tasks.{config.task}.{name}" for name in getattr(module_of("task", config.task), "operational", ())}
-    return {name: value for name, value in _flat(kept, "") if name not in ignored}
-
-
-def _flat(value: TomlTable, prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, item in value.items():
-        if isinstance(item, dict):
-            yield from _flat(item, f"{prefix}{key}.")
-        else:
-            yield prefix + key, item
+    return {name: value for name, value in flat(kept) if name not in ignored}
 
 
 def config_hash(config: Config) -> str:

@@ -63,7 +63,9 @@ class RunContext(JobMaker):
             self._ensure(start)
         for job in jobs:
             if job.key in stored:
-                self.report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, _last_loss(stored[job.key]), trained=0))
+                history = stored[job.key].history
+                loss = float(history[-1]["loss"]) if history else math.nan
+                self.report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, loss, trained=0))
         solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self.report))
         known = {job.key for job, _ in self.trainings}  # A training that is asked for twice is counted once.
         self.trainings += {job.key: (job, solution) for job, solution in zip(jobs, solutions, strict=True) if job.key not in known}.values()
@@ -73,13 +75,8 @@ class RunContext(JobMaker):
         if len(particles) == 1:
             return particles[0]
         noise = self.noise.fold("mean")
-        key = key_of(
-            "mean",
-            task=self.task.fingerprint,
-            particles=[p.key for p in particles],
-            noise=str(noise),
-            numerics=self.engine_context.numerics,
-        )
+        keys = [particle.key for particle in particles]
+        key = key_of("mean", task=self.task.fingerprint, particles=keys, noise=str(noise), numerics=self.numerics)
 
         def make() -> Solution:
             # Missing particles are trained before the machine is set up for averaging.
@@ -87,7 +84,7 @@ class RunContext(JobMaker):
                 self._ensure(particle.key)
             # Buffers other than BatchNorm's statistics are those that the particles started from.
             buffers = self._load(self._starts[particles[0].key]).buffers
-            with applied(self.engine_context.numerics):
+            with applied(self.numerics):
                 parameters = mean_parameters(particle.load() for particle in particles)
                 return self.store.save_solution(key, self.engine.averaged(self.task, parameters, buffers, noise), ())
 
@@ -108,13 +105,13 @@ class RunContext(JobMaker):
         inputs |= {"pattern": self.pruning.pattern}
 
         def make() -> Mask:
-            model = self.task.model().to(self.engine_context.device)
+            model = self.task.model().to(self.device)
             solution.load().into(model)
-            with applied(self.engine_context.numerics):
-                seed_model_draws(self.engine_context.device, noise.fold("model").integer())
+            with applied(self.numerics):
+                seed_model_draws(self.device, noise.fold("model").integer())
                 return choice(model, mask, self.num_keep(keep))
 
-        return self._made_mask("choose", {**inputs, "task": self.task.fingerprint, "numerics": self.engine_context.numerics}, make)
+        return self._made_mask("choose", {**inputs, "task": self.task.fingerprint, "numerics": self.numerics}, make)
 
     def _made_mask(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Mask]) -> Mask:
         """Return a mask that is made once. A record under the key of its inputs names it, and it is stored under its own content."""
@@ -148,7 +145,7 @@ class RunContext(JobMaker):
             parts=[[share, solution.key] for share, solution in parts],
             keep=str(keep),
             noise=str(noise),
-            numerics=self.engine_context.numerics,
+            numerics=self.numerics,
             pattern=self.pruning.pattern,
         )
         self._starts[key] = self._starts[parts[0][1].key]
@@ -159,7 +156,7 @@ class RunContext(JobMaker):
             total = {name: torch.stack([share * state.parameters[name] for share, state in states]).sum(0) for name in names}
             state = State(total, self._load(self._starts[key]).buffers)
             mask = keep_highest(magnitude(state, dense), dense, self.num_keep(keep), self.pruning.pattern)
-            with applied(self.engine_context.numerics):
+            with applied(self.numerics):
                 parameters = mask.apply(state).parameters
                 return self.engine.averaged(self.task, parameters, state.buffers, noise), mask
 
@@ -189,9 +186,9 @@ class RunContext(JobMaker):
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
         def make() -> dict[str, float]:
-            model = self.task.model().to(self.engine_context.device)
+            model = self.task.model().to(self.device)
             solution.load().into(model)
-            with applied(self.engine_context.numerics), autocast(self.engine_context.numerics, self.engine_context.device):
+            with applied(self.numerics), autocast(self.numerics, self.device):
                 metrics = self.task.evaluate(model, split)
             for name, value in metrics.items():
                 if not math.isfinite(value):
@@ -203,7 +200,7 @@ class RunContext(JobMaker):
             "metrics": self.task.measured,
             "solution": solution.key,
             "split": split,
-            "numerics": self.engine_context.numerics,
+            "numerics": self.numerics,
         }
         metrics: dict[str, float] = self.memo("evaluate", inputs, make)
         return metrics
@@ -232,7 +229,3 @@ class RunContext(JobMaker):
             self.store.forget(key)
             self._recompute[key]()
             self.remade.add(key)
-
-
-def _last_loss(solution: Solution) -> float:
-    return float(solution.history[-1]["loss"]) if solution.history else math.nan

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -17,9 +15,9 @@ from swamp.core.errors import nearest
 from swamp.core.pruning import Pruning
 from swamp.landscape.point import Split
 from swamp.runs.config import Config, build_config
-from swamp.runs.recipes import DEFAULT_RECIPE, TomlTable, merge, nested, recipe_texts
+from swamp.runs.recipes import DEFAULT_RECIPE, TomlTable, merge, nested, parse_toml, recipe_texts
 from swamp.runs.setting_list import all_settings
-from swamp.runs.settings import convert, toml_text
+from swamp.runs.settings import convert, flat, toml_text
 
 Labels = tuple[str, ...]  # the labels of a cell of the grid, one for each axis
 BETWEEN = " / "  # between the labels of a cell in its name
@@ -98,74 +96,53 @@ class Sweep:
 # -- files ------------------------------------------------------------------------------------------------------------------------
 
 
-def grid_texts(folder: str) -> dict[str, str]:
-    """Return the texts of the built-in grids in a folder, `ablations` or `targets`, by name."""
-    files = resources.files("swamp.recipes") / folder
-    return {p.name.removesuffix(".toml"): p.read_text() for p in sorted(files.iterdir(), key=str) if p.name.endswith(".toml")}
-
-
 def built_in_grid(folder: str, name: str) -> Grid:
-    """Return a built-in grid."""
-    texts = grid_texts(folder)
+    """Return a built-in grid of the folder `ablations` or `targets`."""
+    texts = recipe_texts(folder)
     if name not in texts:
         raise ValueError(f"unknown {folder.removesuffix('s')} {name!r}; {nearest(name, texts)}")
-    return _grid(_based(_parsed(texts[name], name), Path()), name)
+    return _grid(texts[name], name, Path())
 
 
 def read_grid(path: Path) -> Grid:
     """Read a grid from a file. Relative paths of recipes in it are relative to the file's own folder."""
     if not path.is_file():
         raise ValueError(f"grid {str(path)!r}: no such file (`swamp ablate` lists the built-in ones)")
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"grid {str(path)!r} cannot be read: {error}") from None
-    return _grid(_based(_parsed(text, str(path)), path.parent), str(path))
+    return _grid(path, str(path), path.parent)
 
 
-def _parsed(text: str, name: str) -> TomlTable:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"grid {name!r} is not valid TOML: {error}") from None
-
-
-def _based(table: TomlTable, folder: Path) -> TomlTable:
-    """Lay a grid over the ablation that it is based on, if any; its own axes come first."""
-    table = _located(table, folder)
-    base = table.pop("base", None)
-    if base is None:
-        return table
-    texts = grid_texts("ablations")
-    if base not in texts:
-        raise ValueError(f"base = {base!r} is no ablation; {nearest(str(base), texts)}")
-    below = _parsed(texts[base], base)
-    axes = {**table.get("axes", {}), **below.get("axes", {})}
-    return {**below, **table, "axes": axes, "settings": merge(nested(below.get("settings", {})), nested(table.get("settings", {})))}
-
-
-def _located(value: Any, folder: Path) -> Any:
-    """Return the table with the paths of recipes that lie in the folder."""
-    if not isinstance(value, dict):
-        return value
-    return {key: _placed(item, folder) if key == "recipe" else _located(item, folder) for key, item in value.items()}
-
-
-def _placed(recipe: Any, folder: Path) -> Any:
-    if isinstance(recipe, list):
-        return [_placed(one, folder) for one in recipe]
-    if isinstance(recipe, str) and recipe not in recipe_texts() and (folder / recipe).is_file():
-        return str(folder / recipe)
-    return _located(recipe, folder)
-
-
-def _grid(table: TomlTable, name: str) -> Grid:
+def _grid(source: str | Path, name: str, folder: Path) -> Grid:
+    table = _based(_located(parse_toml(f"grid {name!r}", source), folder))
     try:
         grid: Grid = convert(table, Grid)
         _check(grid)
     except ValueError as error:
         raise ValueError(f"grid {name!r}: {error}") from None
     return grid
+
+
+def _based(table: TomlTable) -> TomlTable:
+    """Lay a grid over the ablation that it is based on, if any; its own axes come first."""
+    base = table.pop("base", None)
+    if base is None:
+        return table
+    texts = recipe_texts("ablations")
+    if base not in texts:
+        raise ValueError(f"base = {base!r} is no ablation; {nearest(str(base), texts)}")
+    below = parse_toml(f"grid {base!r}", texts[base])
+    axes = {**table.get("axes", {}), **below.get("axes", {})}
+    return {**below, **table, "axes": axes, "settings": merge(nested(below.get("settings", {})), nested(table.get("settings", {})))}
+
+
+def _located(value: Any, folder: Path, is_recipe: bool = False) -> Any:
+    """Return the table with the paths of recipes that lie in the folder."""
+    if isinstance(value, dict):
+        return {key: _located(item, folder, key == "recipe") for key, item in value.items()}
+    if is_recipe and isinstance(value, list):
+        return [_located(one, folder, is_recipe) for one in value]
+    if is_recipe and isinstance(value, str) and value not in recipe_texts() and (folder / value).is_file():
+        return str(folder / value)
+    return value
 
 
 def _check(grid: Grid) -> None:
@@ -261,26 +238,16 @@ def _names(axes: Mapping[str, Sequence[tuple[str, TomlTable]]]) -> dict[tuple[st
     return named
 
 
-def _leaves(table: TomlTable, known: Iterable[str], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of the settings in a nested table."""
-    for key, value in table.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict) and name not in known:
-            yield from _leaves(value, known, f"{name}.")
-        else:
-            yield name
-
-
 def _check_conflicts(grid: Grid, axes: Mapping[str, Sequence[tuple[str, TomlTable]]], asked: TomlTable, recipe: str | None) -> None:
     """Check that no setting is given twice: by two axes, or by an axis and the user."""
     known = {setting.name for setting in all_settings()}
-    varied = {axis: [set(_leaves(settings, known)) for _, settings in of] for axis, of in axes.items()}
+    varied = {axis: [{name for name, _ in flat(settings, known=known)} for _, settings in of] for axis, of in axes.items()}
     for one, other in itertools.combinations(varied, 2):
         if both := {name for point in varied[one] for name in point} & {name for point in varied[other] for name in point}:
             raise ValueError(f"the axes {one!r} and {other!r} both set {min(both)}")
     if any("seed" in point for of in varied.values() for point in of) or "seed" in grid.settings or "seed" in asked:
         raise ValueError("the seeds of a grid are its `seeds` (--seeds 0,1,2)")
-    given = {*_leaves(asked, known), *(["recipe"] if recipe is not None else [])}
+    given = {name for name, _ in flat(asked, known=known)} | ({"recipe"} if recipe is not None else set())
     for axis, of in varied.items():
         if taken := {name for name in given if all(name in point for point in of)}:
             raise ValueError(f"{min(taken)} is what the grid varies (axis {axis!r}); to vary it otherwise, write a grid of your own")

@@ -10,43 +10,33 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from swamp.core.job import Job, Solution
+from swamp.core.keys import canonical
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.engines.engine import Engine, EngineContext, Progress, Report, SolutionStore, load_solutions
 from swamp.runs.opening import PreparedRun, build_engine
 from swamp.runs.progress import Listener
-from swamp.runs.runner import run_rows
+from swamp.runs.runner import run_to_end
 from swamp.tasks.task import Task
 from swamp.training.train import Checkpoint
 
 
 def groups_of(runs: Sequence[PreparedRun]) -> list[list[PreparedRun]]:
     """Return the runs in groups that can share an engine. A run that can share its engine with no other is a group of one."""
-    groups: list[list[PreparedRun]] = []
+    groups: dict[object, list[PreparedRun]] = {}
     for run in runs:
-        group = next((group for group in groups if can_share([*group, run])), None)
-        if group is None:
-            groups.append([run])
-        else:
-            group.append(run)
-    return groups
-
-
-def can_share(runs: Sequence[PreparedRun]) -> bool:
-    """Whether these runs can use one engine: it trains for several runs, and they want the same engine with the same settings."""
-
-    def wanted(run: PreparedRun) -> Any:
         config = run.config
-        return config.engine, config.engines, config.device, config.numerics, config.checkpoint_seconds
-
-    return len(runs) > 1 and runs[0].config.engine_module.shares_runs and all(wanted(run) == wanted(runs[0]) for run in runs)
+        wanted = canonical([config.engine, config.engines, config.device, config.numerics, config.checkpoint_seconds])
+        groups.setdefault(wanted if config.engine_module.shares_runs else run, []).append(run)
+    return list(groups.values())
 
 
 class MemberEngine(Engine):
@@ -55,26 +45,20 @@ class MemberEngine(Engine):
     It owns the thread of its run, which works only while somebody waits in `resume`.
     """
 
-    def __init__(self, run_with: Callable[[MemberEngine], None], engine: Engine) -> None:
+    def __init__(self, work: Callable[[MemberEngine], None], engine: Engine, store: SolutionStore) -> None:
         super().__init__(engine.context)
-        self.engine = engine
+        self.engine, self.store = engine, store
         self.jobs: tuple[Job, ...] = ()  # the jobs that the run waits for
         self.needs_memory = False  # the run waits until no job is being trained
         self.error: BaseException | None = None  # the error that ended the run
-        self._store: SolutionStore | None = None
-        self._report: Report | None = None
+        self.report: Report  # where the progress of these jobs is reported
         self._thrown: BaseException | None = None
         self._state = "waiting"  # working, waiting, ended
         self._changed = threading.Condition()
         # A daemon thread does not keep the process from ending when the user interrupts it twice.
-        threading.Thread(target=self._run, args=[run_with], daemon=True).start()
+        threading.Thread(target=self._run, args=[work], daemon=True).start()
 
     # -- used by the run ----------------------------------------------------------------------------------------------------------------
-
-    def serve(self, context: EngineContext) -> MemberEngine:
-        """Return this engine, as the one of the run with this context."""
-        self._store = context.store
-        return self
 
     @property
     def num_parallel(self) -> int:
@@ -83,7 +67,7 @@ class MemberEngine(Engine):
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         missing = {job.key: job for job in jobs if self.store.solution(job.key) is None}
         if missing:
-            self.jobs, self._report = tuple(missing.values()), report
+            self.jobs, self.report = tuple(missing.values()), report
             self._pause()
             self.jobs = ()
         yield from load_solutions(self.store, jobs)
@@ -105,18 +89,9 @@ class MemberEngine(Engine):
         return self._state == "ended"
 
     @property
-    def store(self) -> SolutionStore:
-        assert self._store is not None
-        return self._store
-
-    @property
     def can_continue(self) -> bool:
         """Whether the run can continue while jobs of other runs are being trained."""
         return not self.needs_memory and all(self.store.solution(job.key) is not None for job in self.jobs)
-
-    def report(self, progress: Progress) -> None:
-        assert self._report is not None
-        self._report(progress)
 
     def resume(self, error: BaseException | None = None) -> None:
         """Let the run work until it waits or has ended. An error is raised in the run, where it waits."""
@@ -134,10 +109,10 @@ class MemberEngine(Engine):
 
     # -- the thread ---------------------------------------------------------------------------------------------------------------------
 
-    def _run(self, run_with: Callable[[MemberEngine], None]) -> None:
+    def _run(self, work: Callable[[MemberEngine], None]) -> None:
         try:
             self._wait_for_turn()
-            run_with(self)
+            work(self)
         except BaseException as error:
             self.error = error
         with self._changed:
@@ -214,15 +189,7 @@ def run_together(runs: Sequence[PreparedRun], listeners: Sequence[Listener]) -> 
     """Run all of them, and return for each the error that ended it, or None. A run that fails does not stop the others."""
     config, store, tasks = runs[0].config, SharedSolutionStore(), {run.task.fingerprint: run.task for run in runs}
     engine = build_engine(config, EngineContext(tasks, store, config.numerics, torch.device(config.device), config.checkpoint_seconds))
-
-    def to_end(run: PreparedRun, listener: Listener) -> Callable[[MemberEngine], None]:
-        def run_with(member: MemberEngine) -> None:
-            for _ in run_rows(run, listener, member.serve):
-                pass
-
-        return run_with
-
-    members = [MemberEngine(to_end(run, listener), engine) for run, listener in zip(runs, listeners, strict=True)]
+    members = [MemberEngine(partial(run_to_end, run, each), engine, run.store) for run, each in zip(runs, listeners, strict=True)]
     errors: dict[MemberEngine, Exception] = {}
 
     def resume(member: MemberEngine) -> None:

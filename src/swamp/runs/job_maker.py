@@ -26,7 +26,7 @@ class JobMaker:
     def __init__(self, config: Config, engine_context: EngineContext) -> None:
         self.config, self.engine_context = config, engine_context
         self.task, self.pruning, self.swa = engine_context.task, config.pruning, config.swa
-        self.noise = Noise(config.seed)
+        self.noise, self.numerics, self.device = Noise(config.seed), engine_context.numerics, engine_context.device
 
     def job(
         self,
@@ -51,7 +51,7 @@ class JobMaker:
             schedule,
             config.swa if swa else None,
             config.optimizer,
-            self.engine_context.numerics,
+            self.numerics,
             rule,
             None if (first, end) == (0, schedule.epochs) else (first, end),
         )
@@ -65,18 +65,8 @@ class JobMaker:
         return key_of("init", task=self.task.fingerprint, noise=str(self.init_noise))
 
     def ticket_job(self, init: Solution) -> Job:
-        config = self.config
-        noise = self.noise.fold("ticket")
-        return Job(
-            self.task.fingerprint,
-            init.key,
-            dense_mask(self.task),
-            noise,
-            config.ticket,
-            None,
-            config.optimizer,
-            self.engine_context.numerics,
-        )
+        config, noise = self.config, self.noise.fold("ticket")
+        return Job(self.task.fingerprint, init.key, dense_mask(self.task), noise, config.ticket, None, config.optimizer, self.numerics)
 
     def num_keep(self, keep: Fraction) -> int:
         """Return the number of weights to keep at this density, relative to the first mask."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,11 +14,14 @@ import msgspec
 import torch
 from msgspec import structs
 
-from swamp.core.keys import canonical
+from swamp.core.keys import canonical, key_of
 from swamp.core.machine import code_digest, versions
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.core.state import State
 from swamp.engines import FALLBACK, check_launch
 from swamp.engines.engine import Engine, EngineContext, Role
-from swamp.runs.checkpoint_task import CheckpointTask
+from swamp.export.checkpoint import read_checkpoint
 from swamp.runs.checks import check, require_empty_or_run, require_same_run
 from swamp.runs.config import Config, config_hash, deciding_settings, resolve, resolve_device, task_modules
 from swamp.runs.plan import Plan, make_plan
@@ -44,7 +48,6 @@ class PreparedRun:
     task: Task
     store: Store
     role: Role  # of this process in the run
-    num_epochs: int | None = None  # of the whole run; known once it was planned
 
     @property
     def directory(self) -> Path:
@@ -56,6 +59,11 @@ class PreparedRun:
         plan = make_plan(self.config, make_engine_context(self.config, self.task, self.store))
         self.num_epochs = plan.num_epochs
         return plan
+
+    @cached_property
+    def num_epochs(self) -> int:
+        """The number of epochs that the whole run trains."""
+        return self.make_plan().num_epochs
 
     def begin(self) -> AbstractContextManager[None]:
         """Write the run's configuration to its directory, which is locked while inside. Nothing of a finished run is written again."""
@@ -143,9 +151,47 @@ def open_each(requests: Sequence[RunRequest]) -> list[Task]:
         config = request.config
         key = (id(request.task), config.start) if request.task is not None else canonical([config.task, config.tasks, config.start])
         if key not in opened:
-            opened[key] = _from_start(config, request.task) if request.task is not None else open_task(config)
+            opened[key] = open_task(config) if request.task is None else _from_start(config, request.task)
         tasks.append(opened[key])
     return tasks
+
+
+class CheckpointTask:
+    """A task whose initial weights, and first mask if there is one, come from a file.
+
+    All else is that of the task it wraps. The file's content is part of the fingerprint, and so of every key. It is read when it is first
+    needed.
+    """
+
+    def __init__(self, task: Task, path: Path) -> None:
+        self.task, self.path = task, path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CheckpointTask, (self.task, self.path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    @cached_property
+    def checkpoint(self) -> tuple[State, Mask]:
+        state, mask = read_checkpoint(self.path, self.task.model())
+        if mask is None:
+            return state, Mask.ones(self.task.prunable)
+        if {name: tuple(layer.shape) for name, layer in mask.layers.items()} != dict(self.task.prunable):
+            raise ValueError(f"{self.path} was pruned in other layers than this task prunes")
+        return mask.apply(state), Mask({name: mask.layers[name] for name in self.task.prunable})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        state, mask = self.checkpoint
+        return key_of("started", task=self.task.fingerprint, weights=state.digest(), mask=mask.digest)
+
+    def init(self, noise: Noise) -> State:
+        return self.checkpoint[0]
+
+    @property
+    def first_mask(self) -> Mask:
+        return self.checkpoint[1]
 
 
 # -- engines ----------------------------------------------------------------------------------------------------------------------

@@ -80,7 +80,8 @@ class PlanContext(JobMaker):
         known = {job.key for job in self.jobs}
         self.jobs += {job.key: job for job in jobs if job.key not in known}.values()
         for job in jobs:
-            self._masks[job.key] = self._after(job)
+            rule = job.rule  # Dynamic sparse training is counted as keeping its first mask, the most it can cost.
+            self._masks[job.key] = self._made_up_mask(job.mask, rule.num_keep, job.key) if isinstance(rule, Gradual) else job.mask
         return tuple(Solution(job.key, (), _no_weights) for job in jobs)
 
     def mean(self, particles: Sequence[Solution]) -> Solution:
@@ -111,10 +112,6 @@ class PlanContext(JobMaker):
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
         return {self.task.metric: 0.0}  # All solutions are equally good.
-
-    def _after(self, job: Job) -> Mask:
-        """Return the mask that a training ends with. Dynamic sparse training is counted as keeping its first mask, the most it can cost."""
-        return self._made_up_mask(job.mask, job.rule.num_keep, job.key) if isinstance(job.rule, Gradual) else job.mask
 
     def _made_up_mask(self, mask: Mask, num_keep: int, source: str) -> Mask:
         """Return a mask with so many survivors, spread evenly.

@@ -1,9 +1,16 @@
-"""The interface through which a run reports its progress."""
+"""The progress of a run: how it is reported, and how it is read from the directory of a run of another process."""
 
 from __future__ import annotations
 
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
 from swamp.engines.engine import Progress
-from swamp.store.records import RowRecord
+from swamp.store.directory import PLAN, Store
+from swamp.store.files import Damaged
+from swamp.store.records import RowRecord, read_rows
 
 
 class Listener:
@@ -20,3 +27,79 @@ class Listener:
 
     def say(self, text: str) -> None:
         """There is something that the user should know."""
+
+
+class WatchedRun:
+    """Reports to a listener what is new in a run directory since the last look.
+
+    The first look reports all there is, as stored and not as trained just now. Nothing is written.
+    """
+
+    def __init__(self, directory: Path, listener: Listener) -> None:
+        self.store, self.listener = Store(directory), listener
+        self.planned = 0
+        self.finished = False
+        self.failure: str | None = None  # the error that ended its process
+        self.epochs: dict[str, int] = {}  # done so far, by training
+        self.cycles: set[int] = set()  # of the rows that were reported
+        self._read: set[str] = set()  # keys of the objects that were read; objects never change
+        self._first = True
+
+    @property
+    def num_epochs(self) -> int:
+        return sum(self.epochs.values())
+
+    def look(self) -> None:
+        """Read the directory and report what is new."""
+        finished = self.store.finished()  # This is read first, so that nothing that came before the end is missed.
+        self.failure = None if finished else self.store.journal.failure()
+        timings = self.store.journal.records()
+        self._plan(timings)
+        self._trainings({record["key"]: record["what"] for record in timings if "key" in record})
+        for row in read_rows(self.store.root):
+            if row.cycle not in self.cycles:
+                self.cycles.add(row.cycle)
+                self.listener.row(row)
+        self._first, self.finished = False, finished
+
+    def _plan(self, timings: list[dict[str, Any]]) -> None:
+        total = next((record["epochs"] for record in reversed(timings) if record["what"] == PLAN), self.planned)
+        if total != self.planned:
+            self.listener.planned(total - self.planned)
+            self.planned = total
+
+    def _trainings(self, labels: dict[str, str]) -> None:
+        running = self.store.checkpoint_metas()
+        for path in sorted(self.store.objects.glob("*.json")):
+            if path.stem in self._read:
+                continue
+            with contextlib.suppress(Damaged, FileNotFoundError):
+                value = self.store.read_value(path.stem)
+                self._read.add(path.stem)
+                history = value.get("history") if isinstance(value, dict) else None
+                if history:
+                    self._tell(path.stem, labels.get(path.stem, "a training"), history, len(history))
+        for key, meta in running.items():
+            if key not in self._read:
+                self._tell(key, meta.get("label", "a training"), meta["history"], meta.get("num_epochs", self.planned))
+
+    def _tell(self, key: str, label: str, history: list[dict[str, Any]], num_epochs: int) -> None:
+        done, before = len(history), self.epochs.get(key, 0)
+        if done == before:
+            return
+        # There are fewer epochs than before if the training was restarted from an older checkpoint.
+        trained = 0 if self._first else max(done - before, 0)
+        self.epochs[key] = done
+        self.listener.epoch(Progress(key, label, done, num_epochs, float(history[-1]["loss"]), trained, history[-1]))
+
+    def pace(self) -> tuple[int, float]:
+        """Return how many epochs the running process has trained, and in how many seconds by its own clock."""
+        timings = [record for record in self.store.journal.records() if "at" in record]
+        begin = next((index for index, record in reversed(list(enumerate(timings))) if record["what"] == PLAN), None)
+        if begin is None:
+            return 0, 0.0
+        return sum(record["epochs"] for record in timings[begin:] if "key" in record), timings[-1]["at"] - timings[begin]["at"]
+
+    def seconds_idle(self) -> float:
+        """Return the seconds since anything was written."""
+        return max(time.time() - self.store.last_moved(), 0.0)

@@ -20,10 +20,20 @@ DEFAULT_RECIPE = "digits"
 SELECTORS = {"task": "tasks", "method": "methods", "engine": "engines"}
 
 
-def recipe_texts() -> dict[str, str]:
-    """Return the texts of the built-in recipes by name."""
-    folder = resources.files("swamp.recipes")
-    return {p.name.removesuffix(".toml"): p.read_text() for p in sorted(folder.iterdir(), key=str) if p.name.endswith(".toml")}
+def recipe_texts(folder: str = "") -> dict[str, str]:
+    """Return the texts of the built-in recipes by name, or those of the grids in the folder `ablations` or `targets`."""
+    files = resources.files("swamp.recipes") / folder
+    return {p.name.removesuffix(".toml"): p.read_text() for p in sorted(files.iterdir(), key=str) if p.name.endswith(".toml")}
+
+
+def parse_toml(what: str, source: str | Path) -> TomlTable:
+    """Return the content of a TOML text or file. Errors begin with `what` it is."""
+    try:
+        return tomllib.loads(source if isinstance(source, str) else source.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{what} is not valid TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{what} cannot be read: {error}") from None
 
 
 def header_of(recipe: str) -> str:
@@ -36,30 +46,19 @@ def read_layers(recipe: str, above: tuple[str, ...] = ()) -> list[TomlTable]:
     """Read a recipe and the recipes that it is based on. Return their settings, those of the lowest base first."""
     if recipe in above:
         raise ValueError(f"recipes are based on each other in a circle: {' -> '.join([*above, recipe])}")
-    texts = recipe_texts()
-    if recipe in texts:
-        text, name = texts[recipe], recipe
-    else:
-        path = Path(recipe)
-        if not path.is_file():
-            kind = "no such file" if path.suffix == ".toml" else f"neither a built-in recipe nor a TOML file; {nearest(recipe, texts)}"
-            raise ValueError(f"recipe {recipe!r}: {kind}")
-        try:
-            text, name = path.read_text(), path.stem
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"recipe {recipe!r} cannot be read: {error}") from None
-    try:
-        settings = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"recipe {recipe!r} is not valid TOML: {error}") from None
+    texts, path = recipe_texts(), Path(recipe)
+    if recipe not in texts and not path.is_file():
+        kind = "no such file" if path.suffix == ".toml" else f"neither a built-in recipe nor a TOML file; {nearest(recipe, texts)}"
+        raise ValueError(f"recipe {recipe!r}: {kind}")
+    settings = parse_toml(f"recipe {recipe!r}", texts.get(recipe, path))
     base = settings.pop("base", None if recipe == DEFAULT_RECIPE else DEFAULT_RECIPE)
     if base is not None and not isinstance(base, str):
         raise ValueError(f"recipe {recipe!r}: base = {base!r} is not the name of a recipe")
     # A base that is a relative path is relative to the recipe's own folder.
     if base and base not in texts and recipe not in texts:
-        base = str(Path(recipe).parent / base)
+        base = str(path.parent / base)
     below = read_layers(base, (*above, recipe)) if base else []
-    return [*below, {**settings, "recipe": name}]
+    return [*below, {**settings, "recipe": recipe if recipe in texts else path.stem}]
 
 
 def merge_all(layers: Iterable[TomlTable]) -> TomlTable:
@@ -108,14 +107,6 @@ def _together(one: TomlTable, other: TomlTable, path: str) -> TomlTable:
         else:
             raise ValueError(f"{name} is set twice: {result[key]!r} and {value!r}")
     return result
-
-
-# -- settings that stand for others ------------------------------------------------------------------------------------------------
-
-
-def task_setting(task: str) -> TomlTable:
-    """Return the settings of a task that is named by the function that makes it, as module:function."""
-    return {"task": "custom", "tasks": {"custom": {"factory": task}}}
 
 
 def scaled(settings: TomlTable, scale: Any) -> TomlTable:

@@ -12,7 +12,7 @@ from swamp.core.errors import closest
 from swamp.engines import engine_modules
 from swamp.runs.config import Config, selectable
 from swamp.runs.recipes import SELECTORS, TomlTable
-from swamp.runs.settings import bare, description, parse_value, toml_text
+from swamp.runs.settings import bare, description, flat, parse_value, toml_text
 
 
 class SettingInfo(NamedTuple):
@@ -63,9 +63,10 @@ def to_toml(config: Config, recipe: TomlTable | None = None) -> str:
     With the `recipe` that it comes from, the tables of all that could be selected are added, as that recipe or else the default has them.
     """
     everything = recipe is not None
-    given = dict(_settings_of(recipe or {})) | dict(_settings_of(msgspec.to_builtins(config)))
+    settings = {setting.name: setting for setting in all_settings()}
+    given = dict(flat(recipe or {}, known=settings)) | dict(flat(msgspec.to_builtins(config), known=settings))
     lines, table = [], ""
-    for setting in all_settings():
+    for setting in settings.values():
         if setting.name not in given and not everything:
             continue
         value = given.get(setting.name, setting.default)
@@ -75,13 +76,3 @@ def to_toml(config: Config, recipe: TomlTable | None = None) -> str:
             table = head
         lines.append(f"{name} = {toml_text(value)}  # {setting.description}")
     return "\n".join(lines).lstrip() + "\n"
-
-
-def _settings_of(plain: TomlTable) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that a nested table contains, by dotted name."""
-    for setting in all_settings():
-        value: Any = plain
-        for part in setting.name.split("."):
-            value = value.get(part, msgspec.UNSET) if isinstance(value, dict) else msgspec.UNSET
-        if value is not msgspec.UNSET:
-            yield setting.name, value

@@ -6,7 +6,7 @@ import math
 import re
 import tomllib
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,21 +20,22 @@ def convert(value: Any, kind: Any, prefix: str = "") -> Any:
 
     Errors name the setting, its value and what is allowed.
     """
-    for path, number in _floats(value, prefix):
-        if not math.isfinite(number):
-            raise ValueError(f"{path} = {number} is not a finite number")
+    for path, found in flat(value, prefix):
+        if isinstance(found, float) and not math.isfinite(found):
+            raise ValueError(f"{path} = {found} is not a finite number")
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
         raise ValueError(_explain(str(error), value, kind, prefix)) from None
 
 
-def _floats(value: Any, path: str) -> Iterator[tuple[str, float]]:
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from _floats(item, f"{path}.{name}".lstrip("."))
-    elif isinstance(value, float):
-        yield path, value
+def flat(value: Any, name: str = "", known: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield the settings in nested tables by dotted name. A table that is the value of a `known` setting is yielded as a whole."""
+    if isinstance(value, Mapping) and name not in known:
+        for key, item in value.items():
+            yield from flat(item, f"{name}.{key}" if name else str(key), known)
+    else:
+        yield name, value
 
 
 def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:

@@ -11,14 +11,9 @@ from swamp.runs.bench import step_timer
 from swamp.runs.opening import PreparedRun, begin_all
 from swamp.runs.plan import Estimate, Plan, estimate
 from swamp.runs.progress import Listener
-from swamp.runs.runner import run_rows
+from swamp.runs.runner import run_to_end
 
 Listen = Callable[[PreparedRun], AbstractContextManager[Listener]]
-
-
-def run_to_end(run: PreparedRun, listener: Listener | None = None) -> None:
-    for _ in run_rows(run, listener):
-        pass
 
 
 def run_several(runs: Sequence[PreparedRun], listen: Listen, planned: Callable[[int], None]) -> list[BaseException | None]:

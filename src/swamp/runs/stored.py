@@ -1,20 +1,24 @@
-"""The configuration that a run directory was begun with, and the command that resumes the run."""
+"""What a run directory holds: the configuration that it was begun with, and the networks of its rows."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
-from swamp.runs.config import Config, complete
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.runs.config import Config, complete, module_of
 from swamp.store.directory import Store
+from swamp.store.records import RowRecord
 from swamp.tasks import custom
 from swamp.tasks.datasets.dataset import VARIABLE
 
+NEAR = 0.05  # A row further than this from the sparsity that was asked for is not meant.
 TASK_PLACEHOLDER = "MODULE:FUNCTION"  # stands in commands for the function that makes a task, where a script gave the task itself
 
 
@@ -48,3 +52,64 @@ def _with_local_data(config: Config) -> Config:
     if not folder or Path(folder).expanduser().exists() or not os.environ.get(VARIABLE):
         return config
     return structs.replace(config, tasks={**config.tasks, config.task: {**settings, "data": ""}})
+
+
+def find_row(directory: Path, rows: Sequence[RowRecord], cycle: int | None = None, sparsity: float | None = None) -> RowRecord:
+    """Return the row of a cycle of a run, or the row nearest to a sparsity in percent. The last row is the default."""
+    if cycle is not None and sparsity is not None:
+        raise ValueError("give either --cycle or --sparsity")
+    results = {row.cycle: row for row in rows}
+    if not results:
+        raise ValueError(f"{directory} has no finished row yet")
+    if sparsity is not None:
+        return _nearest(directory, rows, sparsity)
+    cycle = max(results) if cycle is None else cycle
+    if cycle not in results:
+        raise ValueError(f"{directory} has no cycle {cycle}; it has {', '.join(map(str, results))}")
+    return results[cycle]
+
+
+def _nearest(directory: Path, rows: Sequence[RowRecord], sparsity: float) -> RowRecord:
+    if not (sparsity == 0 or 1 <= sparsity < 100):
+        raise ValueError(f"--sparsity {sparsity:g}: expected percent, from 0 to below 100, such as 95")
+    nearest = min(rows, key=lambda row: abs(row.sparsity - sparsity / 100))
+    if not abs(nearest.sparsity - sparsity / 100) <= NEAR:
+        known = ", ".join(f"{100 * row.sparsity:.2f}" for row in rows)
+        raise ValueError(f"{directory} has no network near {sparsity:g} % sparsity; it has {known}")
+    return nearest
+
+
+def load_network(directory: Path, row: RowRecord, particle: int | None = None) -> tuple[State, Mask]:
+    """Load the weights and the mask of a row: of the average, or of one of its particles."""
+    store = Store(directory)
+    if particle is not None and not 0 <= particle < len(row.particles):
+        raise ValueError(f"cycle {row.cycle} has {len(row.particles)} particles, numbered from 0; there is no particle {particle}")
+    key = row.solution if particle is None else row.particles[particle]
+    mask = store.load_mask(row.mask)
+    if mask is None or not store.has_arrays(key):
+        kept = read_config(directory).keep
+        raise ValueError(f"the weights of cycle {row.cycle} are not in {directory} (keep = {kept!r})")
+    return store.load_state(key), mask
+
+
+def about(config: Config, header: Mapping[str, Any], row: RowRecord) -> dict[str, Any]:
+    """Return, as JSON values, what somebody should know who gets the network without the run. `header` is the content of run.json."""
+    return {
+        "task": config.task,
+        "settings": task_settings(config),
+        "recipe": config.recipe,
+        "method": config.method,
+        "seed": config.seed,
+        "cycle": row.cycle,
+        "sparsity": row.sparsity,
+        "metric": row.metric,
+        "metrics": row.metrics,
+        "configuration": header["config_hash"],
+        "versions": header["versions"],
+    }
+
+
+def task_settings(config: Config) -> dict[str, Any]:
+    """Return the task's settings without those of the machine, such as the folder of its data."""
+    private = getattr(module_of("task", config.task), "operational", ())
+    return {name: value for name, value in config.tasks[config.task].items() if name not in private}

@@ -43,9 +43,6 @@ class AnalysisStore(Store):
             self.write_bytes(f"{name}.npz", buffer.getvalue())
         self.write_text(f"{name}.json", json.dumps({"analysis": name, **msgspec.to_builtins(result)}, indent=1) + "\n")
 
-    def has_result(self, name: str) -> bool:
-        return (self.root / f"{name}.json").exists()
-
     def read_result(self, name: str, schema: type[Schema]) -> Schema | None:
         """Return a stored result, or None where there is none. Raise `Damaged` where the file does not hold one."""
         path = self.root / f"{name}.json"

@@ -1,4 +1,4 @@
-"""A run directory: its header, lock, readable files and manifest, around the objects of `store.objects`.
+"""A run directory: its header, lock, journal, readable files and manifest, around the objects of `store.objects`.
 
 DIR/run.json            format version, configuration and its hash, versions
 DIR/config.toml         the configuration again, for people to read
@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,14 +30,45 @@ import torch
 
 from swamp.store import files
 from swamp.store.files import Damaged, write_durably
-from swamp.store.journal import Journal
 from swamp.store.objects import ObjectStore
 
 FORMAT_VERSION = 1
 
+# Values of "what" in the journal other than a training or a row.
+BEGUN = "begun again"  # The run restarts, so an earlier failure no longer counts.
+PLAN = "plan"  # A process starts; the record says how many epochs the whole run takes.
+FAILED = "failed"  # An error ended the process.
+
 
 class Locked(ValueError):
     """Another process works on the directory."""
+
+
+class Journal:
+    """The journal of a run, timing.jsonl: how long each training and row took, and how the run's processes started and ended.
+
+    A line is {"what": …, "at": seconds since 1970, …}. Any process may append lines, none changes them, and a kill may cut off the last.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def log(self, record: dict[str, Any]) -> None:
+        line = json.dumps({**record, "at": round(time.time(), 3)}, sort_keys=True) + "\n"
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(descriptor, line.encode())  # A single write keeps lines of several workers apart.
+        finally:
+            os.close(descriptor)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return all complete records."""
+        return list(files.json_lines(self.path, {"what": str}))
+
+    def failure(self) -> str | None:
+        """Return the error that ended the last process of the run, or None."""
+        ends = [record for record in self.records() if record["what"] in (BEGUN, PLAN, FAILED)]
+        return str(ends[-1].get("why")) if ends and ends[-1]["what"] == FAILED else None
 
 
 class Store(ObjectStore):

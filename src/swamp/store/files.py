@@ -7,7 +7,7 @@ import errno
 import hashlib
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,12 @@ def write_durably(path: Path, data: bytes, scratch: Path) -> None:
     make_directory(path.parent)
     make_directory(scratch)
     # A random name, because processes of several hosts may write here and have equal process ids.
-    descriptor, temporary = tempfile.mkstemp(prefix="tmp-", dir=scratch)
+    temporary = scratch / f"tmp-{uuid.uuid4().hex}"
     try:
-        with open(descriptor, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -58,13 +57,6 @@ def make_directory(directory: Path) -> None:
         make_directory(directory.parent)
         directory.mkdir(exist_ok=True)
         sync_directory(directory.parent)
-
-
-def _umask() -> int:
-    """Return the process's umask, which mkstemp ignores: it makes files that only their owner may read."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def sync_directory(directory: Path) -> None:

@@ -1,8 +1,6 @@
 """Content-keyed objects: every derived value of a run as a file under its key, and optionally in a cache that several runs share.
 
-ROOT/objects/KEY.*      values (JSON) and tensors (safetensors); each file holds its key and a checksum
-ROOT/work/              checkpoints of trainings under way, and temporary files
-ROOT/damaged/           objects that failed their check
+Values are JSON and tensors are safetensors; each file holds its key and a checksum.
 """
 
 from __future__ import annotations
