@@ -38,7 +38,15 @@ def test_a_network_comes_back_with_its_stored_accuracy(format: str, swamp_run: P
     if format != "onnx":
         assert found == row.metrics  # to the last bit
     card = (tmp_path / "model.md").read_text()
-    for said in ("image: small-digits, few-digits", "swamp, cycle 2, seed 0", "75.00 %", "accuracy %", "NLL", "licence", f"--format {format}"):
+    for said in (
+        "image: small-digits, few-digits",
+        "swamp, cycle 2, seed 0",
+        "75.00 %",
+        "accuracy %",
+        "NLL",
+        "licence",
+        f"--format {format}",
+    ):
         assert said in card
     assert all(layer in card for layer in row.densities)
     assert torch.__version__ in card

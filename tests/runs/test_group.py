@@ -264,7 +264,7 @@ def test_groups_keep_to_what_can_share(quick: Make, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("on_cpu")
 def test_runs_of_several_tasks_leave_the_bytes_of_runs_alone(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lottery Pools holds examples out, so that its task is another, whose epochs have fewer steps; DST has a rule of its own."""
-    settings = {"pruning__cycles": 1, "tasks__image__batch_size": 64, **GRAPHED}
+    settings = {"pruning__cycles": 1, "tasks__image__batch_size": 60, **GRAPHED}
     configs = {method: quick(method=method, **settings) for method in ("imp", "lottery-pools", "dst")}
     for method, config in configs.items():
         list(iterate(config, tmp_path / "alone" / method))
