@@ -107,7 +107,7 @@ def test_an_engine_comes_from_outside_in_one_file(quick: Make, tmp_path: Path) -
     assert "backwards" in done.stdout
     list(iterate(quick(device="cpu"), tmp_path / "sequential"))
     assert contents(tmp_path / "mine") == contents(tmp_path / "sequential")
-    quickly = ["--device=cpu", "--tasks.image.batch_size=256", "--engines.processes.workers=1", "--particles=1"]
+    quickly = ["--device=cpu", *(f"--{name}={QUICK[name]}" for name in QUICK if name.startswith("tasks.")), "--particles=1"]
     timings = json.loads(swamp("bench", "digits", *quickly, "--json").stdout)["timings"]
     assert [timing["engine"] for timing in timings] == ["sequential", "mine", "processes"]
     refused = swamp("run", "digits", "--engine=mime", "--out", tmp_path / "mime")
