@@ -148,8 +148,12 @@ def blind_ranks(ranks: Sequence[int], host: str, leader: str) -> str:
 
 def ask_for_session(rank: Rank, joining: Store, timeout: float) -> str:
     token = uuid.uuid4().hex
-    joining.set(f"request/{rank.index}", token)
-    session = wait_for(lambda: stored_name(joining, f"answer/{token}", TOKEN), timeout)
+
+    def look() -> str | None:
+        joining.set(f"request/{rank.index}", token)  # This is repeated, in case that somebody else has written there.
+        return stored_name(joining, f"answer/{token}", TOKEN)
+
+    session = wait_for(look, timeout)
     if session is None:
         raise ConnectionLost(f"rank 0 did not answer rank {rank.index} within {timeout:g} s")
     return session
