@@ -33,6 +33,19 @@ def test_messages_are_read_in_order_and_once(box: Mailbox) -> None:
     assert reader.names() == {"rank-1.1", "rank-1.2", "rank-1.3"}
 
 
+def test_a_message_that_was_not_written_leaves_no_gap(box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*names: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", fail)
+        with pytest.raises(OSError, match="No space left"):
+            box.send("rank-1", JobTrained("a"))
+    assert not box.names()
+    box.send("rank-1", JobTrained("b"))
+    assert box.receive("rank-1") == JobTrained("b")
+
+
 def test_only_the_owner_can_use_the_folder(box: Mailbox) -> None:
     box.send("all", JobTrained("a"))
     assert box.folder.stat().st_mode & 0o777 == 0o700

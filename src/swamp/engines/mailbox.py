@@ -67,9 +67,9 @@ class Mailbox:
 
     def send(self, stream: str, message: AnyMessage) -> int:
         """Append a message to a stream, to which only this rank writes, and return its number of bytes."""
-        data = messages.encode(message)
-        self.num_sent[stream] = self.num_sent.get(stream, 0) + 1
-        self.write(f"{stream}.{self.num_sent[stream]}", data)
+        data, number = messages.encode(message), self.num_sent.get(stream, 0) + 1
+        self.write(f"{stream}.{number}", data)
+        self.num_sent[stream] = number  # A number that was not written, for want of space, is used for the next message.
         return len(data)
 
     def receive(self, stream: str, names: Container[str] | None = None, consume: bool = False) -> AnyMessage | None:
@@ -105,9 +105,13 @@ class Mailbox:
     def write(self, name: str, data: bytes) -> None:
         """Write a file, which others see once it is complete."""
         temporary, file = new_file(self.folder)
-        with file:
-            file.write(data)
-        os.rename(temporary, self.folder / name)
+        try:
+            with file:
+                file.write(data)
+            os.rename(temporary, self.folder / name)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def read(self, name: str, limit: int) -> bytes:
         """Return the bytes of a file, of which there may be at most `limit`."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from swamp.engines.mailbox import Mailbox
-from swamp.engines.messages import BadMessage, RankInfo, Verdict, error_of, failure_of
+from swamp.engines.messages import BadMessage, RankInfo, Verdict, error_of, failure_of, plain
 from swamp.engines.ranks import VISIBILITY_TIMEOUT, ConnectionLost, Rank, name_ranks, wait_for
 
 TO_ALL = "all"  # the stream of rank 0
@@ -39,7 +39,7 @@ def meet(rank: Rank, store: TCPStore, must_match: Mapping[str, str], timeout: fl
 
     `work` is a folder in the run directory, in which rank 0 makes the mailbox.
     """
-    joining, info = PrefixStore("swamp", store), RankInfo(socket.gethostname(), dict(must_match))
+    joining, info = PrefixStore("swamp", store), RankInfo(socket.gethostname(), {name: plain(text) for name, text in must_match.items()})
     name = uuid.uuid4().hex if rank.is_leader else ask_for_session(rank, joining, timeout)
     own = PrefixStore(name, joining)
     own.add(f"beat/{rank.index}", 1)
@@ -179,6 +179,8 @@ def ask_to_join(rank: Rank, own: Store, mailbox: Mailbox, info: RankInfo, timeou
     own.add("num_informed", 1)
     if verdict.failure is not None:
         raise error_of(verdict.failure)
+    if len(verdict.hosts) != rank.size:
+        raise BadMessage(f"rank 0 named {len(verdict.hosts)} hosts of {rank.size} ranks")
     return verdict.hosts
 
 

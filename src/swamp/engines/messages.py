@@ -192,9 +192,9 @@ REBUILT: dict[str, type[Exception]] = {error.__name__: error for error in (Value
 
 def failure_of(error: Exception, traceback: str = "") -> Failure:
     """Describe an error by the nearest class that `error_of` knows."""
-    text, traceback, kind = _plain(str(error)[:MAX_TEXT]), _plain(traceback[-MAX_TEXT:]), type(error)
+    text, traceback, kind = plain(str(error)[:MAX_TEXT]), plain(traceback[-MAX_TEXT:]), type(error)
     if isinstance(error, OSError) and error.errno is not None:
-        return Failure("OSError", _plain(error.strerror or ""), traceback, error.errno, _plain(str(error.filename or "")))
+        return Failure("OSError", plain(error.strerror or ""), traceback, error.errno, plain(str(error.filename or "")))
     known = next((base.__name__ for base in kind.__mro__ if REBUILT.get(base.__name__) is base), "")
     if known:
         return Failure(known, text, traceback)
@@ -203,7 +203,7 @@ def failure_of(error: Exception, traceback: str = "") -> Failure:
     return Failure("RuntimeError", text if kind is RuntimeError else f"{kind.__name__}: {text}", traceback)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return a text that can be encoded: names of files may hold bytes that are not UTF-8."""
     return text.encode(errors="backslashreplace").decode()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,11 +16,16 @@ from swamp.core.errors import reason_of
 
 ANSWER_SECONDS = 30.0  # within which a cluster must answer
 PROBE = """
-import sys, ray
+import socket, sys
+address = sys.argv[1]
+host, _, port = address.removeprefix("ray://").rpartition(":")
 try:
-    ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
+    if host and port.isdecimal():  # It is no word, such as auto. Ray itself would try for half a minute where nobody listens.
+        socket.create_connection((host.strip("[]"), int(port))).close()
+    import ray
+    ray.init(address, logging_level="ERROR", log_to_driver=False)
 except Exception as error:
-    print(str(error).strip().partition("\\n")[0] or type(error).__name__)
+    print(getattr(error, "strerror", None) or str(error).strip().partition("\\n")[0] or type(error).__name__)
     sys.exit(1)
 """
 
@@ -47,7 +51,6 @@ def load_ray() -> Any:
 @cache
 def require_reachable(address: str) -> None:
     """Raise a ValueError if no Ray cluster answers at this address within 30 s. Another process asks, because Ray cannot be interrupted."""
-    _require_open_port(address)
     try:
         probe = [sys.executable, "-P", "-c", PROBE, address]
         found = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS)
@@ -55,17 +58,6 @@ def require_reachable(address: str) -> None:
         raise ValueError(unreachable(address, f"not within {ANSWER_SECONDS:g} s")) from None
     if found.returncode:
         raise ValueError(unreachable(address, (found.stdout.strip() or found.stderr.strip() or "it ended").splitlines()[-1]))
-
-
-def _require_open_port(address: str) -> None:
-    """Find out fast where nobody listens. Ray itself tries for half a minute."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdecimal():
-        return  # It is a word, such as auto.
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS / 3).close()
-    except (OSError, OverflowError) as error:
-        raise ValueError(unreachable(address, getattr(error, "strerror", None) or str(error))) from None
 
 
 def unreachable(address: str, reason: str) -> str:
