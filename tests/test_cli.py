@@ -21,7 +21,7 @@ import pytest
 
 import swamp
 from swamp import commands
-from swamp.cli import app, main
+from swamp.cli import main, make_app
 from swamp.runs import opening
 from swamp.runs.config import task_modules
 from tests.support.cli import FLAGS, call, run
@@ -44,6 +44,7 @@ def test_version_and_help_without_torch() -> None:
     assert run("--version").stdout.strip() == swamp.__version__
 
 
+app = make_app()
 COMMANDS = [name for name in app if not name.startswith("-")]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import swamp
 from swamp.analyses import analyses
-from swamp.cli import app
+from swamp.cli import make_app
 from swamp.commands.arguments import split_arguments
 from swamp.commands.run import run
 from swamp.report.figures.gallery import FIGURES
@@ -92,10 +92,10 @@ def test_commands_exist_and_take_the_arguments_shown() -> None:
     commands = [line.split("#")[0].split() for block in shown for line in block.splitlines() if line.startswith("swamp ")]
     assert commands
     for _, name, *arguments in commands:
-        _, bound, _ = app.parse_args([name, *arguments], exit_on_error=False, print_error=False)
+        _, bound, _ = make_app().parse_args([name, *arguments], exit_on_error=False, print_error=False)
         if name == "run":
             split_arguments(bound.args, run)
-    every = {name for name in app if not name.startswith("-")}
+    every = {name for name in make_app() if not name.startswith("-")}
     assert set(re.findall(r"`swamp ([\w-]+)", README.partition("## Commands")[2])) == every
 
 
@@ -104,11 +104,11 @@ def test_following_shows_commands_and_a_tracker_that_work(capsys: pytest.Capture
     inline = [text.split() for text in re.findall(r"`(swamp (?:figure|ensemble|analyse) [^`…]+)`", page)]
     assert len(inline) >= 8
     for _, *arguments in inline:
-        app.parse_args(arguments, exit_on_error=False, print_error=False)
+        make_app().parse_args(arguments, exit_on_error=False, print_error=False)
     commands = [line.split("#")[0].split() for block in blocks("bash", page) for line in block.splitlines() if line.startswith("swamp ")]
     assert {name for _, name, *_ in commands} == {"watch", "run", "compare", "figure"}
     for _, *arguments in commands:
-        app.parse_args(arguments, exit_on_error=False, print_error=False)
+        make_app().parse_args(arguments, exit_on_error=False, print_error=False)
     (block,) = blocks("python", page)
     scope: dict[str, Any] = {}
     exec(compile(block, "following.md", "exec"), scope)

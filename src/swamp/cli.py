@@ -1,50 +1,82 @@
-"""The command line."""
+"""The command line.
+
+This module imports nothing that takes time, so that from the first moment on Ctrl-C ends the command in silence.
+"""
 
 from __future__ import annotations
 
-import dis
-import importlib
-import inspect
 import os
-import pkgutil
-import select
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
 
-from cyclopts import App, CycloptsError
+TYPE_CHECKING = False  # type checkers take it for true; `typing` would take its time to be imported
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
 
-from swamp import commands
-from swamp.version import __version__
+    from cyclopts import App
 
-app = App(
-    name="swamp",
-    version=__version__,
-    help="Find highly sparse neural networks.\n\n"
-    "A run trains, averages, prunes and rewinds as a recipe says, and writes all it finds to a directory. Begin with: swamp run",
-)
 
-# A module of `commands` that has a function of its own name is a command. A module with `lazy = True` makes its function `command` on
-# first use, because its parameters take seconds to find.
-for info in pkgutil.iter_modules(commands.__path__):
-    module = importlib.import_module(f"swamp.commands.{info.name}")
-    command, usage = getattr(module, info.name, None), getattr(module, "usage", None)
-    if command and getattr(module, "lazy", False):
-        app.command(f"{module.__name__}:command", name=info.name, help=inspect.getdoc(command), usage=usage)
-    elif command:
-        app.command(command, usage=usage)
+def make_app() -> App:
+    """Return the command line with all commands.
 
-RAISE = dis.opmap["RAISE_VARARGS"]  # the instruction of a `raise` statement
+    A module of `commands` that has a function of its own name is a command. A module with `lazy = True` makes its function `command` on
+    first use, because its parameters take seconds to find.
+    """
+    import importlib
+    import inspect
+    import pkgutil
+
+    from cyclopts import App
+
+    from swamp import commands
+    from swamp.version import __version__
+
+    app = App(
+        name="swamp",
+        version=__version__,
+        help="Find highly sparse neural networks.\n\n"
+        "A run trains, averages, prunes and rewinds as a recipe says, and writes all it finds to a directory. Begin with: swamp run",
+    )
+    for info in pkgutil.iter_modules(commands.__path__):
+        module = importlib.import_module(f"swamp.commands.{info.name}")
+        command, usage = getattr(module, info.name, None), getattr(module, "usage", None)
+        if command and getattr(module, "lazy", False):
+            app.command(f"{module.__name__}:command", name=info.name, help=inspect.getdoc(command), usage=usage)
+        elif command:
+            app.command(command, usage=usage)
+    return app
+
+
+def open_streams() -> None:
+    """Make standard input, output and error usable, whatever the process was started with.
+
+    Where one of them is closed, the next file that is opened would take its number, and what libraries print would go into that file. What
+    the encoding of a stream lacks, such as ± in ASCII, is written as \\xb1.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # It gets the lowest number that is free, which is this one.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")
 
 
 def fail(message: str, status: int) -> NoReturn:
     """Print one sentence and end the process."""
-    print(f"swamp: {message}", file=sys.stderr)
+    from swamp.drawing.tables import visible
+
+    print(f"swamp: {visible(message)}", file=sys.stderr)
     raise SystemExit(status)
 
 
 def reader_has_left() -> bool:
     """Whether the program that reads our output has ended. If so, nothing more is written to it, not even when this process ends."""
+    import select
+
     output, poll = 1, select.poll()
     poll.register(output, 0)
     left = any(event & select.POLLERR for _, event in poll.poll(0))
@@ -58,6 +90,8 @@ def is_mistake_of_user(error: ValueError) -> bool:
 
     Anything else is a defect: an error of another package, or one that a builtin such as `int` or `max` raised in swamp's code.
     """
+    import dis
+
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next
@@ -65,18 +99,34 @@ def is_mistake_of_user(error: ValueError) -> bool:
         return False
     frame = trace.tb_frame
     in_swamp = str(frame.f_globals.get("__name__")).startswith("swamp.")
-    return in_swamp and frame.f_code.co_code[trace.tb_lasti] == RAISE
+    return in_swamp and frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Return whether an error says that there was too little memory: for an object, a tensor, a library or a thread."""
+    clues = ("can't allocate memory", "out of memory", "failed to map segment", "can't start new thread", "bad_alloc")
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError | ImportError) and any(clue in str(error) for clue in clues))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. A mistake of the user gives one sentence and status 2, a failure on the way one sentence and status 1."""
+    try:
+        open_streams()
+        run_command(arguments)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def run_command(arguments: Sequence[str] | None) -> None:
+    from cyclopts import CycloptsError
+
     if "" not in sys.path:
         sys.path.insert(0, "")  # --task module:function is looked for in the working directory first, as python -m does.
     if int(os.environ.get("LOCAL_RANK", 0)) or int(os.environ.get("RANK", 0)):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Of the processes that torchrun starts, only one prints.
     try:
-        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        print(end="", flush=True)  # Unlike sys.stdout.flush, this also works without a stdout.
+        make_app()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)
     except ValueError as error:
@@ -89,9 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from swamp.store.files import explain_os_error
 
         fail(explain_os_error(error), 1)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError, ImportError) as error:
+        if lacks_memory(error):
+            fail(f"there is not enough memory ({str(error).partition(chr(10))[0] or 'for an object'}); what was stored is sound", 1)
         if not error.__class__.__module__.startswith("swamp."):
             raise
         fail(str(error), 1)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None

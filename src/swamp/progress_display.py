@@ -16,7 +16,7 @@ from rich.progress import Progress as RichProgress
 
 from swamp.analyses.study import AnalysisListener
 from swamp.drawing.numbers import duration
-from swamp.drawing.tables import Table
+from swamp.drawing.tables import Table, visible
 from swamp.engines.engine import Progress
 from swamp.results.series import main_metrics, particle_range
 from swamp.runs.progress import Listener
@@ -102,7 +102,7 @@ class ProgressLines(Listener):
         self.say(run + row_line(result))
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)
 
 
 class RemarksOnly(ProgressLines):
@@ -150,17 +150,17 @@ class ProgressBars(ProgressLines):
         if not progress.is_news:
             return
         if progress.key not in self.training_bars:
-            self.training_bars[progress.key] = self.bars.add_task(progress.label, total=progress.epochs, note="")
+            self.training_bars[progress.key] = self.bars.add_task(escape(visible(progress.label)), total=progress.epochs, note="")
         note = f"loss {progress.loss:.4f}" if progress.unit == "epoch" else progress.unit
         self.bars.update(self.training_bars[progress.key], completed=progress.epoch, note=note)
         if progress.epoch >= progress.epochs:
             self.bars.remove_task(self.training_bars.pop(progress.key))
 
     def row(self, result: RowRecord, run: str = "") -> None:
-        self.console.print(escape(run + row_line(result)), highlight=False)
+        self.console.print(escape(visible(run + row_line(result))), highlight=False)
 
     def say(self, text: str) -> None:
-        self.console.print(escape(text), style="yellow", highlight=False)
+        self.console.print(escape(visible(text)), style="yellow", highlight=False)
 
 
 class OneOfSeveral(Listener):
@@ -247,13 +247,13 @@ class AnalysisProgress(AnalysisListener):
         share = min(self.finished / self.total, 1.0) if self.total else 1.0
         spent = time.monotonic() - self.start
         left = f"{100 * share:.0f} % done, {duration(spent * (1 - share) / share) if share else '?'} left"
-        self.bar.update(self.task, description=what, completed=share, note=left)
+        self.bar.update(self.task, description=escape(visible(what)), completed=share, note=left)
         if self.lines and not self.quiet and self.seconds and time.monotonic() - self.last_line >= LINE_SECONDS:
             self.last_line = time.monotonic()
             self.say(f"{what}: {left}")
 
     def say(self, text: str) -> None:
-        self.console.print(escape(text), highlight=False, soft_wrap=True)
+        self.console.print(escape(visible(text)), highlight=False, soft_wrap=True)
 
 
 def progress_display(quiet: bool = False, plain: bool = False) -> ProgressLines:

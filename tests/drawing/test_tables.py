@@ -77,7 +77,7 @@ def test_no_name_speaks_to_the_terminal_or_ends_its_line() -> None:
     table = Table(f"{bad}\ntitle", [f"{bad}\nx", "y"], [[f"{bad}\nx", "1"]], f"{bad}\nsecond")
     records = [{"label": bad}]
     for text in (markdown(table), latex(table), plain_text(table), as_csv(records), as_json(records)):
-        assert "a?[31m??b" in text.replace("\\[", "[")
+        assert all(written in text for written in ("x1b", "x9b", "u202e"))
         assert all(character.isprintable() or character == "\n" for character in text)
     assert len(latex(table).splitlines()) == 12
     assert len([line for line in markdown(table).splitlines() if line]) == 6

@@ -23,7 +23,6 @@ from swamp.runs.stored import read_config, resume_command
 from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import prunable_weights
-from swamp.training.train import Diverged
 from tests.support.runs import contents, iterate
 from tests.support.trainings import distance, graphed_on_cpu, make_engine_context, make_jobs, start_of, trained
 
@@ -217,14 +216,30 @@ def test_a_wrong_label_that_only_a_data_set_knows_is_said(where: str, tmp_path: 
         prune(tmp_path / "run", mlp, data["train"], data["test"])
 
 
-def test_data_that_are_not_finite_are_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_tensors_that_are_not_finite_are_found_before_anything_is_written(tmp_path: Path, value: float) -> None:
     broken = X.clone()
-    broken[40] = float("nan")
-    with pytest.raises(Diverged, match=r"the loss became nan at ticket, epoch 0, step .*the data of that batch are not all finite"):
-        prune(tmp_path / "train", mlp, (broken, LABELS), (X, LABELS))
-    for metric in (None, lambda outputs, targets: outputs.sum()):
-        with pytest.raises(ValueError, match="on the test data is nan: these data, or the network's outputs, are not all finite"):
-            prune(tmp_path / f"test-{bool(metric)}", mlp, (X, LABELS), (broken, LABELS), metric=metric)
+    broken[40, 1] = value
+    for what, train, test in (("training", broken, X), ("test", X, broken)):
+        for options in ({}, {"validation": 0.5}, {"metric": lambda outputs, targets: outputs.sum()}):
+            with pytest.raises(ValueError, match=rf"^example 40 of the {what} data holds a value that is not finite \({value}\): "):
+                prune(tmp_path / "run", mlp, (train, LABELS), (test, LABELS), **options)
+    with pytest.raises(ValueError, match=r"^example 7 of the training data"):
+        CustomTask(mlp, (X, X[:, :2].index_fill(0, torch.tensor([7]), value)), (X, X[:, :2]))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("options", [{}, {"validation": 10}])
+def test_examples_of_a_data_set_that_are_not_finite_are_named_as_they_come(tmp_path: Path, options: dict[str, Any]) -> None:
+    broken = X.clone()
+    broken[41] = float("nan")
+    whole, holed = TensorDataset(X, LABELS), TensorDataset(broken, LABELS)
+    for what, train, test in (("training", holed, whole), ("test", whole, holed)):
+        with pytest.raises(ValueError, match=rf"^example 41 of the {what} data holds a value that is not finite"):
+            prune(tmp_path / what, mlp, train, test, **options)
+    joined = DataLoader(holed, batch_size=60, collate_fn=lambda examples: {"x": torch.stack([x for x, _ in examples]).sum(0)})
+    with pytest.raises(ValueError, match=r"^one of the examples 0, 1, 2, 3, 4, 5, 6, 7 … of the test data holds"):
+        next(examples.Examples(joined, "test").in_order())
 
 
 def test_the_test_data_are_never_in_memory_as_a_whole() -> None:

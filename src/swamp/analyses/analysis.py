@@ -28,7 +28,7 @@ Arrays = dict[str, Any]  # what is too large for JSON, by name
 class Settings(Struct, frozen=True, kw_only=True):
     """How finely one looks. A kind that has settings of its own extends this; a setting with a description is an option of the command."""
 
-    examples: Annotated[int, Meta(ge=1, description="Number of training examples for losses and Hessians.")] = 1000
+    examples: Annotated[int, Meta(ge=1, le=100_000_000, description="Number of training examples for losses and Hessians.")] = 1000
 
 
 class Option(NamedTuple):

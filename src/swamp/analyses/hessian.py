@@ -40,9 +40,9 @@ SPLIT_HELP = "Split on which Hessians are computed. On training data that it fit
 class Settings(analysis.Settings, frozen=True, kw_only=True):
     split: Annotated[Split, Meta(description=SPLIT_HELP)] = "train"
     tolerance: Annotated[float, Meta(gt=0, description="Relative standard error at which a Hessian's trace is good enough.")] = 0.02
-    max_probes: Annotated[int, Meta(ge=2)] = 1000
-    steps: Annotated[int, Meta(ge=2)] = 40  # of Lanczos, from each start
-    starts: Annotated[int, Meta(ge=1)] = 3
+    max_probes: Annotated[int, Meta(ge=2, le=1_000_000)] = 1000
+    steps: Annotated[int, Meta(ge=2, le=10_000)] = 40  # of Lanczos, from each start
+    starts: Annotated[int, Meta(ge=1, le=1000)] = 3
 
 
 class Row(RowResult, frozen=True, kw_only=True):

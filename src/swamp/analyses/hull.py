@@ -36,7 +36,7 @@ note = training_losses
 
 
 class Settings(analysis.Settings, frozen=True, kw_only=True):
-    samples: Annotated[int, Meta(ge=1, description="Number of random mixtures (--hull).")] = 50
+    samples: Annotated[int, Meta(ge=1, le=100_000, description="Number of random mixtures (--hull).")] = 50
 
 
 class Row(RowResult, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ Values = dict[str, list[float | None]]  # of each measure; None where one was no
 
 
 class Settings(analysis.Settings, frozen=True, kw_only=True):
-    points: Annotated[int, Meta(ge=3)] = 21  # of a path
+    points: Annotated[int, Meta(ge=3, le=10_000)] = 21  # of a path
 
 
 class Rise(Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ Place = tuple[float, float]
 
 
 class Settings(analysis.Settings, frozen=True, kw_only=True):
-    grid: Annotated[int, Meta(ge=3, description="Points of a surface in each direction.")] = 21
+    grid: Annotated[int, Meta(ge=3, le=1001, description="Points of a surface in each direction.")] = 21
     margin: Annotated[float, Meta(ge=0)] = 0.4  # beyond the three particles
 
 

@@ -7,7 +7,6 @@ seconds, so that the command is built when it is first used.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -155,6 +154,7 @@ def _compare_runs(
     from swamp.analyses.analysis import read_series
     from swamp.analyses.presentation import draw, draw_spread
     from swamp.store.analysis_store import AnalysisStore
+    from swamp.terminal import print_remark
 
     found = {kind.name: read_series(kind, all_series) for kind in kinds}
     for kind in kinds:
@@ -168,7 +168,7 @@ def _compare_runs(
                 try:
                     result = between_runs.compare(list(chosen), cycles)
                 except ValueError as error:
-                    print(error, file=sys.stderr)
+                    print_remark(error)
                     continue
                 together.write_result(between_runs.name, result)
                 _print_tables([between_runs.table(result)], progress)
@@ -187,5 +187,7 @@ def _print_tables(tables: Iterable[Table], progress: DisplayOptions) -> None:
 
 
 def _print_pictures(pictures: Iterable[Path], progress: DisplayOptions) -> None:
+    from swamp.terminal import print_line
+
     for picture in pictures if not progress.quiet else ():
-        print(picture)
+        print_line(picture)

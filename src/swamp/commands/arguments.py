@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from swamp.core.errors import brief
+
 if TYPE_CHECKING:
     from swamp.tasks.task import Task
 
@@ -56,6 +58,7 @@ class ProgressOptions(DisplayOptions):
         _ = self.trackers
 
 
+MOST_DIGITS = 18  # of a whole number on the command line: what 64 bits can hold
 DISPLAY_OPTIONS = DisplayOptions()  # the defaults
 PROGRESS_OPTIONS = ProgressOptions()
 
@@ -113,10 +116,10 @@ def parse_numbers(option: str, text: str, least: int = 0, different: bool = Fals
     [0, 2, 1]
     """
     parts = [part.strip() for part in text.split(",")]
-    numbers = [int(part) for part in parts if part.isdecimal()]
+    numbers = [int(part) for part in parts if part.isdecimal() and len(part) <= MOST_DIGITS]
     if len(numbers) < len(parts) or min(numbers) < least or (different and len(set(numbers)) < len(numbers)):
         kind = ("different " if different else "") + ("positive " if least == 1 else "")
-        raise ValueError(f"{option} {text}: expected {kind}whole numbers with commas between, such as 1,2,4")
+        raise ValueError(f"{option} {brief(text)[1:-1]}: expected {kind}whole numbers with commas between, such as 1,2,4")
     return numbers
 
 
@@ -127,6 +130,6 @@ def parse_part(text: str) -> tuple[int, int]:
     (3, 8)
     """
     first, slash, of = text.partition("/")
-    if not (slash and first.isdecimal() and of.isdecimal() and int(first) < int(of)):
+    if not (slash and first.isdecimal() and of.isdecimal() and len(first) + len(of) <= MOST_DIGITS and int(first) < int(of)):
         raise ValueError(f"--part {text}: expected a number and how many parts there are, from 0/8 to 7/8")
     return int(first), int(of)

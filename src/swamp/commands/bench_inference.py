@@ -39,7 +39,7 @@ def bench_inference(
     from swamp.report.tables import inference_table
     from swamp.runs.config import build_config, module_of
     from swamp.runs.opening import open_task
-    from swamp.terminal import print_table
+    from swamp.terminal import print_line, print_table
 
     if not files:
         raise ValueError("bench-inference needs at least one file")
@@ -71,4 +71,4 @@ def bench_inference(
                 skipped.append(f"{path.name} without {runtime}: {error}")
     print_table(inference_table(measure(networks, opened, (1, 64), rounds, threads), opened.metrics[opened.metric], threads))
     for sentence in skipped:
-        print(sentence)
+        print_line(sentence)

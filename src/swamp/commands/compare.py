@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -45,7 +44,8 @@ def compare(
     from swamp.results.comparison import comparisons, differences, records
     from swamp.results.series import make_series
     from swamp.results.stored_run import require_runs
-    from swamp.terminal import print_table
+    from swamp.store.files import write_output
+    from swamp.terminal import print_line, print_remark, print_table
 
     if not directories:
         raise ValueError("compare needs at least one run directory")
@@ -61,16 +61,15 @@ def compare(
     chosen, tables = FORMATS[name], []
     if chosen.records:
         for one in left_out:
-            print(f"swamp: {one}", file=sys.stderr)
+            print_remark(one)
         text = chosen.records(list(records(all_series)))
     else:
         assert chosen.table
         tables = [*comparisons(all_series, left_out), *differences(all_series)]
         text = "\n".join(map(chosen.table, tables))
     if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text)
-        print(f"table: {out}")
+        write_output(out, text.encode())
+        print_line(f"table: {out}")
     elif name == "text":
         for index, table in enumerate(tables):
             print("\n" * (index > 0), end="")
@@ -78,4 +77,4 @@ def compare(
     else:
         print(text, end="")
     if plot and (out or name == "text"):
-        print(f"picture: {plot}")
+        print_line(f"picture: {plot}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from swamp.commands.arguments import Directory, Flag, made_task
 
 
@@ -28,14 +26,14 @@ def ensemble(*directories: Directory, json: Flag = False, task: str | None = Non
     from swamp.results.ensemble import average_predictions, write_ensemble
     from swamp.store.directory import runs_in
     from swamp.store.files import explain_os_error
-    from swamp.terminal import print_table
+    from swamp.terminal import print_remark, print_table
 
     paths = [path for directory in directories for path in runs_in(directory)]
     rows = list(average_predictions(paths, made_task(task), device))
     try:
         write_ensemble(directories[0], paths, rows)
     except OSError as error:  # such as a place that may only be read
-        print(f"swamp: not kept for figures: {explain_os_error(error)}", file=sys.stderr)
+        print_remark(f"not kept for figures: {explain_os_error(error)}")
     if json:
         print(msgspec.json.format(msgspec.json.encode(rows)).decode())
     else:

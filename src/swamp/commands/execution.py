@@ -32,6 +32,7 @@ def execute(
     from swamp.progress_display import progress_display
     from swamp.runs.opening import prepare
     from swamp.runs.runner import run_to_end
+    from swamp.terminal import print_remark
 
     runs = prepare(requests, cache)
     if any(run.role == "helper" for run in runs):  # Another process shows what this one helps to run.
@@ -44,7 +45,8 @@ def execute(
     except KeyboardInterrupt:
         shared = f" --cache {shlex.quote(str(cache))}" if cache else ""
         again = runs[0].config.engine_module.command
-        print(f"\nstopped; nothing is lost. Go on with: {again} resume {shlex.quote(str(whole))}{shared}", file=sys.stderr)
+        print(file=sys.stderr)  # Ctrl-C stands on the line before.
+        print_remark(f"stopped; nothing is lost. Go on with: {again} resume {shlex.quote(str(whole))}{shared}")
         raise SystemExit(130) from None
     for run, failure in zip(runs, failures, strict=True):
         if tables and not failure:
@@ -76,12 +78,12 @@ def print_run(directory: Path, progress: ProgressOptions) -> None:
     """Print the table of a finished run, unless the user wants no tables."""
     from swamp.report.tables import run_table
     from swamp.results.stored_run import read_run
-    from swamp.terminal import print_table
+    from swamp.terminal import print_line, print_table
 
     if progress.quiet:
         return
     print_table(run_table(read_run(directory)), plain=progress.plain)
-    print(f"run: {directory}")
+    print_line(f"run: {directory}")
 
 
 def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain: bool = False) -> None:
@@ -89,7 +91,7 @@ def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain:
     from swamp.report.tables import grid_plan_table, plan_tables
     from swamp.runs.opening import prepare
     from swamp.runs.several import estimate_each, new_plans
-    from swamp.terminal import print_table
+    from swamp.terminal import print_line, print_table
 
     runs = prepare(requests, to_train=False)
     plans = new_plans(runs) if sweep else [run.make_plan() for run in runs]
@@ -104,4 +106,4 @@ def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain:
             print_table(table)
             print()
         state = "finished already" if run.store.finished() else "begun, not finished" if run.store.header() else "not begun"
-        print(f"run: {run.directory} ({state}; this was a dry run)")
+        print_line(f"run: {run.directory} ({state}; this was a dry run)")

@@ -50,7 +50,8 @@ def export(
     from swamp.runs.checks import require_same_task
     from swamp.runs.opening import open_task
     from swamp.runs.stored import about, find_row, load_network
-    from swamp.store.files import write_durably
+    from swamp.store.files import write_output
+    from swamp.terminal import print_line
     from swamp.training.numerics import applied
 
     card = out.with_name(out.name + ".md")
@@ -74,10 +75,10 @@ def export(
         ["swamp", "export", str(directory), *(part for name, value in options.items() for part in (f"--{name}", str(value)))]
     )
     digest = hashlib.sha256(content).hexdigest()
-    write_durably(out, content, out.absolute().parent)
-    write_durably(card, model_card(run, row, out, len(content), digest, command, notes).encode(), out.absolute().parent)
-    print(f"cycle {row.cycle}, {100 * row.sparsity:.2f} % sparse, stored {row.metric} {row.metrics[row.metric]:.4f}")
+    write_output(out, content)
+    write_output(card, model_card(run, row, out, len(content), digest, command, notes).encode(errors="backslashreplace"))
+    print_line(f"cycle {row.cycle}, {100 * row.sparsity:.2f} % sparse, stored {row.metric} {row.metrics[row.metric]:.4f}")
     for note in notes:
-        print(note)
+        print_line(note)
     dense = dense_bytes(state)
-    print(f"{out}: {len(content):,} bytes, {len(content) / dense:.3f} times the {dense:,} of its dense tensors; card: {card}")
+    print_line(f"{out}: {len(content):,} bytes, {len(content) / dense:.3f} times the {dense:,} of its dense tensors; card: {card}")

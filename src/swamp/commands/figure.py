@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from swamp.commands.arguments import Directory
@@ -27,10 +26,11 @@ def figure(
         The file, whose name ends in .pdf, .svg or .png. Default: NAME.png in the current directory.
     """
     from swamp.report.figures.gallery import draw
+    from swamp.terminal import print_line, print_remark
 
     if not directories:
         raise ValueError("figure needs at least one run directory")
     out = out or Path(f"{name}.png")
     for one in draw(name, directories, out):
-        print(f"swamp: {one}", file=sys.stderr)
-    print(f"picture: {out}")
+        print_remark(one)
+    print_line(f"picture: {out}")

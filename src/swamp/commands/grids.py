@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,6 +125,7 @@ def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
     from swamp.analyses import find_analysis
     from swamp.commands.analyse import analyse_runs
     from swamp.store.records import read_rows
+    from swamp.terminal import print_remark
 
     def shown(run: GridRun) -> list[int]:
         """Return the cycles of the table; a method that prunes once does not have all of them."""
@@ -136,7 +136,7 @@ def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
         options = {"split": sweep.grid.split}
         lacking = analyse_runs(chosen, [find_analysis(sweep.grid.analysis)], next(iter(chosen)), options, progress=progress)
         for path, why in lacking.items() if len(chosen) == 1 else ():
-            print(f"{path}: {why}", file=sys.stderr)
+            print_remark(f"{path}: {why}")
 
 
 def make_ensembles(sweep: Sweep) -> None:

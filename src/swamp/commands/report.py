@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from swamp.commands.arguments import Directory
@@ -20,14 +19,15 @@ def report(*directories: Directory, out: Path = Path("report.html")) -> None:
         The page.
     """
     from swamp.report.page.document import write_report
+    from swamp.terminal import print_line, print_remark
 
     if not directories:
         raise ValueError("report needs at least one run directory")
     runs, left_out = write_report(directories, out)
     for one in left_out:
-        print(f"swamp: {one}", file=sys.stderr)
+        print_remark(one)
     unfinished = sum(not run.finished for run in runs)
     number = f"{len(runs)} run" + "s" * (len(runs) != 1)
-    print(f"report: {out} ({number}{f', {unfinished} of them not finished' if unfinished else ''})")
+    print_line(f"report: {out} ({number}{f', {unfinished} of them not finished' if unfinished else ''})")
     if not runs:
         raise ValueError("none of these runs can be shown; the page says why")

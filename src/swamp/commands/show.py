@@ -10,7 +10,7 @@ def show(directory: Directory, /) -> None:
     from swamp.report.tables import run_table
     from swamp.results.stored_run import read_run
     from swamp.store.directory import runs_in
-    from swamp.terminal import print_table
+    from swamp.terminal import print_line, print_table
 
     for path in runs_in(directory):
         run = read_run(path)
@@ -19,10 +19,10 @@ def show(directory: Directory, /) -> None:
         failed = f", it failed: {run.failure}" if run.failure else ""
         state = "finished" if run.finished else f"not finished ({len(run.rows)} rows so far){failed}; go on with: {again}"
         version = run.header["versions"]
-        print(f"{path}: {state}")
-        print(f"configuration {run.header['config_hash']}, readable in {path / 'config.toml'}")
-        print(
+        print_line(f"{path}: {state}")
+        print_line(f"configuration {run.header['config_hash']}, readable in {path / 'config.toml'}")
+        print_line(
             f"{config.precision}, {config.threads} thread(s) a training, begun with swamp {version['swamp']} and torch {version['torch']}"
         )
         if altered := run.altered():
-            print(f"since then {altered}; `{again}` puts that right")
+            print_line(f"since then {altered}; `{again}` puts that right")

@@ -15,6 +15,19 @@ def reason_of(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
+def brief(value: object, most: int = 80) -> str:
+    """Return a value as Python writes it, without its middle where that is long.
+
+    >>> brief("a" * 5000, 20), brief([1, 2])
+    ("'aaaaaaaaaaaaa…aaaa'", '[1, 2]')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes integers of at most 4300 digits.
+        text = "a number of thousands of digits"
+    return text if len(text) <= most else f"{text[: most - 6]}…{text[-5:]}"
+
+
 def closest(name: str, names: Iterable[str]) -> str | None:
     """Return the name that is most like an unknown one, or None where none is like it.
 

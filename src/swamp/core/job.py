@@ -32,7 +32,9 @@ class Optimizer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     weight_decay: Annotated[float, Meta(ge=0, description="Weight decay of all parameters except those of no_decay.")] = 1e-4
     no_decay: Annotated[tuple[str, ...], Meta(description='Name patterns of parameters without decay, such as "*.bias".')] = ()
     clip_norm: Annotated[float, Meta(ge=0, description="Largest norm of the gradient; 0 does not clip it.")] = 0.0
-    accumulate: Annotated[int, Meta(ge=1, description="Compute each batch's gradient in this many parts, to save memory.")] = 1
+    accumulate: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Compute each batch's gradient in this many parts, to save memory.")
+    ] = 1
 
 
 class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

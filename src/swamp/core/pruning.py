@@ -19,7 +19,7 @@ from swamp.core.state import State
 class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often, how much and in which pattern a method prunes, and what each cycle starts from."""
 
-    cycles: Annotated[int, Meta(ge=0, description="Number of prunings C; cycles 0..C are trained and reported.")] = 13
+    cycles: Annotated[int, Meta(ge=0, le=1000, description="Number of prunings C; cycles 0..C are trained and reported.")] = 13
     prune_fraction: Annotated[float, Meta(gt=0, lt=1, description="α: fraction of the survivors removed after each cycle.")] = 0.2
     rewind: Annotated[
         Literal["weights", "lr", "init"],

@@ -15,7 +15,7 @@ RateShape = Literal["cosine", "constant", "linear", "step"]
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long a training takes, and its learning rate over time."""
 
-    epochs: Annotated[int, Meta(ge=0, description="Epochs of training.")] = 150
+    epochs: Annotated[int, Meta(ge=0, le=100_000, description="Epochs of training.")] = 150
     learning_rate: Annotated[float, Meta(gt=0, description="Peak learning rate.")] = 0.1
     shape: Annotated[
         RateShape,
@@ -40,7 +40,7 @@ class SWA(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     entry: Annotated[
         str,
         Meta(
-            pattern=r"^(jump|cosine-to|continue|anneal:[1-9][0-9]*)$",
+            pattern=r"^(jump|cosine-to|continue|anneal:[1-9][0-9]{0,5})$",
             description="How the rate reaches that constant: jump (at once when the phase starts), cosine-to (along a half cosine "
             "before the phase), anneal:K (along a half cosine over the first K epochs of the phase), continue (never: the "
             "schedule is not changed).",

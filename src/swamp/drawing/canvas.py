@@ -45,13 +45,12 @@ def check_picture(out: Path) -> None:
         raise ValueError(f"a picture's name ends in {', '.join(FORMATS)}, not {out.name!r}")
 
 
-def save(figure: Any, out: Path) -> None:
+def finished(figure: Any, out: Path) -> bytes:
+    """Close a figure, and return it as the bytes of the file `out`."""
     try:
-        image = encoded(figure, out.suffix, 160)
+        return encoded(figure, out.suffix, 160)
     finally:
         pyplot().close(figure)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(image)
 
 
 def encoded(figure: Any, suffix: str, dpi: int) -> bytes:

@@ -68,13 +68,14 @@ def legend(table: Table, best: str = "bold", second: str = "underlined") -> str:
     return ", ".join(text for rank, text in meanings.items() if rank in table.ranks.values())
 
 
-def visible(text: str) -> str:
-    """Replace characters that control a terminal: names come from whoever made a run.
+def visible(text: str, keep: str = "") -> str:
+    """Write out characters that would control a terminal, turn the direction of writing or end a line: names come from whoever made a run.
+    Characters in `keep` stay as they are.
 
-    >>> visible(chr(27) + "[31m ± 1")
-    '?[31m ± 1'
+    >>> print(visible(chr(27) + "[31m ± 1" + chr(0x202E) + chr(10)))
+    \\x1b[31m ± 1\\u202e\\n
     """
-    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+    return "".join(one if one.isprintable() or one in keep else one.encode("unicode_escape").decode() for one in text)
 
 
 def _in_a_line(text: str) -> str:
@@ -91,14 +92,15 @@ MARKS = {1: "*", 2: "+"}  # behind the best and the second best of a column
 def plain_text(table: Table) -> str:
     """Return a table as aligned text. In a column that ranks its cells the best two are marked, and all others end in a space."""
     ranked = {column for _, column in table.ranks}
-    marked = [[cell + MARKS.get(rank_of(cell), " " if j in ranked else "") for j, cell in enumerate(row)] for row in table.rows]
-    widths = [max(map(len, column)) for column in zip(table.header, *marked, strict=True)]
-    lines = [table.title]
-    for row in (table.header, *marked):
+    header = list(map(visible, table.header))
+    marked = [[visible(cell) + MARKS.get(rank_of(cell), " " if j in ranked else "") for j, cell in enumerate(row)] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(header, *marked, strict=True)]
+    lines = [visible(table.title)]
+    for row in (header, *marked):
         cells = (cell.rjust(w) if is_numeric(table, i) else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
         lines.append("  ".join(cells).rstrip())
-    notes = [table.note, legend(table, MARKS[1], MARKS[2])]
-    return visible("\n".join([*lines, *filter(None, notes)])) + "\n"
+    notes = [*table.note.splitlines(), legend(table, MARKS[1], MARKS[2])]
+    return "\n".join([*lines, *map(visible, filter(None, notes))]) + "\n"
 
 
 def is_numeric(table: Table, column: int) -> bool:
@@ -190,7 +192,7 @@ def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _visible(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: visible(value) if isinstance(value, str) else value for name, value in record.items()}
+    return {name: visible(value, keep="\n") if isinstance(value, str) else value for name, value in record.items()}
 
 
 def guarded(value: Any) -> Any:

@@ -42,7 +42,7 @@ log = logging.getLogger("swamp")
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of trainings side by side on one GPU."""
 
-    particles: Annotated[int, Meta(ge=0, description="Particles trained at once; 0 means up to 8, as the memory allows.")] = 0
+    particles: Annotated[int, Meta(ge=0, le=1024, description="Particles trained at once; 0 means up to 8, as the memory allows.")] = 0
     compile: Annotated[bool, Meta(description="Compile the step, for a minute once, to train faster.")] = True
     kernels: Annotated[bool, Meta(description="Use the kernels that some layers have of their own; such a model is not compiled.")] = True
 

@@ -36,7 +36,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of worker processes on the CPU."""
 
     workers: Annotated[int, Meta(ge=0, le=1024, description="Particles trained at once; 0 means one for each core.")] = 0
-    retries: Annotated[int, Meta(ge=0, description="How often a job whose worker died is tried again.")] = 3
+    retries: Annotated[int, Meta(ge=0, le=1000, description="How often a job whose worker died is tried again.")] = 3
 
 
 def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.device) -> None:

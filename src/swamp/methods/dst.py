@@ -41,7 +41,7 @@ LOW, HIGH = 1e-7, 1e-5  # the original's range of α
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The search for α."""
 
-    trials: Annotated[int, Meta(ge=1, description="Largest number of trainings for each target.")] = 3
+    trials: Annotated[int, Meta(ge=1, le=1000, description="Largest number of trainings for each target.")] = 3
     tolerance: Annotated[
         float, Meta(ge=0, description="The search ends at a density that differs from the target by this share at most.")
     ] = 0.1

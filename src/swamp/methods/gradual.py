@@ -32,7 +32,7 @@ notes = (
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When weights are pruned."""
 
-    interval: Annotated[int, Meta(ge=1, description="ΔT: steps between prunings.")] = 100
+    interval: Annotated[int, Meta(ge=1, le=2**63 - 1, description="ΔT: steps between prunings.")] = 100
     begin: Annotated[float, Meta(ge=0, le=1, description="Share of the training after which pruning begins.")] = 0.2
     end: Annotated[float, Meta(ge=0, le=1, description="Share of the training after which the last weights are pruned.")] = 0.75
 

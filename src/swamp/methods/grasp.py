@@ -38,9 +38,10 @@ notes = (
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The sample that is scored on."""
 
-    per_class: Annotated[int, Meta(ge=1, description="Examples of each class in a draw.")] = 10
+    per_class: Annotated[int, Meta(ge=1, le=1_000_000, description="Examples of each class in a draw.")] = 10
     draws: Annotated[
-        int, Meta(ge=1, description="Number of draws; for residual networks on CIFAR-100 2 draws of 5, for Tiny-ImageNet 10 of 1.")
+        int,
+        Meta(ge=1, le=10_000, description="Number of draws; for residual networks on CIFAR-100 2 draws of 5, for Tiny-ImageNet 10 of 1."),
     ] = 1
     temperature: Annotated[float, Meta(gt=0, description="Logits are divided by it.")] = 200.0
 

@@ -39,7 +39,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The length of a cycle. All else is in [pruning]."""
 
     length: Annotated[
-        float, Meta(gt=0, description="How long each cycle trains, in [cycle].epochs; 4 costs as much as four particles.")
+        float, Meta(gt=0, le=1000, description="How long each cycle trains, in [cycle].epochs; 4 costs as much as four particles.")
     ] = 1.0
 
 

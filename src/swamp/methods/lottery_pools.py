@@ -40,7 +40,7 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The greedy search."""
 
-    candidates: Annotated[int, Meta(ge=0, description="Neighbouring cycles that are tried.")] = 7
+    candidates: Annotated[int, Meta(ge=0, le=1000, description="Neighbouring cycles that are tried.")] = 7
     shares: Annotated[tuple[CandidateShare, ...], Meta(min_length=1, description="Shares of the candidate that are tried.")] = SHARES
 
 

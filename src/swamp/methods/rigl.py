@@ -32,7 +32,7 @@ notes = (
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the mask changes."""
 
-    interval: Annotated[int, Meta(ge=1, description="ΔT: steps between changes of the mask.")] = 100
+    interval: Annotated[int, Meta(ge=1, le=2**63 - 1, description="ΔT: steps between changes of the mask.")] = 100
     fraction: Annotated[
         float, Meta(ge=0, le=1, description="f: share of each layer that is exchanged at first (the paper tries 0.3, 0.5, 0.7).")
     ] = 0.3

@@ -33,9 +33,9 @@ notes = (
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the mask changes, and the particles that follow. The averaging phase begins where [swa] says."""
 
-    interval: Annotated[int, Meta(ge=1, description="ΔT: steps between changes of the mask.")] = 100
+    interval: Annotated[int, Meta(ge=1, le=2**63 - 1, description="ΔT: steps between changes of the mask.")] = 100
     fraction: Annotated[float, Meta(ge=0, le=1, description="f: share of each layer that is exchanged at first.")] = 0.3
-    particles: Annotated[int, Meta(ge=1, description="N: number of particles.")] = 4
+    particles: Annotated[int, Meta(ge=1, le=1024, description="N: number of particles.")] = 4
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:

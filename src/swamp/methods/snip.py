@@ -35,7 +35,7 @@ notes = (
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The sample that is scored on."""
 
-    examples: Annotated[int, Meta(ge=1, description="Size of the mini-batch.")] = 128
+    examples: Annotated[int, Meta(ge=1, le=100_000_000, description="Size of the mini-batch.")] = 128
     balanced: Annotated[bool, Meta(description="Take the same number of examples of each class, where the number of classes is known.")] = (
         False
     )

@@ -31,8 +31,8 @@ notes = (
     "recomputed for every average, a single particle's SWA mean included."
 )
 
-Particles = Annotated[int, Meta(ge=1)]
-FirstCycle = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]*)$")]
+Particles = Annotated[int, Meta(ge=1, le=1024)]
+FirstCycle = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,3})$")]
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -35,7 +35,7 @@ notes = (
 class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The iterations."""
 
-    iterations: Annotated[int, Meta(ge=1, description="K: steps from dense to sparse.")] = 100
+    iterations: Annotated[int, Meta(ge=1, le=100_000, description="K: steps from dense to sparse.")] = 100
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:

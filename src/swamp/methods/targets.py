@@ -14,7 +14,9 @@ from swamp.methods.method import Choice, Context, Row
 from swamp.scores import erk_counts, random_mask, uniform_counts
 from swamp.tasks.task import dense_mask
 
-Length = Annotated[float, Meta(gt=0, description="How long each training is, in cycles: the paper's 300 epochs are two of its 150.")]
+Length = Annotated[
+    float, Meta(gt=0, le=1000, description="How long each training is, in cycles: the paper's 300 epochs are two of its 150.")
+]
 
 
 class OneShotConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -47,12 +47,12 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             description="Trains the networks; settings are in [engines.NAME]. auto: processes on a CPU, graphed on CUDA, else sequential."
         ),
     ] = "auto"
-    seed: Annotated[int, Meta(ge=0, description="Seed of everything random.")] = 0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="Seed of everything random.")] = 0
     device: Annotated[str, Meta(description="auto, cpu, cuda, cuda:1, mps, …")] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bf16"], Meta(description="bf16: forward passes in bfloat16. auto: bf16 on CUDA, else float32.")
     ] = "auto"
-    threads: Annotated[int, Meta(ge=1, description="CPU threads of each training; the last bits depend on their number.")] = 1
+    threads: Annotated[int, Meta(ge=1, le=1024, description="CPU threads of each training; the last bits depend on their number.")] = 1
     deterministic: Annotated[bool, Meta(description="Equal bits on one GPU model, but slower; on a CPU bits are always equal.")] = False
     compile: Annotated[
         bool,

@@ -21,7 +21,7 @@ from swamp.runs.settings import convert, flat, toml_text
 
 Labels = tuple[str, ...]  # the labels of a cell of the grid, one for each axis
 BETWEEN = " / "  # between the labels of a cell in its name
-Seed = Annotated[int, Meta(ge=0)]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Grid(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ from swamp.core.errors import nearest
 
 TomlTable = dict[str, Any]  # settings as TOML gives them, nested
 DEFAULT_RECIPE = "digits"
+MOST_NESTED = 20  # tables and lists in one another; settings have three
 # The settings that select something by name, and the tables that hold the settings of what can be selected.
 SELECTORS = {"task": "tasks", "method": "methods", "engine": "engines"}
 
@@ -23,22 +24,37 @@ SELECTORS = {"task": "tasks", "method": "methods", "engine": "engines"}
 def recipe_texts(folder: str = "") -> dict[str, str]:
     """Return the texts of the built-in recipes by name, or those of the grids in the folder `ablations` or `targets`."""
     files = resources.files("swamp.recipes") / folder
-    return {p.name.removesuffix(".toml"): p.read_text() for p in sorted(files.iterdir(), key=str) if p.name.endswith(".toml")}
+    return {
+        p.name.removesuffix(".toml"): p.read_text(encoding="utf-8") for p in sorted(files.iterdir(), key=str) if p.name.endswith(".toml")
+    }
 
 
 def parse_toml(what: str, source: str | Path) -> TomlTable:
     """Return the content of a TOML text or file. Errors begin with `what` it is."""
+    too_deep = f"{what} nests tables and lists more than {MOST_NESTED} deep"
     try:
-        return tomllib.loads(source if isinstance(source, str) else source.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{what} is not valid TOML: {error}") from None
+        text = source if isinstance(source, str) else source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{what} cannot be read: {error}") from None
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{what} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise ValueError(too_deep) from None
+    except ValueError:  # Python reads integers of at most 4300 digits.
+        raise ValueError(f"{what} has a number of thousands of digits") from None
+    level: list[Any] = [found]
+    for _ in range(MOST_NESTED):
+        level = [item for one in level for item in (one.values() if isinstance(one, dict) else one) if isinstance(item, dict | list)]
+    if level:
+        raise ValueError(too_deep)
+    return found
 
 
 def header_of(recipe: str) -> str:
     """Return the comment that a recipe opens with: command, cost, expected result."""
-    text = recipe_texts().get(recipe) or Path(recipe).read_text()
+    text = recipe_texts().get(recipe) or Path(recipe).read_text(encoding="utf-8")
     return "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, structs
 
-from swamp.core.errors import nearest
+from swamp.core.errors import brief, nearest
 
 
 def convert(value: Any, kind: Any, prefix: str = "") -> Any:
@@ -54,7 +54,7 @@ def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
         return f"unknown setting {full!r}; {nearest(name, here)}"
     if "Invalid enum value" in what:
         allowed = typing.get_args(bare(_field_type(kind, inner)))
-        return f"{path} = {found!r} is not allowed; {nearest(str(found), map(str, allowed))}"
+        return f"{path} = {brief(found)} is not allowed; {nearest(str(found), map(str, allowed))}"
     if not path:
         return what
     plain = what.replace("Expected", "expected").replace("`object`", "a table").replace("object", "table").replace("`", "")
@@ -67,7 +67,7 @@ def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
         plain = plain.removesuffix(", got str")  # Every value on the command line is a text.
     if "matching regex" in plain and (doc := description(_field_type(kind, inner))):
         plain = doc
-    return f"{path} = {found!r}: {plain}" if found is not None else f"{path}: {plain}"
+    return f"{path} = {brief(found)}: {plain}" if found is not None else f"{path}: {plain}"
 
 
 def _struct_at(kind: Any, path: list[str]) -> Any:
@@ -112,7 +112,7 @@ def parse_value(kind: Any, text: str) -> Any:
 def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # also where it has thousands of digits or brackets
         return text  # The type check explains what is wrong.
 
 

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -32,8 +33,10 @@ class Damaged(ValueError):
         return Damaged, (self.path, self.why)
 
 
-def write_durably(path: Path, data: bytes, scratch: Path) -> None:
-    """Replace `path` atomically, once the bytes are on the disk. The temporary file is in `scratch`, on the same file system."""
+def write_durably(path: Path, data: bytes, scratch: Path, mode: int | None = None) -> None:
+    """Replace `path` atomically, once the bytes are on the disk. The temporary file is in `scratch`, on the same file system.
+
+    `mode` are the permissions of the file, if not the usual ones."""
     make_directory(path.parent)
     make_directory(scratch)
     # A random name, because processes of several hosts may write here and have equal process ids.
@@ -42,6 +45,8 @@ def write_durably(path: Path, data: bytes, scratch: Path) -> None:
         with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
@@ -49,6 +54,25 @@ def write_durably(path: Path, data: bytes, scratch: Path) -> None:
             os.unlink(temporary)
         raise
     sync_directory(path.parent)
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that the user named, atomically: if that fails, what the file held before is still there.
+
+    A link is followed, and the file keeps its permissions. What is no regular file, such as /dev/stdout, is written to as it is.
+    """
+    place = path.resolve()
+    if place.exists() and not place.is_file():
+        place.write_bytes(data)
+        return
+    if place.exists() and not os.access(place, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else None
+    try:
+        write_durably(place, data, place.parent, mode)
+    except OSError as error:  # of the temporary file, whose name says nothing
+        error.filename = str(path)
+        raise
 
 
 def make_directory(directory: Path) -> None:
@@ -134,13 +158,15 @@ def explain_os_error(error: OSError) -> str:
     place = f" {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"no space left to write{place}; what was stored is sound: free some space and run again"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"too many files are open{place and ':' + place}; allow more (ulimit -n) and run again: what was stored is sound"
     return f"cannot use{place or ' a file'}: {error.strerror or error}"
 
 
 def json_lines(path: Path, needed: dict[str, type]) -> Iterator[dict[str, Any]]:
     """Yield the records of a JSON-lines file that have the needed entries with the needed types. Lines that a kill cut off are skipped."""
     try:
-        texts = path.read_text(errors="replace").splitlines()
+        texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return
     for text in texts:

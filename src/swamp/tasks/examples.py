@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from swamp.tasks.task import Batch
 
 DEFAULT_BATCH = 128
 MOST_BYTES = 2**32  # Larger tensors are not copied to the device as a whole.
+CHECKED_AT_ONCE = 1024  # examples
 SAMPLE = 16  # the examples that stand for a data set in a fingerprint
 
 
@@ -55,6 +56,11 @@ class Examples:
         if not self.count:
             raise ValueError(f"the {what} data are empty")
         self._on_device: dict[torch.device, Any] = {}
+        self.numbers: Sequence[int] = range(self.count)  # of the examples, in the data as the user gave them
+        if self.are_tensors:  # Data sets are checked as their examples come.
+            for first in range(0, self.count, CHECKED_AT_ONCE):
+                part = self.numbers[first : first + CHECKED_AT_ONCE]
+                require_finite([leaf[part.start : part.stop] for leaf in leaves], what, part)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_on_device": {}}
@@ -78,9 +84,11 @@ class Examples:
         with seeded(noise):
             examples = [self.data[index] for index in indices.tolist()]
             try:
-                return self.collate(examples)
+                batch = self.collate(examples)
             except (RuntimeError, TypeError) as error:  # Images may be no tensors, or have several sizes.
                 raise ValueError(f"examples of the {self.what} data make no batch: {reason_of(error)}") from error
+        require_finite(batch, self.what, [self.numbers[index] for index in indices.tolist()])
+        return batch
 
     def first(self) -> Batch:
         """Return a batch of the first two examples, or of the only one, to show what batches look like."""
@@ -90,7 +98,7 @@ class Examples:
         """Return these examples alone."""
         part = copy.copy(self)
         part.data = pytree.tree_map(lambda leaf: leaf[rows], self.data) if self.are_tensors else Subset(self.data, rows.tolist())
-        part.count, part._on_device = len(rows), {}
+        part.count, part.numbers, part._on_device = len(rows), [self.numbers[row] for row in rows.tolist()], {}
         return part
 
     def labels(self) -> Tensor | None:
@@ -112,6 +120,18 @@ class Examples:
         leaves, structure = pytree.tree_flatten(seen)
         tensors = {str(i): leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
         return key_of("examples", count=self.count, content=digest(tensors), structure=str(structure))
+
+
+def require_finite(batch: Batch, what: str, numbers: Sequence[int]) -> None:
+    """Check that no value in a batch is NaN or infinite. The error names the example; `numbers` are those of the batch's examples."""
+    for leaf in pytree.tree_leaves(batch):
+        if not isinstance(leaf, Tensor) or not leaf.is_floating_point() or (finite := leaf.isfinite()).all():
+            continue
+        value = leaf[~finite].flatten()[0].item()
+        several = not leaf.ndim or len(leaf) != len(numbers)  # A data set may make a batch in its own way.
+        places = numbers if several else [numbers[row] for row in (~finite).reshape(len(leaf), -1).any(1).nonzero().flatten().tolist()]
+        named = ("one of the examples " + ", ".join(map(str, places[:8])) + " …") if several else f"example {places[0]}"
+        raise ValueError(f"{named} of the {what} data holds a value that is not finite ({value}): replace it, or leave that example out")
 
 
 def _values(data: tuple[Any, ...] | dict[str, Any]) -> list[Any]:

@@ -43,7 +43,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 1
     flip: Annotated[bool, Meta(description="Augmentation: mirror half of the images, left to right.")] = False
     crop_size: Annotated[
-        int, Meta(ge=1, description="Streamed images (imagenet): side of the random crop, and of the central crop in tests.")
+        int, Meta(ge=1, le=4096, description="Streamed images (imagenet): side of the random crop, and of the central crop in tests.")
     ] = 224
     label_smoothing: Annotated[
         float, Meta(ge=0, lt=1, description="Share of each label's probability that is spread over all classes.")
@@ -59,7 +59,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exclude: Annotated[
         tuple[str, ...], Meta(description="Exceptions from prunable: module kinds and name patterns that are not pruned.")
     ] = ()
-    workers: Annotated[int, Meta(ge=0, description="Processes that decode streamed images; 0 means one for each core.")] = 0
+    workers: Annotated[int, Meta(ge=0, le=1024, description="Processes that decode streamed images; 0 means one for each core.")] = 0
 
 
 class ResidentSource:

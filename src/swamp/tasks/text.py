@@ -54,7 +54,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = "bucket"
     window: Annotated[
-        int, Meta(ge=1, description="padding = bucket: texts are sorted by width within runs of this many batches; 1 does not sort.")
+        int,
+        Meta(
+            ge=1, le=1_000_000, description="padding = bucket: texts are sorted by width within runs of this many batches; 1 does not sort."
+        ),
     ] = 16
     validation: ValidationSize = 0
     validation_seed: ValidationSeed = 0

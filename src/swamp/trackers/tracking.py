@@ -90,7 +90,7 @@ class Tracking(Listener):
         self.listener.row(result)
         epochs: list[Point] = []
         try:
-            with open(self.store.root / "metrics.jsonl") as file:
+            with open(self.store.root / "metrics.jsonl", encoding="utf-8") as file:
                 epochs = [epoch_point(record["training"], record) for record in map(json.loads, file)]
         except (OSError, ValueError, KeyError, TypeError) as error:  # This is no reason to stop a run.
             self.say(f"trackers miss epochs: metrics.jsonl cannot be read ({type(error).__name__}: {error})")

@@ -71,8 +71,8 @@ def identity(place: Path) -> str:
     """Return the id of this run, which is made once, so that a resumed run continues the same one."""
     file = place / "id"
     if not file.exists():
-        file.write_text(uuid.uuid4().hex[:12])
-    return file.read_text()
+        file.write_text(uuid.uuid4().hex[:12], encoding="utf-8")
+    return file.read_text(encoding="utf-8")
 
 
 track = WeightsAndBiases

@@ -10,7 +10,7 @@ import pytest
 
 from swamp.analyses import surface
 from swamp.analyses.surface import MAX_CELLS
-from swamp.cli import app
+from swamp.cli import make_app
 from swamp.drawing.markup import Section
 from swamp.report.page.content import PageContent
 from swamp.results.stored_run import read_run
@@ -108,7 +108,7 @@ def test_what_was_analysed_can_be_analysed_again(tmp_path: Path) -> None:
     store.write_text("surface.json", '{"rows": 3, "grid": "--device cuda"}')  # nobody's
     commands = PageContent(read_series([run]), []).analysis_commands(read_run(run))
     for text in commands:
-        app.parse_args(shlex.split(text)[1:], exit_on_error=False, print_error=False)
+        make_app().parse_args(shlex.split(text)[1:], exit_on_error=False, print_error=False)
     assert commands == [
         f"swamp analyse '{run}' --calibration --cycles 1",
         f"swamp analyse '{run}' --connectivity --examples 40 --cycles 0,1",

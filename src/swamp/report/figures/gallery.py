@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 from swamp.analyses import analyses
 from swamp.analyses.analysis import Analysis, read_series, read_stored
 from swamp.core.errors import nearest
-from swamp.drawing.canvas import check_picture, pyplot, save
+from swamp.drawing.canvas import check_picture, finished, pyplot
 from swamp.report.figures.common_sparsity import cost_against_accuracy, layer_densities
 from swamp.report.figures.curves import error_and_size, error_curves, nll_curves, particle_bars
 from swamp.results.ensemble import Ensemble, read_ensembles
 from swamp.results.series import Series, make_series
 from swamp.results.stored_run import LeftOut, StoredRun, require_runs
+from swamp.store.files import write_output
 
 
 class Figure(NamedTuple):
@@ -43,7 +44,7 @@ def draw(name: str, directories: Sequence[Path], out: Path) -> list[LeftOut]:
         beside = dict.fromkeys(path.resolve() for path in [*directories, *(run.directory for run in runs)])
         draw_series(name, make_series(runs), out, read_ensembles(beside))
     else:
-        save(analysis(pyplot(), analyses()[name], runs), out)
+        write_output(out, finished(analysis(pyplot(), analyses()[name], runs), out))
     return left_out
 
 
@@ -51,7 +52,7 @@ def draw_series(name: str, all_series: Sequence[Series], out: Path, ensembles: S
     """Draw one of `FIGURES` into a file."""
     if not any(series.rows for series in all_series):
         raise ValueError("none of these runs has a finished row yet")
-    save(FIGURES[name].draw(pyplot(), all_series, ensembles), out)
+    write_output(out, finished(FIGURES[name].draw(pyplot(), all_series, ensembles), out))
 
 
 def analysis(plt: Any, kind: Analysis, runs: Sequence[StoredRun]) -> Any:

@@ -22,7 +22,7 @@ from swamp.report.page.sections import make_sections
 from swamp.results.cells import Cell, at_common_level, best_first, cells, levels_of, metrics_of
 from swamp.results.series import METHODS_NAMED_FIRST, Series, by_recipe, make_series
 from swamp.results.stored_run import LeftOut, StoredRun, read_runs
-from swamp.store.files import make_directory
+from swamp.store.files import write_output
 from swamp.version import __version__
 
 # Each uses those before it.
@@ -40,8 +40,7 @@ def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun
         raise ValueError(f"--out {out} is a directory; a report is a file")
     runs, left_out = read_runs(directories)
     text = page(runs, left_out, directories)
-    make_directory(out.resolve().parent)
-    out.write_text(text, encoding="utf-8")
+    write_output(out, text.encode(errors="backslashreplace"))  # A name that is not UTF-8 has characters that cannot be encoded.
     return runs, left_out
 
 

@@ -75,8 +75,8 @@ def _contents(official: Official, place: Path, names: Sequence[str]) -> dict[str
         return {name: official.read(place / name) for name in names}
     found = {}
     try:
-        with tarfile.open(place) as tar:
-            for member in tar:  # Members are read in the archive's order, because going back would mean to decompress it again.
+        with official.unpacked(place) as unpacked, tarfile.open(fileobj=unpacked, mode="r|", bufsize=2**20) as tar:
+            for member in tar:  # Members are read in the archive's order; there is no going back in a stream.
                 folder, _, name = member.name.removeprefix("./").partition("/")
                 if folder == official.folders[0] and name in names and (file := tar.extractfile(member)):
                     found[name] = file.read()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import IO, Annotated, Any, Generic, NamedTuple, TypeVar, cast
 
 import torch
 from msgspec import Meta
@@ -18,16 +21,19 @@ from swamp.core.errors import nearest
 from swamp.core.noise import Noise
 from swamp.core.pruning import rounded_share
 
+MOST_UNPACKED = 2**28  # bytes; the largest archive that is read here, that of CIFAR-10, unpacks to 186 million
 VARIABLE = "SWAMP_DATA"  # of the environment: the folder that holds the user's data sets
-HeldOut = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(gt=0, lt=1)]  # a number of examples, or a share of them
+HeldOut = Annotated[int, Meta(ge=0, le=2**63 - 1)] | Annotated[float, Meta(gt=0, lt=1)]  # a number of examples, or a share of them
 
 # The settings that every task with a named data set has.
 DataFolder = Annotated[str, Meta(description="Folder that holds your data sets (short: --data); empty: the environment's SWAMP_DATA.")]
-BatchSize = Annotated[int, Meta(ge=1, description="Examples in a batch; the last batch of an epoch may be smaller.")]
+BatchSize = Annotated[int, Meta(ge=1, le=100_000_000, description="Examples in a batch; the last batch of an epoch may be smaller.")]
 ValidationSize = Annotated[
     HeldOut, Meta(description="Training examples held out for methods that select by validation: a number, or a share below 1.")
 ]
-ValidationSeed = Annotated[int, Meta(ge=0, description="Seed of the choice of these examples; it does not depend on the seed of the run.")]
+ValidationSeed = Annotated[
+    int, Meta(ge=0, le=2**63 - 1, description="Seed of the choice of these examples; it does not depend on the seed of the run.")
+]
 
 
 def hold_out(num_examples: int, held_out: HeldOut, seed: int) -> tuple[Tensor, Tensor]:
@@ -139,6 +145,20 @@ class TextSet(Dataset[Pairs]):
     further: Mapping[str, Callable[[], Pairs]] = field(default_factory=dict)
 
 
+class AtMost:
+    """A stream that ends with an error where it is longer than a number of bytes."""
+
+    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
+        self.stream, self.left, self.close = stream, most, stream.close
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.stream.read(self.left + 1 if size < 0 else min(size, self.left + 1))
+        self.left -= len(data)
+        if self.left < 0:
+            raise OSError("it unpacks to more bytes than the published file")
+        return data
+
+
 @dataclass(frozen=True)
 class Official:
     """A data set in the form in which its authors publish it."""
@@ -184,6 +204,10 @@ class Official:
 
     def damaged(self, place: Path, why: object) -> ValueError:
         return ValueError(f"{place} is damaged or not the published file ({why}); get it again from {self.url}")
+
+    def unpacked(self, path: Path) -> AbstractContextManager[IO[bytes]]:
+        """Open a gzip file to read what it unpacks to. More than any data set here has is an error, and is not read into memory."""
+        return contextlib.closing(cast(IO[bytes], AtMost(gzip.open(path), MOST_UNPACKED)))
 
     def read(self, path: Path) -> bytes:
         try:

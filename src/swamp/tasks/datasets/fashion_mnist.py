@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import zlib
 from pathlib import Path
@@ -49,7 +48,8 @@ def _read_idx(path: Path, num_dimensions: int) -> Tensor:
     numbers, then the values."""
     packed = FASHION_MNIST.read(path)
     try:
-        raw = gzip.decompress(packed)
+        with FASHION_MNIST.unpacked(path) as unpacked:
+            raw = unpacked.read()
     except (OSError, EOFError, zlib.error):
         raw = b""
     FASHION_MNIST.check(path, packed, raw)
