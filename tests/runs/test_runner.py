@@ -55,7 +55,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 def test_the_directory_is_as_documented(whole: Path) -> None:
     names = {path.name for path in whole.iterdir()}
-    files = {".lock", "run.json", "config.toml", "results.json", "metrics.jsonl", "timing.jsonl", "manifest.json"}
+    files = {".lock", "run.json", ".run.json", "config.toml", "results.json", "metrics.jsonl", "timing.jsonl", "manifest.json"}
     assert names == files | {"objects", "cycle-00", "cycle-01", "cycle-02"}
     header = Store(whole).header()
     assert header is not None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from swamp.commands.arguments import Directory
+from swamp.commands.notices import print_notices
 from swamp.drawing.tables import FORMATS, format_name
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def compare(
     if plot:
         check_picture(plot)
     runs, left_out = require_runs(directories)
+    print_notices(runs)
     all_series = make_series(runs)
     if plot:
         from swamp.report.figures.gallery import draw_series
@@ -60,8 +61,7 @@ def compare(
         draw_series("error", all_series, plot)
     chosen, tables = FORMATS[name], []
     if chosen.records:
-        for one in left_out:
-            print(f"swamp: {one}", file=sys.stderr)
+        print_notices(left_out=left_out)
         text = chosen.records(list(records(all_series)))
     else:
         assert chosen.table

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from swamp.commands.arguments import Directory
+from swamp.commands.notices import print_notices
 
 
 def figure(
@@ -31,6 +31,5 @@ def figure(
     if not directories:
         raise ValueError("figure needs at least one run directory")
     out = out or Path(f"{name}.png")
-    for one in draw(name, directories, out):
-        print(f"swamp: {one}", file=sys.stderr)
+    print_notices(left_out=draw(name, directories, out))
     print(f"picture: {out}")
