@@ -195,12 +195,13 @@ class ObjectStore:
         try:
             tensors, meta = formats.decode_arrays(self.folder.read(name), path)
             _require_key(meta, key, path)
+            if not all(isinstance(meta.get(field), kind) for field, kind in CHECKPOINT_FIELDS.items()):
+                raise Damaged(path, "it is no checkpoint")
             return Checkpoint(tensors, **{field: meta[field] for field in CHECKPOINT_FIELDS})
         except FileNotFoundError:
             return None
-        except (Damaged, KeyError) as error:
-            why = str(error) if isinstance(error, Damaged) else f"{path} lacks {error}"
-            print(f"swamp: {why}; the training starts over", file=sys.stderr)
+        except Damaged as error:
+            print(f"swamp: {error}; the training starts over", file=sys.stderr)
             return None
 
     def checkpoint_metas(self) -> dict[str, dict[str, Any]]:
@@ -248,7 +249,7 @@ class ObjectStore:
         self.folder.remove_tree("work")
 
 
-CHECKPOINT_FIELDS = ("epoch", "num_averaged", "history", "label", "num_epochs")
+CHECKPOINT_FIELDS = {"epoch": int, "num_averaged": int, "history": list, "label": str, "num_epochs": int}
 
 
 def _temporaries(work: Folder) -> list[str]:
