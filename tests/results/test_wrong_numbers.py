@@ -174,6 +174,20 @@ def test_run_json_has_a_copy_from_which_resuming_restores_it(group: Path, capsys
     assert call(capsys, "show", run)[::2] == (0, "")
 
 
+def test_another_runs_header_is_not_taken_for_the_runs_own(group: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, before = group / "seed-1", (group / "seed-1" / "results.json").read_bytes()
+    shutil.copy(group / "seed-0" / "run.json", run / "run.json")
+    for command in ("show", "resume", "compare"):
+        status, _, said = call(capsys, command, run)
+        assert status == 1
+        assert "it and its copy .run.json are of different runs" in said
+    (run / ".run.json").unlink()  # Rows name their run too.
+    status, _, said = call(capsys, "show", run)
+    assert status == 1
+    assert "or is of another run" in said
+    assert (run / "results.json").read_bytes() == before
+
+
 def test_a_copy_is_restored_when_an_unfinished_run_is_resumed(group: Path) -> None:
     run = group / "seed-0"
     (run / "manifest.json").unlink()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,18 +115,22 @@ class Store(ObjectStore):
 
     def header_and_problem(self) -> tuple[dict[str, Any] | None, str]:
         """Return the content of run.json or of its copy, and a sentence about run.json if the copy had to be used."""
-        damages: list[Damaged] = []
+        found: dict[str, dict[str, Any]] = {}
+        damages: dict[str, Damaged] = {}
         for name in (HEADER, COPY):
             try:
-                header = self._read_header(name)
+                if (header := self._read_header(name)) is not None:
+                    found[name] = header
             except Damaged as error:
-                damages.append(error)
-                continue
-            if header is not None:
-                why = str(damages[0]) if damages else f"{self.root / HEADER} is missing"
-                return header, "" if name == HEADER else f"{why}; its copy {COPY} is used"
-        if damages:
-            raise damages[0]
+                damages[name] = error
+        if len({tuple(identity_of(header)) for header in found.values()}) > 1:
+            raise Damaged(self.root / HEADER, f"it and its copy {COPY} are of different runs; remove the one that does not belong here")
+        if HEADER in found:
+            return found[HEADER], ""
+        if COPY in found:
+            return found[COPY], f"{damages.get(HEADER, f'{self.root / HEADER} is missing')}; its copy {COPY} is used"
+        for error in damages.values():
+            raise error
         return None, ""
 
     def _read_header(self, name: str) -> dict[str, Any] | None:
@@ -175,12 +180,12 @@ class Store(ObjectStore):
         for name in self._results():
             known[name] = self.checksum(name, known)
             if known[name] is None:
-                raise Damaged(self.root / name, "it cannot be read")
+                raise Damaged(self.root / name, "it is no file that can be read, and no link to ../objects/KEY.safetensors")
         self.folder.write("manifest.json", formats.encode_json(known), self.folder / "work")
         self.clear_work()
 
     def _results(self) -> list[str]:
-        cycles = [name for name in self.folder.names() if name.startswith("cycle-")]
+        cycles = [name for name in self.folder.names() if re.fullmatch(r"cycle-\d+", name)]
         inside = [f"{folder}/{name}" for folder in ("objects", *cycles) for name in (self.folder / folder).names()]
         return [*inside, "results.json", "metrics.jsonl"]
 
