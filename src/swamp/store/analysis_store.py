@@ -19,7 +19,7 @@ from msgspec import Struct
 from swamp.store import formats
 from swamp.store.directory import Store
 from swamp.store.files import Damaged, Folder
-from swamp.store.formats import Arrays
+from swamp.store.formats import NamedArrays
 
 Schema = TypeVar("Schema", bound=Struct)
 CHECKSUM, ARRAYS = "checksum", "arrays"  # entries of a result's JSON: of all the rest and the run; the sha256 of its npz file
@@ -67,7 +67,7 @@ class AnalysisStore(Store):
         except (ValueError, RecursionError) as error:
             raise Damaged(path, str(error)) from None
 
-    def read_result_arrays(self, name: str) -> Arrays:
+    def read_result_arrays(self, name: str) -> NamedArrays:
         """Return the arrays of a result. Raise `Damaged` where they are not there, or not those of the result."""
         path, value = self.root / f"{name}.npz", self._read(name) or {}
         try:

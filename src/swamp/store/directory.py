@@ -129,8 +129,8 @@ class Store(ObjectStore):
             return found[HEADER], ""
         if COPY in found:
             return found[COPY], f"{damages.get(HEADER, f'{self.root / HEADER} is missing')}; its copy {COPY} is used"
-        for error in damages.values():
-            raise error
+        for damage in damages.values():
+            raise damage
         return None, ""
 
     def _read_header(self, name: str) -> dict[str, Any] | None:

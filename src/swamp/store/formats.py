@@ -118,8 +118,8 @@ def json_lines(folder: Folder, name: str, needed: dict[str, type]) -> Iterator[d
 # -- arrays of analyses -----------------------------------------------------------------------------------------------------------
 
 
-class Arrays(dict[str, Any]):
-    """Arrays by name. One that is asked for and not there means that the file is damaged."""
+class NamedArrays(dict[str, Any]):
+    """NamedArrays by name. One that is asked for and not there means that the file is damaged."""
 
     def __init__(self, path: Path, arrays: Mapping[str, Any]) -> None:
         super().__init__(arrays)
@@ -136,7 +136,7 @@ def encode_npz(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def decode_npz(data: bytes, path: Path) -> Arrays:
+def decode_npz(data: bytes, path: Path) -> NamedArrays:
     """Return the arrays in the content of an npz file, or raise `Damaged`. Sizes are checked before anything is unpacked."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -144,7 +144,7 @@ def decode_npz(data: bytes, path: Path) -> Arrays:
             if sum(member.file_size for member in members) > ARRAYS_LIMIT:
                 raise ValueError(f"its arrays have more than {ARRAYS_LIMIT:,} bytes")
             # A member is unpacked up to the size that the directory names, and that was checked.
-            return Arrays(path, {member.filename.removesuffix(".npy"): _decode_npy(archive.read(member)) for member in members})
+            return NamedArrays(path, {member.filename.removesuffix(".npy"): _decode_npy(archive.read(member)) for member in members})
     except Exception as error:  # Whatever zipfile, zlib and numpy raise about such content, it is no npz file.
         raise Damaged(path, f"not readable: {error or type(error).__name__}") from None
 
