@@ -132,7 +132,7 @@ def run_command(arguments: Sequence[str] | None) -> None:
     except ValueError as error:
         if not is_mistake_of_user(error):
             raise
-        fail(str(error), 2)
+        fail(str(error), getattr(error, "exit_status", 2))
     except OSError as error:
         if isinstance(error, BrokenPipeError) and reader_has_left():
             raise SystemExit(141) from None  # The reader, such as head, has seen enough. SIGPIPE gives this status.

@@ -33,4 +33,5 @@ def test_each_run_is_read_once(
     monkeypatch.setattr(sys.modules[__name__], "opened", Counter[Path]())
     assert call(capsys, *command.split(), tmp_path / "group")[0] == 0
     assert opened is not None
-    assert {opened[run / name] for run in runs for name in ("run.json", "results.json")} == {1}
+    # Names are relative to descriptors of their directories.
+    assert {opened[Path(name)] for name in ("run.json", "results.json")} == {len(runs)}

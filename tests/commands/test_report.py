@@ -49,7 +49,7 @@ def test_nothing_but_damage_is_a_failure(tmp_path: Path, capsys: pytest.CaptureF
     bad = make_run(tmp_path / "bad")
     (bad / "results.json").write_text("")
     status, _, err = call(capsys, "report", bad, "--out", tmp_path / "page.html")
-    assert status == 2
+    assert status == 1
     assert f"{bad} is not shown: " in err
     assert "none of these runs can be shown" in err
     assert "No run could be read" in (tmp_path / "page.html").read_text()

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from swamp.results.ensemble import average_predictions
+from swamp.results.stored_run import read_run
 from swamp.runs.config import Config
 from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
@@ -34,7 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_an_ensemble_is_the_mean_of_probabilities(runs: list[Path]) -> None:
-    rows = list(average_predictions(runs))
+    rows = list(average_predictions([*map(read_run, runs)]))
     assert [row.cycle for row in rows] == [0, 1]
     task: Any = open_task(read_config(runs[0]))
     images, labels = task.source.on("test", torch.device("cpu"))
@@ -64,15 +65,15 @@ def test_from_the_command_line(runs: list[Path], capsys: pytest.CaptureFixture[s
 
 def test_what_cannot_be_averaged_is_said(quick: Make, runs: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least 2 runs"):
-        list(average_predictions(runs[:1]))
+        list(average_predictions([read_run(runs[0])]))
     with pytest.raises(ValueError, match="a seed of its own"):
-        list(average_predictions([runs[0], runs[0]]))
+        list(average_predictions([read_run(runs[0]), read_run(runs[0])]))
     list(iterate(quick(method="imp", seed=7, pruning__cycles=0, tasks__image__batch_size=100), tmp_path / "other"))
     with pytest.raises(ValueError, match="another model or other data"):
-        list(average_predictions([runs[0], tmp_path / "other"]))
+        list(average_predictions([read_run(runs[0]), read_run(tmp_path / "other")]))
     list(iterate(quick(method="imp", seed=9, pruning__cycles=1, cycle__epochs=3), tmp_path / "longer"))
     with pytest.raises(ValueError, match=r"made with other settings than .*: cycle\.epochs"):
-        list(average_predictions([runs[0], tmp_path / "longer"]))
+        list(average_predictions([read_run(runs[0]), read_run(tmp_path / "longer")]))
     list(iterate(quick(method="imp", seed=8, pruning__cycles=1, keep="last", cycle__epochs=4), tmp_path / "last"))
     with pytest.raises(ValueError, match=r"weights of cycle 0 are not in .* keep = 'averages'"):
-        list(average_predictions([runs[0], tmp_path / "last"]))
+        list(average_predictions([read_run(runs[0]), read_run(tmp_path / "last")]))

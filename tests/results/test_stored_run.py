@@ -9,7 +9,7 @@ from torch import nn
 
 import swamp
 from swamp.results.series import by_recipe, make_series
-from swamp.results.stored_run import read_runs
+from swamp.results.stored_run import read_run, read_runs
 from tests.support.made_up_runs import make_run
 
 
@@ -20,12 +20,16 @@ def test_a_damaged_run_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     altered = make_run(tmp_path / "altered", "imp", 3) / "results.json"
     strange = make_run(tmp_path / "strange", "imp", 4)
     (broken / "results.json").write_text("[{")
+    (header.parent / ".run.json").unlink()
     header.write_text(header.read_text().replace("0.1", "0.2"))
     rows = json.loads(altered.read_text())
     rows[2]["metrics"]["accuracy"] = 1.0
     altered.write_text(json.dumps(rows))
     (strange / "run.json").write_text(json.dumps([1]))
-    (make_run(tmp_path / "lost", "imp", 5) / "run.json").unlink()
+    (strange / ".run.json").write_text(json.dumps([1]))
+    make_run(tmp_path / "lost", "imp", 5)
+    for name in ("run.json", ".run.json"):
+        (tmp_path / "lost" / name).unlink()
     runs, damages = read_runs([tmp_path / "group", tmp_path / "header", tmp_path / "altered", strange, tmp_path / "lost"])
     assert [reading.directory.name for reading in runs] == ["seed-0"]
     why = {damage.directory.name: damage.why for damage in damages}
@@ -50,8 +54,11 @@ def test_what_changed_after_the_end_is_said(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text('{"training": "ticket", "epoch": 0, "loss": NaN}\nnonsense\n[]\n{"training": 3, "epoch": 1}\n')
     (read,), damages = read_runs([run])
     assert not damages
-    assert read.warnings == ("metrics.jsonl changed since the run was finished",)
-    assert [record["training"] for record in read.epochs()] == ["ticket"]
+    assert read.warnings == (f"{run / 'metrics.jsonl'} changed since the run was finished; training curves are left out",)
+    assert list(read.epochs()) == []
+    unfinished = make_run(tmp_path / "unfinished", finished=False)
+    (unfinished / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text())
+    assert [record["training"] for record in read_run(unfinished).epochs()] == ["ticket"]  # lines that cannot be read are skipped
 
 
 def test_what_an_unfinished_run_still_lacks(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def run_in_child(config: Config, directory: Path, kill_at: int | None) -> tuple[
                 step(lambda: os.truncate(name, os.path.getsize(name) // 2))  # half of it reached the disk
             real_fsync(descriptor)
 
-        def replace(source: Path, target: Path) -> None:
+        def replace(source: str, target: str, **descriptors: int) -> None:
             step()
-            real_replace(source, target)
+            real_replace(source, target, **descriptors)
             step()
 
         def unlink(path: Path, **options: object) -> None:

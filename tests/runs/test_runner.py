@@ -55,11 +55,11 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 def test_the_directory_is_as_documented(whole: Path) -> None:
     names = {path.name for path in whole.iterdir()}
-    files = {".lock", "run.json", "config.toml", "results.json", "metrics.jsonl", "timing.jsonl", "manifest.json"}
+    files = {".lock", "run.json", ".run.json", "config.toml", "results.json", "metrics.jsonl", "timing.jsonl", "manifest.json"}
     assert names == files | {"objects", "cycle-00", "cycle-01", "cycle-02"}
     header = Store(whole).header()
     assert header is not None
-    assert set(header) == {"config", "config_hash", "format_version", "seed", "task", "versions"}
+    assert set(header) == {"config", "config_hash", "format_version", "seed", "task", "versions", "row_format"}
     for cycle in range(3):
         found = {path.name for path in (whole / f"cycle-{cycle:02d}").iterdir()}
         assert found == {"mask.safetensors", "average.safetensors", "particle-0.safetensors", "particle-1.safetensors"}

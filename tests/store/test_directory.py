@@ -13,10 +13,12 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.store import files
 from swamp.store.directory import FORMAT_VERSION, Locked, Store, cache_part, make_cache, runs_in
-from swamp.store.files import Damaged, encode_json
+from swamp.store.files import Damaged
+from swamp.store.formats import encode_json
 from swamp.store.objects import Dropped
 from swamp.training.train import Checkpoint
 
+HEADER = {"config": {}, "config_hash": "h", "seed": 3, "task": "t", "versions": {"swamp": "0", "torch": "2", "python": "3"}}
 STATE = State({"b.weight": torch.ones(2, 2), "a.weight": torch.zeros(3)}, {"bn.num_batches_tracked": torch.tensor(5)})
 
 
@@ -128,10 +130,10 @@ with store.locked(): print("in")
 
 def test_other_formats_are_refused(store: Store) -> None:
     assert store.header() is None
-    store.write_header({"seed": 3})
-    assert store.header() == {"seed": 3, "format_version": FORMAT_VERSION}
+    store.write_header(HEADER)
+    assert store.header() == {**HEADER, "format_version": FORMAT_VERSION}
     for version, why in ((FORMAT_VERSION + 1, "newer swamp"), (FORMAT_VERSION - 1, "does not read")):
-        (store.root / "run.json").write_bytes(encode_json({"seed": 3, "format_version": version}))
+        (store.root / "run.json").write_bytes(encode_json({**HEADER, "format_version": version}))
         with pytest.raises(ValueError, match=why):
             store.header()
 
@@ -148,7 +150,7 @@ def test_links_follow_what_is_kept(store: Store) -> None:
 
 def test_groups(tmp_path: Path) -> None:
     for name in ("seed-0", "seed-10", "seed-2"):
-        Store(tmp_path / name).write_header({})
+        Store(tmp_path / name).write_header(HEADER)
     assert [path.name for path in runs_in(tmp_path)] == ["seed-0", "seed-2", "seed-10"]
     assert runs_in(tmp_path / "seed-2") == [tmp_path / "seed-2"]
     with pytest.raises(ValueError, match="does not exist"):
@@ -187,7 +189,7 @@ def test_caches_are_kept_apart_and_checked(tmp_path: Path) -> None:
         cache_part(tmp_path / "file", "cpu")
     with pytest.raises(ValueError, match="cannot be used"):
         make_cache(tmp_path / "file" / "part")
-    Store(tmp_path / "run").write_header({})
+    Store(tmp_path / "run").write_header(HEADER)
     with pytest.raises(ValueError, match="is a run directory"):
         cache_part(tmp_path / "run", "cpu")
 
@@ -197,7 +199,7 @@ def test_temporaries_never_meet(tmp_path: Path) -> None:
     names = set()
     real = os.replace
     try:
-        os.replace = lambda a, b: (names.add(str(a)), real(a, b))[1]  # type: ignore[assignment]
+        os.replace = lambda a, b, **fds: (names.add(str(a)), real(a, b, **fds))[1]  # type: ignore[assignment]
         for _ in range(20):
             files.write_durably(tmp_path / "x", b"1", tmp_path / "work")
     finally:
@@ -209,11 +211,11 @@ def test_dropping_marks_the_record_before_it_removes_the_weights(store: Store, m
     """Killed in between, nothing is taken for lost."""
     store.save_solution("key", STATE, ())
 
-    def killed(self: Path, missing_ok: bool = False) -> None:
+    def killed(path: str, dir_fd: int) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", killed)
+        patch.setattr(os, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
             store.drop("key")
     assert store.read_value("key")["dropped"]  # type: ignore[index]

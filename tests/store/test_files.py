@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from swamp.store import files
-from swamp.store.files import Damaged, decode_arrays, decode_json, encode_arrays, encode_json, write_durably
+from swamp.store.files import Damaged, write_durably
+from swamp.store.formats import decode_arrays, decode_json, encode_arrays, encode_json
 
 TENSORS = {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(7), "bits": torch.tensor([1, 255], dtype=torch.uint8)}
 
@@ -22,7 +23,7 @@ TENSORS = {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(7), "bits": t
 def test_arrays_round_trip_with_one_metadata_key(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(encode_arrays(TENSORS, {"kind": "test", "list": [1, 2]}))
-    tensors, meta = decode_arrays(path)
+    tensors, meta = decode_arrays(path.read_bytes(), path)
     assert meta == {"kind": "test", "list": [1, 2]}
     assert all(torch.equal(tensors[name], TENSORS[name]) and tensors[name].dtype == TENSORS[name].dtype for name in TENSORS)
     with safe_open(path, "pt") as file:
@@ -31,7 +32,7 @@ def test_arrays_round_trip_with_one_metadata_key(tmp_path: Path) -> None:
 
 def test_bytes_do_not_depend_on_the_process() -> None:
     expression = "encode_arrays({'b': torch.ones(3), 'a': torch.zeros(2)}, {'x': 1, 'y': [2], 'z': {'q': 1}})"
-    code = f"import sys, torch; from swamp.store.files import encode_arrays; sys.stdout.buffer.write({expression})"
+    code = f"import sys, torch; from swamp.store.formats import encode_arrays; sys.stdout.buffer.write({expression})"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": "1"})
     assert other.stdout == eval(expression)  # this process hashes strings with another seed
 
@@ -49,7 +50,7 @@ def test_no_altered_array_file_is_ever_used(tmp_path: Path, data: st.DataObject)
         bad = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
     path.write_bytes(bad)
     try:
-        tensors, meta = decode_arrays(path)
+        tensors, meta = decode_arrays(path.read_bytes(), path)
     except Damaged:
         return
     assert meta == {"kind": "test"}
@@ -65,7 +66,7 @@ def test_no_altered_json_file_is_ever_used(tmp_path: Path, data: st.DataObject) 
     path = tmp_path / "a.json"
     path.write_bytes(good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :])
     try:
-        found = decode_json(path)
+        found = decode_json(path.read_bytes(), path)
     except Damaged:
         return
     assert found == value
@@ -76,7 +77,7 @@ def test_json_of_other_shapes_is_damaged(tmp_path: Path) -> None:
         path = tmp_path / "a.json"
         path.write_text(text)
         with pytest.raises(Damaged):
-            decode_json(path)
+            decode_json(path.read_bytes(), path)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +103,7 @@ def test_writing_syncs_before_and_after_the_rename(tmp_path: Path, monkeypatch: 
         "fsync",
         lambda d: (events.append("directory" if os.path.isdir(f"/proc/self/fd/{d}") else "file"), real_sync(d))[1],
     )
-    monkeypatch.setattr(os, "replace", lambda a, b: (events.append("rename"), real_replace(a, b))[1])
+    monkeypatch.setattr(os, "replace", lambda a, b, **fds: (events.append("rename"), real_replace(a, b, **fds))[1])
     write_durably(tmp_path / "a", b"x", tmp_path / "work")
     assert events == ["file", "rename", "directory"]
 

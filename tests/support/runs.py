@@ -36,7 +36,7 @@ def iterate(
 
 def contents(directory: Path) -> dict[str, bytes]:
     """The bytes of everything in a run directory that equal runs must share."""
-    ignored = {"timing.jsonl", "run.json", "config.toml", ".lock"}
+    ignored = {"timing.jsonl", "run.json", ".run.json", "config.toml", ".lock"}
     files = [
         p
         for p in sorted(directory.rglob("*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -16,7 +17,7 @@ from swamp.drawing.tables import Table
 from swamp.methods.method import Keep
 from swamp.results.series import Series
 from swamp.store.analysis_store import AnalysisStore
-from swamp.store.files import Damaged
+from swamp.store.files import Damaged, explain_os_error
 from swamp.store.records import RowRecord
 
 if TYPE_CHECKING:
@@ -79,6 +80,17 @@ class Result(Struct, frozen=True, kw_only=True):
         return [row.cycle for row in getattr(self, "rows", ())]
 
 
+class DamagedResult(ValueError):
+    """A stored result of an analysis is not as it was written."""
+
+    exit_status = 1  # of a command that it ends: nobody mistyped anything
+
+    def __init__(self, directory: Path, flag: str, error: Exception) -> None:
+        why = explain_os_error(error) if isinstance(error, OSError) else str(error)
+        super().__init__(f"{why}; swamp analyse {shlex.quote(str(directory))} --{flag} makes it again")
+        self.directory = directory
+
+
 R = TypeVar("R", bound=Struct)
 
 
@@ -96,7 +108,7 @@ class StoredResult(Generic[R]):
         try:
             return AnalysisStore(self.directory).read_result_arrays(self.name)
         except Damaged as error:
-            raise ValueError(f"{error}; swamp analyse {self.directory} --{self.name} makes it again") from None
+            raise DamagedResult(self.directory, self.name, error) from None
 
 
 class SeriesResults(NamedTuple):
@@ -179,16 +191,29 @@ def read_stored(directory: Path, kind: Analysis | BetweenRuns, flag: str = "") -
     """Read what a kind has found of a run; None where nothing is stored. A damaged file is named, with the command that makes it again."""
     try:
         result = AnalysisStore(directory).read_result(kind.name, kind.Result)
-    except Damaged as error:
-        raise ValueError(f"{error}; swamp analyse {directory} --{flag or kind.name} makes it again") from None
+    except (OSError, ValueError) as error:
+        raise DamagedResult(directory, flag or kind.name, error) from None
     return StoredResult(directory, kind.name, result) if result is not None else None
 
 
-def read_series(kind: Analysis, all_series: Sequence[Series], read: Callable[[Path, Analysis], Any] = read_stored) -> list[SeriesResults]:
-    """Read what a kind has found of the runs of each series; series of which nothing is stored are left out."""
+def throw(problem: DamagedResult) -> None:
+    raise problem
+
+
+def read_series(kind: Analysis, all_series: Sequence[Series], problem: Callable[[DamagedResult], object] = throw) -> list[SeriesResults]:
+    """Read what a kind has found of the runs of each series; series of which nothing is stored are left out, and so are results that are
+    damaged, each of which is given to `problem`."""
+
+    def read(path: Path) -> StoredResult[Any] | None:
+        try:
+            return read_stored(path, kind)
+        except DamagedResult as error:
+            problem(error)
+            return None
+
     found = []
     for index, series in enumerate(all_series):
-        if stored := [one for path in series.directories if (one := read(path, kind))]:
+        if stored := [one for path in series.directories if (one := read(path))]:
             found.append(SeriesResults(index, series, series.label, stored))
     return found
 

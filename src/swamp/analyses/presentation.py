@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from swamp.analyses.analysis import Analysis, BetweenRuns, Line, Result, RowResult, SeriesResults, read_series, read_stored
+from swamp.analyses.analysis import (
+    Analysis,
+    BetweenRuns,
+    DamagedResult,
+    Line,
+    Result,
+    RowResult,
+    SeriesResults,
+    read_series,
+    read_stored,
+    throw,
+)
 from swamp.drawing.canvas import encoded, pyplot, style, text, tidy
 from swamp.drawing.numbers import measure_of, percent, spread
 from swamp.drawing.tables import Table
@@ -22,11 +33,14 @@ DPI = 130
 # -- tables -----------------------------------------------------------------------------------------------------------------------
 
 
-def analysis_tables(kinds: Iterable[Analysis], all_series: Sequence[Series]) -> Iterator[Table]:
-    """Yield one table an analysis over all runs that have a result. Means are over seeds: never over methods, or settings."""
+def analysis_tables(
+    kinds: Iterable[Analysis], all_series: Sequence[Series], problem: Callable[[DamagedResult], object] = throw
+) -> Iterator[Table]:
+    """Yield one table an analysis over all runs that have a result. Means are over seeds: never over methods, or settings. Damaged results
+    are given to `problem` and left out."""
     many_series, many_seeds = len(all_series) > 1, any(len(series.directories) > 1 for series in all_series)
     for kind in kinds:
-        found = read_series(kind, all_series)
+        found = read_series(kind, all_series, problem)
         if not kind.lines or not found:
             continue
         results = [(series.label, result) for series in found for result in series.results]

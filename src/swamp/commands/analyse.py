@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from swamp.commands.arguments import DISPLAY_OPTIONS, Directory, DisplayOptions, Flag, TaskOption, made_task, parse_numbers
+from swamp.commands.notices import print_notices
 
 if TYPE_CHECKING:
     from swamp.analyses.analysis import Analysis
@@ -104,21 +105,29 @@ def analyse_runs(
     """Analyse runs, each at the cycles chosen for it; then print tables of all, and draw pictures of several runs beside `place`.
 
     Return the runs that lack what it takes, each with a sentence about it; if there are several runs, these are also printed."""
+    from swamp.analyses.analysis import DamagedResult
     from swamp.analyses.presentation import analysis_tables, draw
     from swamp.analyses.running import plan_analyses, run_analyses
     from swamp.analyses.study import Study, rows_of
     from swamp.progress_display import AnalysisProgress
     from swamp.results.series import make_series
-    from swamp.results.stored_run import read_run
+    from swamp.results.stored_run import LeftOut, NothingToShow, StoredRun, try_read_run
     from swamp.runs.opening import RunRequest, open_each
+    from swamp.store.files import Damaged
 
-    paths = list(chosen)
-    runs = {path: read_run(path) for path in paths}
+    found = [try_read_run(path) for path in chosen]
+    runs = {run.directory: run for run in found if isinstance(run, StoredRun)}
+    left_out = [one for one in found if isinstance(one, LeftOut)]
+    if not runs:
+        raise NothingToShow.of(left_out)
+    print_notices(runs.values(), left_out)
+    lacking = {one.directory: one.why for one in left_out}
+    chosen = {path: cycles for path, cycles in chosen.items() if path in runs}
+    paths, problems = list(chosen), list[DamagedResult]()  # results of earlier analyses that are damaged
     for path, cycles in chosen.items():  # before the first of them is worked on for hours
         rows_of(runs[path], cycles)
     all_series = make_series(runs.values())
     tasks = dict(zip(paths, open_each([RunRequest(run.config, path, task) for path, run in runs.items()]), strict=True))
-    lacking: dict[Path, str] = {}
     for path, cycles in chosen.items():
         with AnalysisProgress(progress.plain, progress.quiet) as listener:
             study = Study(runs[path], cycles, options, device, tasks[path], listener)
@@ -131,15 +140,23 @@ def analyse_runs(
                 continue
             for note in notes:
                 listener.say(note)
-            run_analyses(study, works)
+            try:
+                run_analyses(study, works)
+            except Damaged as error:
+                if len(found) == 1:
+                    raise
+                lacking[path] = str(error)
+                listener.say(f"{error}; {path} is left out")
+                continue
         for kind in kinds:
             if kind.name in works:
                 _print_pictures(draw(kind, study.analysis_store), progress)
         study.analysis_store.clear_work()
-    if len(lacking) < len(paths):
-        _print_tables(analysis_tables(kinds, all_series), progress)
+    if len(lacking) < len(found):
+        _print_tables(analysis_tables(kinds, all_series, problems.append), progress)
         if len(paths) > 1:
             _compare_runs(chosen, all_series, kinds, place, progress)
+    print_notices(left_out=map(str, problems))
     return lacking
 
 
@@ -156,7 +173,7 @@ def _compare_runs(
     from swamp.store.analysis_store import AnalysisStore
     from swamp.terminal import print_remark
 
-    found = {kind.name: read_series(kind, all_series) for kind in kinds}
+    found = {kind.name: read_series(kind, all_series, lambda problem: None) for kind in kinds}  # The tables named problems.
     for kind in kinds:
         if kind.more_tables:
             _print_tables(kind.more_tables(found[kind.name]), progress)

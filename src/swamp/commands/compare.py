@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from swamp.commands.arguments import Directory
+from swamp.commands.notices import print_notices
 from swamp.drawing.tables import FORMATS, format_name
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def compare(
     from swamp.results.series import make_series
     from swamp.results.stored_run import require_runs
     from swamp.store.files import write_output
-    from swamp.terminal import print_line, print_remark, print_table
+    from swamp.terminal import print_line, print_table
 
     if not directories:
         raise ValueError("compare needs at least one run directory")
@@ -53,6 +54,7 @@ def compare(
     if plot:
         check_picture(plot)
     runs, left_out = require_runs(directories)
+    print_notices(runs)
     all_series = make_series(runs)
     if plot:
         from swamp.report.figures.gallery import draw_series
@@ -60,8 +62,7 @@ def compare(
         draw_series("error", all_series, plot)
     chosen, tables = FORMATS[name], []
     if chosen.records:
-        for one in left_out:
-            print_remark(one)
+        print_notices(left_out=left_out)
         text = chosen.records(list(records(all_series)))
     else:
         assert chosen.table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from swamp.commands.arguments import Directory, Flag, made_task
+from swamp.commands.notices import print_notices
 
 
 def ensemble(*directories: Directory, json: Flag = False, task: str | None = None, device: str = "auto") -> None:
@@ -24,16 +25,17 @@ def ensemble(*directories: Directory, json: Flag = False, task: str | None = Non
 
     from swamp.report.tables import ensemble_table
     from swamp.results.ensemble import average_predictions, write_ensemble
-    from swamp.store.directory import runs_in
-    from swamp.store.files import explain_os_error
+    from swamp.results.stored_run import require_runs
+    from swamp.store.files import Damaged, explain_os_error
     from swamp.terminal import print_remark, print_table
 
-    paths = [path for directory in directories for path in runs_in(directory)]
-    rows = list(average_predictions(paths, made_task(task), device))
+    runs, left_out = require_runs(directories)
+    print_notices(runs, left_out)
+    rows = list(average_predictions(runs, made_task(task), device))
     try:
-        write_ensemble(directories[0], paths, rows)
-    except OSError as error:  # such as a place that may only be read
-        print_remark(f"not kept for figures: {explain_os_error(error)}")
+        write_ensemble(directories[0], runs, rows)
+    except (OSError, Damaged) as error:  # such as a place that may only be read
+        print_remark(f"not kept for figures: {explain_os_error(error) if isinstance(error, OSError) else error}")
     if json:
         print(msgspec.json.format(msgspec.json.encode(rows)).decode())
     else:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from swamp.commands.arguments import Flag, TaskOption, made_task
+from swamp.commands.notices import print_notices
 
 
 def export(
@@ -62,6 +63,7 @@ def export(
         if path.exists() and not overwrite:
             raise ValueError(f"{path} is there already; --overwrite replaces it")
     run = read_run(directory)
+    print_notices([run])
     row = find_row(directory, run.rows, cycle, sparsity)
     config = run.config
     state, mask = load_network(directory, row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from swamp.commands.arguments import Directory
+from swamp.commands.notices import print_notices
 
 
 def figure(
@@ -26,11 +27,10 @@ def figure(
         The file, whose name ends in .pdf, .svg or .png. Default: NAME.png in the current directory.
     """
     from swamp.report.figures.gallery import draw
-    from swamp.terminal import print_line, print_remark
+    from swamp.terminal import print_line
 
     if not directories:
         raise ValueError("figure needs at least one run directory")
     out = out or Path(f"{name}.png")
-    for one in draw(name, directories, out):
-        print_remark(one)
+    print_notices(left_out=draw(name, directories, out))
     print_line(f"picture: {out}")

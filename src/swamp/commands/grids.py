@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from swamp.commands.arguments import Flag, ProgressOptions, parse_numbers, parse_part
 from swamp.commands.execution import execute, show_plan
+from swamp.commands.notices import print_notices
 
 if TYPE_CHECKING:
     from swamp.methods.method import Keep
@@ -124,12 +125,17 @@ def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
     it needs is no error: a message says so, and the table says how many have it."""
     from swamp.analyses import find_analysis
     from swamp.commands.analyse import analyse_runs
+    from swamp.store.files import Damaged
     from swamp.store.records import read_rows
     from swamp.terminal import print_remark
 
     def shown(run: GridRun) -> list[int]:
-        """Return the cycles of the table; a method that prunes once does not have all of them."""
-        return [row.cycle for row in read_rows(run.directory) if row.cycle in sweep.grid.cycles(run.config.pruning)]
+        """Return the cycles of the table; a method that prunes once does not have all of them. The table names a run that is damaged."""
+        try:
+            rows = read_rows(run.directory)
+        except (OSError, Damaged):
+            return []
+        return [row.cycle for row in rows if row.cycle in sweep.grid.cycles(run.config.pruning)]
 
     chosen = {run.directory: cycles for run in sweep.runs if (cycles := shown(run))}
     if chosen:
@@ -142,31 +148,41 @@ def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
 def make_ensembles(sweep: Sweep) -> None:
     """Make the ensembles that the grid asks for, of runs that are finished; each is kept beside the first of its runs."""
     from swamp.results.ensemble import average_predictions, read_ensemble, write_ensemble
+    from swamp.results.stored_run import StoredRun, try_read_run
     from swamp.store.directory import Store
 
     for paths in (paths for labels in sweep.cells for paths in sweep.ensembles(labels)):
-        if all(Store(path).finished() for path in paths) and not read_ensemble(paths):
-            write_ensemble(paths[0], paths, list(average_predictions(paths, device=sweep.runs[0].config.device)))
+        if not all(Store(path).finished() for path in paths):
+            continue
+        runs = [run for run in map(try_read_run, paths) if isinstance(run, StoredRun)]
+        if len(runs) == len(paths) and not read_ensemble(runs):  # The tables name runs that are damaged.
+            write_ensemble(paths[0], runs, list(average_predictions(runs, device=sweep.runs[0].config.device)))
 
 
 def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     """Print the tables of a grid, and those of the analyses of its runs where nobody has just shown them."""
     from swamp.analyses import find_analysis
-    from swamp.analyses.analysis import read_stored
+    from swamp.analyses.analysis import read_series
     from swamp.analyses.presentation import analysis_tables
     from swamp.report.grid_tables import grid_tables
     from swamp.results.ensemble import read_ensemble
     from swamp.results.series import make_series
-    from swamp.results.stored_run import read_run
-    from swamp.store.directory import Store
+    from swamp.results.stored_run import LeftOut, NothingToShow, StoredRun, try_read_run
+    from swamp.store.directory import holds_header
     from swamp.terminal import print_table
 
-    stored = {run.directory: read_run(run.directory) for run in sweep.runs if Store(run.directory).header()}
+    found = [try_read_run(run.directory) for run in sweep.runs if holds_header(run.directory)]
+    stored = {run.directory: run for run in found if isinstance(run, StoredRun)}
+    left_out = [one for one in found if isinstance(one, LeftOut)]
+    if found and not stored:
+        raise NothingToShow.of(left_out)
     kinds = [find_analysis(sweep.grid.analysis)] if sweep.grid.analysis else []
-    analysed = {path: found.result for path in stored for kind in kinds if (found := read_stored(path, kind))}
-    groups = [paths for labels in sweep.cells for paths in sweep.ensembles(labels)]
-    ensembles = {tuple(paths): ensemble for paths in groups if (ensemble := read_ensemble(paths))}
-    of_analyses = analysis_tables(kinds if analyses else [], make_series(stored.values()))
-    for table in [*of_analyses, *grid_tables(sweep, stored, analysed, ensembles)]:
+    all_series, problems = make_series(stored.values()), list[Exception]()
+    results = [one for kind in kinds for series in read_series(kind, all_series, problems.append) for one in series.stored]
+    groups = [paths for labels in sweep.cells for paths in sweep.ensembles(labels) if all(path in stored for path in paths)]
+    ensembles = {tuple(paths): ensemble for paths in groups if (ensemble := read_ensemble([stored[path] for path in paths]))}
+    of_analyses = analysis_tables(kinds if analyses else [], all_series, lambda problem: None)
+    for table in [*of_analyses, *grid_tables(sweep, stored, {one.directory: one.result for one in results}, ensembles)]:
         print_table(table, plain)
         print()
+    print_notices(stored.values(), [*left_out, *map(str, problems)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from swamp.commands.arguments import Directory
+from swamp.commands.notices import print_notices
 
 
 def report(*directories: Directory, out: Path = Path("report.html")) -> None:
@@ -19,15 +20,15 @@ def report(*directories: Directory, out: Path = Path("report.html")) -> None:
         The page.
     """
     from swamp.report.page.document import write_report
-    from swamp.terminal import print_line, print_remark
+    from swamp.results.stored_run import NothingToShow
+    from swamp.terminal import print_line
 
     if not directories:
         raise ValueError("report needs at least one run directory")
     runs, left_out = write_report(directories, out)
-    for one in left_out:
-        print_remark(one)
+    print_notices(runs, left_out)
     unfinished = sum(not run.finished for run in runs)
     number = f"{len(runs)} run" + "s" * (len(runs) != 1)
     print_line(f"report: {out} ({number}{f', {unfinished} of them not finished' if unfinished else ''})")
     if not runs:
-        raise ValueError("none of these runs can be shown; the page says why")
+        raise NothingToShow("none of these runs can be shown; the page says why")

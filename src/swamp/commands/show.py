@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from swamp.commands.arguments import Directory
+from swamp.commands.notices import print_notices
 
 
 def show(directory: Directory, /) -> None:
     """Show a run: its rows, its configuration, and whether it is finished."""
     from swamp.report.tables import run_table
-    from swamp.results.stored_run import read_run
+    from swamp.results.stored_run import LeftOut, NothingToShow, try_read_run
     from swamp.store.directory import runs_in
     from swamp.terminal import print_line, print_table
 
-    for path in runs_in(directory):
-        run = read_run(path)
-        config, again = run.config, run.resume_command
+    found = [try_read_run(path) for path in runs_in(directory)]
+    left_out = [one for one in found if isinstance(one, LeftOut)]
+    if len(left_out) == len(found):
+        raise NothingToShow.of(left_out)
+    print_notices(left_out=left_out)
+    for run in (one for one in found if not isinstance(one, LeftOut)):
+        print_notices([run])
+        path, config, again = run.directory, run.config, run.resume_command
         print_table(run_table(run))
         failed = f", it failed: {run.failure}" if run.failure else ""
         state = "finished" if run.finished else f"not finished ({len(run.rows)} rows so far){failed}; go on with: {again}"

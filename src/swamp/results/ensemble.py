@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 from msgspec import Struct
 from torch import Tensor
 
-from swamp.results.stored_run import StoredRun, read_run
+from swamp.results.stored_run import StoredRun
 from swamp.runs.checks import require_same_task
 from swamp.runs.config import deciding_settings, resolve, with_settings
 from swamp.runs.opening import open_task
-from swamp.runs.stored import read_config
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
 from swamp.store.files import Damaged
-from swamp.store.records import RowRecord, read_rows
+from swamp.store.records import RowRecord
 from swamp.tasks.task import Task
 from swamp.training.numerics import applied, autocast
 
@@ -48,18 +47,17 @@ class Ensemble(Struct, frozen=True, kw_only=True):
         return f"{self.method}-{len(self.runs)}, an ensemble"
 
 
-def average_predictions(directories: Sequence[Path], task: Task | None = None, device: str = "auto") -> Iterator[EnsembleRow]:
+def average_predictions(runs: Sequence[StoredRun], task: Task | None = None, device: str = "auto") -> Iterator[EnsembleRow]:
     """Yield p̄ = Σ softmax(f_i) / n at each cycle that all runs have. The runs must have different seeds, and so init, ticket and masks."""
-    if len(directories) < 2:
-        raise ValueError(f"an ensemble has at least 2 runs; {len(directories)} given")
-    runs = list(map(read_run, directories))
+    if len(runs) < 2:
+        raise ValueError(f"an ensemble has at least 2 runs; {len(runs)} given")
     _check_alike(runs)
     common = in_common([run.rows for run in runs])
     if not common:
         raise ValueError("the runs have no cycle in common yet")
     config = resolve(with_settings(runs[0].config, {"device": device, "engine": "auto"}))
     task = task or open_task(config)
-    require_same_task(task, runs[0].header, directories[0])
+    require_same_task(task, runs[0].header, runs[0].directory)
     with applied(config.numerics):
         for chosen in common:
             predictions = []
@@ -115,31 +113,44 @@ def predicted(task: Task, run: StoredRun, row: RowRecord, device: torch.device) 
     return found
 
 
-def write_ensemble(place: Path, directories: Sequence[Path], rows: Sequence[EnsembleRow]) -> None:
+def write_ensemble(place: Path, runs: Sequence[StoredRun], rows: Sequence[EnsembleRow]) -> None:
     """Keep an ensemble beside a run or a group of runs, for figures."""
-    config, first = read_config(directories[0]), read_rows(directories[0])[0]
-    runs = [str(path) for path in directories]
-    found = Ensemble(recipe=config.recipe, method=config.method, metric=first.metric, runs=runs, rows=list(rows))
+    config, metric = runs[0].config, runs[0].rows[0].metric
+    directories = [str(run.directory) for run in runs]
+    found = Ensemble(recipe=config.recipe, method=config.method, metric=metric, runs=directories, rows=list(rows))
     store = AnalysisStore(place)
-    store.write_result(f"ensemble-{len(directories)}", found)
+    store.write_result(f"ensemble-{len(runs)}", found)
     store.clear_work()
 
 
-def read_ensembles(places: Iterable[Path]) -> list[Ensemble]:
-    """Return the ensembles beside runs or groups of them, each once."""
+def read_ensembles(places: Iterable[Path], say: Callable[[str], object] = lambda text: None) -> list[Ensemble]:
+    """Return the ensembles beside runs or groups of them, each once. What is damaged is named by `say` and left out."""
     found: dict[tuple[str, ...], Ensemble] = {}
     for place in places:
-        for path in sorted((place / "analysis").glob("ensemble-*.json")):
-            one = _read(place, path.stem)
+        try:
+            names = [name for name in AnalysisStore(place).results() if name.startswith("ensemble-")]
+        except Damaged as error:
+            say(str(error))
+            continue
+        for name in names:
+            try:
+                one = _read(place, name)
+            except (OSError, ValueError) as error:
+                say(str(error))
+                continue
             if one:
                 found[tuple(one.runs)] = one
     return list(found.values())
 
 
-def read_ensemble(directories: Sequence[Path]) -> Ensemble | None:
-    """Return the ensemble of these runs that is stored beside the first of them; None where there is none of the runs as they are now."""
-    stored = _read(directories[0], f"ensemble-{len(directories)}")
-    current = [[row.solution for row in chosen] for chosen in in_common(list(map(read_rows, directories)))] if stored else []
+def read_ensemble(runs: Sequence[StoredRun]) -> Ensemble | None:
+    """Return the ensemble of these runs that is stored beside the first of them; None where there is none of the runs as they are now, or
+    a damaged one."""
+    try:
+        stored = _read(runs[0].directory, f"ensemble-{len(runs)}")
+    except Damaged:
+        return None  # It is made again, as any that is missing.
+    current = [[row.solution for row in chosen] for chosen in in_common([run.rows for run in runs])] if stored else []
     return stored if stored and [row.solutions for row in stored.rows] == current else None
 
 
@@ -147,4 +158,4 @@ def _read(place: Path, name: str) -> Ensemble | None:
     try:
         return AnalysisStore(place).read_result(name, Ensemble)
     except Damaged as error:
-        raise ValueError(f"{error}; swamp ensemble makes it again") from None
+        raise Damaged(error.path, f"{error.why}; swamp ensemble makes it again") from None

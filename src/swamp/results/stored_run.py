@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,9 +10,9 @@ from typing import Any, NamedTuple
 from swamp.drawing.numbers import finite
 from swamp.runs.config import Config, deciding_settings
 from swamp.runs.stored import config_of, resume_command
-from swamp.store import files
-from swamp.store.directory import Store, runs_in
-from swamp.store.records import RowRecord, decode_rows
+from swamp.store import files, formats
+from swamp.store.directory import Store, by_number, holds_header, runs_in
+from swamp.store.records import RowRecord, checked_rows
 
 CURVES = "metrics.jsonl"
 
@@ -39,7 +38,7 @@ class StoredRun:
     rows: list[RowRecord]
     finished: bool
     failure: str | None = None  # the error that ended its last process
-    warnings: tuple[str, ...] = ()  # files that changed after the run was finished
+    warnings: tuple[str, ...] = ()  # sentences about files that are damaged, or changed after the run was finished
     checksums: Mapping[str, str | None] = field(default_factory=dict)  # of the files that numbers are taken from, if the run is finished
 
     @property
@@ -70,8 +69,12 @@ class StoredRun:
         return sorted(set(range(pruning.cycles + 1) if 0 in seen else pruning.target_cycles) - seen)
 
     def epochs(self) -> Iterator[dict[str, Any]]:
-        """Read metrics.jsonl: one record per epoch of each training, in order. Lines that cannot be read are skipped."""
-        return files.json_lines(self.directory / CURVES, {"training": str, "epoch": int})
+        """Read metrics.jsonl: one record per epoch of each training, in order. Lines that cannot be read are skipped. If the file changed
+        after the run was finished, it has no records."""
+        store = Store(self.directory)
+        if self.finished and self.checksums.get(CURVES) != store.manifest().get(CURVES):
+            return iter(())
+        return formats.json_lines(store.folder, CURVES, {"training": str, "epoch": int})
 
     def mask_layers(self, mask: str) -> list[str] | None:
         """Read the names of a stored mask's layers, from the network's input to its output; None where the mask is not stored here."""
@@ -86,19 +89,18 @@ class StoredRun:
 
 def read_run(directory: Path) -> StoredRun:
     """Read one run directory and check it. A directory that is damaged or holds no run raises ValueError."""
-    store, path = Store(directory), directory / "results.json"
+    store = Store(directory)
     finished = store.finished()
-    content = path.read_bytes() if path.exists() else None
-    rows = [] if content is None else decode_rows(content, path)
-    header = store.header()
+    header, problem = store.header_and_problem()
     if header is None:
         raise ValueError(f"{directory} holds no run")
+    rows, checksum = checked_rows(store, header)
+    warnings = [problem] if problem else []
     checksums: dict[str, str | None] = {}
-    warnings = []
     if finished:
-        listed = store.manifest()
-        checksums = {path.name: None if content is None else hashlib.sha256(content).hexdigest(), CURVES: store.checksum(CURVES)}
-        warnings = [f"{name} changed since the run was finished" for name, found in checksums.items() if found != listed.get(name, "")]
+        checksums = {"results.json": checksum, CURVES: store.checksum(CURVES)}
+        if checksums[CURVES] != store.manifest().get(CURVES):
+            warnings.append(f"{directory / CURVES} changed since the run was finished; training curves are left out")
     failure = None if finished else store.journal.failure()
     return StoredRun(directory, config_of(header), header, rows, finished, failure, tuple(warnings), checksums)
 
@@ -112,16 +114,12 @@ def read_runs(directories: Iterable[Path]) -> tuple[list[StoredRun], list[LeftOu
         if path.resolve() in seen:
             continue
         seen.add(path.resolve())
-        if not (path / "run.json").exists():
+        if not holds_header(path):
             left_out.append(LeftOut(path, "its run.json is missing"))
             continue
-        try:
-            run = read_run(path)
-        except OSError as error:
-            left_out.append(LeftOut(path, files.explain_os_error(error)))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            why = str(error) if isinstance(error, ValueError) else f"run.json is not that of a run ({error!r})"
-            left_out.append(LeftOut(path, why))
+        run = try_read_run(path)
+        if isinstance(run, LeftOut):
+            left_out.append(run)
         else:
             config = run.config
             equal = runs.setdefault(str((config.recipe, config.method, run.problem, deciding_settings(config))), run)
@@ -131,20 +129,41 @@ def read_runs(directories: Iterable[Path]) -> tuple[list[StoredRun], list[LeftOu
     return list(runs.values()), left_out
 
 
+def try_read_run(directory: Path) -> StoredRun | LeftOut:
+    """Read one run directory like `read_run`. One that is damaged is left out, with the reason."""
+    try:
+        return read_run(directory)
+    except OSError as error:
+        return LeftOut(directory, files.explain_os_error(error))
+    except ValueError as error:
+        return LeftOut(directory, str(error))
+
+
+class NothingToShow(ValueError):
+    """None of the runs that were asked for can be shown."""
+
+    exit_status = 1  # of the command: nobody mistyped anything
+
+    @classmethod
+    def of(cls, left_out: Sequence[LeftOut]) -> NothingToShow:
+        first, *others = left_out
+        return cls(f"{first.directory} cannot be shown: {first.why}" + (f" (and {len(others)} more)" if others else ""))
+
+
 def require_runs(directories: Iterable[Path]) -> tuple[list[StoredRun], list[LeftOut]]:
     """Read runs like `read_runs`. If none of them can be shown, that is an error."""
     runs, left_out = read_runs(directories)
     if not runs:
-        raise ValueError(f"{left_out[0].directory} cannot be shown: {left_out[0].why}")
+        raise NothingToShow.of(left_out)
     return runs, left_out
 
 
 def _run_directories(directory: Path) -> list[Path]:
     """Return the run directories in a directory, and those that have rows but have lost their run.json."""
     results = (directory / "results.json", *directory.glob("*/results.json"))
-    lost = {path.parent for path in results if path.exists() and not (path.parent / "run.json").exists()}
+    lost = {path.parent for path in results if path.exists() and not holds_header(path.parent)}
     try:
-        return sorted({*runs_in(directory), *lost}, key=lambda path: (len(path.name), path.name))
+        return sorted({*runs_in(directory), *lost}, key=by_number)
     except ValueError:
         if lost:
             return sorted(lost)

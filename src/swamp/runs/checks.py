@@ -11,6 +11,7 @@ from swamp.core.patterns import Pattern
 from swamp.core.pruning import rounded_share
 from swamp.methods.method import Keep
 from swamp.runs.config import Config, complete, deciding_settings
+from swamp.store.directory import holds_header
 from swamp.tasks.task import Task, dense_mask
 
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
@@ -98,5 +99,5 @@ def require_empty_or_run(directory: Path) -> None:
         ours = {".lock", "work", "config.toml"}  # left by a run that was killed before it wrote run.json
         foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
         # run.json is looked for last: another rank may be beginning the run, and writes run.json before anything not named above.
-        if foreign and not (directory / "run.json").exists():
+        if foreign and not holds_header(directory):
             raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")

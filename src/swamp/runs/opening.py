@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -27,6 +27,7 @@ from swamp.runs.config import Config, config_hash, deciding_settings, resolve, r
 from swamp.runs.plan import Plan, make_plan
 from swamp.runs.setting_list import to_toml
 from swamp.store.directory import Store, cache_part, make_cache
+from swamp.store.records import row_format
 from swamp.tasks.task import Task
 
 
@@ -48,6 +49,7 @@ class PreparedRun:
     task: Task
     store: Store
     role: Role  # of this process in the run
+    repairs: list[str] = field(default_factory=list)  # sentences about what was repaired when it began, for the user
 
     @property
     def directory(self) -> Path:
@@ -75,12 +77,14 @@ class PreparedRun:
         self.store.write_header(
             {
                 "config": msgspec.to_builtins(self.config),
-                "config_hash": config_hash(self.config),
+                # The hash stays too: checksums cover it, and a newer swamp may have settings that the run began without.
+                "config_hash": before["config_hash"] if before else config_hash(self.config),
                 "seed": self.config.seed,
                 "task": self.task.fingerprint,
                 # A task of the user's own names its problem; that of other tasks follows from their settings.
                 **({"problem": problem} if (problem := getattr(self.task, "problem", "")) else {}),
                 "versions": before["versions"] if before else versions(),
+                **row_format(before),
             }
         )
 
@@ -91,14 +95,18 @@ def begin_all(runs: Sequence[PreparedRun]) -> Iterator[None]:
     with ExitStack() as stack:
         for run in runs:
             stack.enter_context(run.store.locked())
-        headers = [run.store.header() for run in runs]
-        for run, header in zip(runs, headers, strict=True):  # Another process may have begun a run since it was prepared.
+        found = [run.store.header_and_problem() for run in runs]
+        for run, (header, _) in zip(runs, found, strict=True):  # Another process may have begun a run since it was prepared.
             require_same_run(run.config, run.task, header, run.directory)
         for cache in dict.fromkeys(run.store.cache for run in runs if run.store.cache):
             make_cache(cache)
-        for run, header in zip(runs, headers, strict=True):
+        for run, (header, problem) in zip(runs, found, strict=True):
             if not run.store.finished():
                 run._write_header(header)
+            elif header and problem:
+                run.store.write_header(header)
+            if problem:
+                run.repairs.append(f"{problem} and was written in its place")
         yield
 
 

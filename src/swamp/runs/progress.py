@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from swamp.drawing.numbers import finite
 from swamp.engines.engine import Progress
 from swamp.store.directory import PLAN, Store
 from swamp.store.files import Damaged
@@ -55,7 +56,7 @@ class WatchedRun:
         self.failure = None if finished else self.store.journal.failure()
         timings = self.store.journal.records()
         self._plan(timings)
-        self._trainings({record["key"]: record["what"] for record in timings if "key" in record})
+        self._trainings({record["key"]: record["what"] for record in timings if isinstance(record.get("key"), str)})
         for row in read_rows(self.store.root):
             if row.cycle not in self.cycles:
                 self.cycles.add(row.cycle)
@@ -63,42 +64,48 @@ class WatchedRun:
         self._first, self.finished = False, finished
 
     def _plan(self, timings: list[dict[str, Any]]) -> None:
-        total = next((record["epochs"] for record in reversed(timings) if record["what"] == PLAN), self.planned)
+        plans = [record["epochs"] for record in timings if record["what"] == PLAN and isinstance(record.get("epochs"), int)]
+        total = plans[-1] if plans else self.planned
         if total != self.planned:
             self.listener.planned(total - self.planned)
             self.planned = total
 
     def _trainings(self, labels: dict[str, str]) -> None:
         running = self.store.checkpoint_metas()
-        for path in sorted(self.store.objects.glob("*.json")):
-            if path.stem in self._read:
+        for name in (self.store.folder / "objects").names():
+            key, _, suffix = name.rpartition(".")
+            if suffix != "json" or key in self._read:
                 continue
             with contextlib.suppress(Damaged, FileNotFoundError):
-                value = self.store.read_value(path.stem)
-                self._read.add(path.stem)
+                value = self.store.read_value(key)
+                self._read.add(key)
                 history = value.get("history") if isinstance(value, dict) else None
                 if history:
-                    self._tell(path.stem, labels.get(path.stem, "a training"), history, len(history))
+                    self._tell(key, labels.get(key, "a training"), history, len(history))
         for key, meta in running.items():
             if key not in self._read:
-                self._tell(key, meta.get("label", "a training"), meta["history"], meta.get("num_epochs", self.planned))
+                self._tell(key, str(meta.get("label", "a training")), meta.get("history"), meta.get("num_epochs", self.planned))
 
-    def _tell(self, key: str, label: str, history: list[dict[str, Any]], num_epochs: int) -> None:
+    def _tell(self, key: str, label: str, history: Any, num_epochs: Any) -> None:
+        loss = history[-1].get("loss") if isinstance(history, list) and history and isinstance(history[-1], dict) else None
+        if not isinstance(loss, int | float) or not isinstance(num_epochs, int):
+            return  # It is no training, whatever else it is.
         done, before = len(history), self.epochs.get(key, 0)
         if done == before:
             return
         # There are fewer epochs than before if the training was restarted from an older checkpoint.
         trained = 0 if self._first else max(done - before, 0)
         self.epochs[key] = done
-        self.listener.epoch(Progress(key, label, done, num_epochs, float(history[-1]["loss"]), trained, history[-1]))
+        self.listener.epoch(Progress(key, label, done, num_epochs, float(loss), trained, history[-1]))
 
     def pace(self) -> tuple[int, float]:
         """Return how many epochs the running process has trained, and in how many seconds by its own clock."""
-        timings = [record for record in self.store.journal.records() if "at" in record]
+        timings = [record for record in self.store.journal.records() if finite(record.get("at")) is not None]
         begin = next((index for index, record in reversed(list(enumerate(timings))) if record["what"] == PLAN), None)
         if begin is None:
             return 0, 0.0
-        return sum(record["epochs"] for record in timings[begin:] if "key" in record), timings[-1]["at"] - timings[begin]["at"]
+        trained = [record["epochs"] for record in timings[begin:] if "key" in record and isinstance(record.get("epochs"), int)]
+        return sum(trained), timings[-1]["at"] - timings[begin]["at"]
 
     def seconds_idle(self) -> float:
         """Return the seconds since anything was written."""

@@ -19,7 +19,7 @@ from swamp.runs.context import RunContext
 from swamp.runs.opening import PreparedRun, able_config, build_engine, make_engine_context, settings_that_must_match
 from swamp.runs.progress import Listener
 from swamp.store.directory import BEGUN, FAILED, PLAN
-from swamp.store.records import RowRecord, read_rows
+from swamp.store.records import RowRecord, read_rows, row_identity
 
 
 def run_rows(run: PreparedRun, listener: Listener | None = None, engine: Engine | None = None) -> Iterator[RowRecord]:
@@ -34,6 +34,8 @@ def run_rows(run: PreparedRun, listener: Listener | None = None, engine: Engine 
         yield from read_rows(run.directory)
         return
     with run.begin():
+        while run.repairs:
+            listener.say(run.repairs.pop(0))
         config = run.config if run.store.finished() else able_config(run.config, run.task, listener.say)
         context = make_engine_context(config, run.task, run.store, must_match)
         with contextlib.closing(engine or build_engine(config, context)) as used:
@@ -149,7 +151,7 @@ def make_record(ctx: RunContext, row: Row) -> RowRecord:
         descriptions=list(task.metrics.values()),
         selected_on="validation" if ctx.config.method_module.selects else UNSET,
     )
-    return structs.replace(record, checksum=record.expected_checksum())
+    return structs.replace(record, checksum=record.expected_checksum(row_identity(ctx.store.header())))
 
 
 def write_rows(ctx: RunContext, row: Row, records: list[RowRecord]) -> None:

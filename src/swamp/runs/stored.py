@@ -32,7 +32,10 @@ def read_config(out: Path) -> Config:
 
 def config_of(header: Mapping[str, Any]) -> Config:
     """Return the configuration in the content of a run.json."""
-    return _with_local_data(complete(header["config"]))
+    try:
+        return _with_local_data(complete(header["config"]))
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"run.json is not that of a run ({error!r})") from None
 
 
 def task_maker(config: Config) -> str:

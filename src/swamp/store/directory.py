@@ -1,6 +1,6 @@
 """A run directory: its header, lock, journal, readable files and manifest, around the objects of `store.objects`.
 
-DIR/run.json            format version, configuration and its hash, versions
+DIR/run.json            format version, configuration and its hash, versions; .run.json is a copy of it
 DIR/config.toml         the configuration again, for people to read
 DIR/results.json        one record per row
 DIR/metrics.jsonl       one line per epoch of each training
@@ -15,10 +15,11 @@ DIR/damaged/            objects that failed their check
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
+import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,11 +29,13 @@ from typing import Any
 
 import torch
 
-from swamp.store import files
-from swamp.store.files import Damaged, write_durably
-from swamp.store.objects import ObjectStore
+from swamp.store import files, formats
+from swamp.store.files import Damaged, Folder
+from swamp.store.objects import LINK, ObjectStore
 
 FORMAT_VERSION = 1
+HEADER, COPY = "run.json", ".run.json"
+HEADER_TYPES = {"format_version": int, "config": dict, "config_hash": str, "seed": int, "task": str, "versions": dict}
 
 # Values of "what" in the journal other than a training or a row.
 BEGUN = "begun again"  # The run restarts, so an earlier failure no longer counts.
@@ -50,20 +53,17 @@ class Journal:
     A line is {"what": …, "at": seconds since 1970, …}. Any process may append lines, none changes them, and a kill may cut off the last.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    name = "timing.jsonl"
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
 
     def log(self, record: dict[str, Any]) -> None:
-        line = json.dumps({**record, "at": round(time.time(), 3)}, sort_keys=True) + "\n"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            os.write(descriptor, line.encode())  # A single write keeps lines of several workers apart.
-        finally:
-            os.close(descriptor)
+        self.folder.append(self.name, (json.dumps({**record, "at": round(time.time(), 3)}, sort_keys=True) + "\n").encode())
 
     def records(self) -> list[dict[str, Any]]:
         """Return all complete records."""
-        return list(files.json_lines(self.path, {"what": str}))
+        return list(formats.json_lines(self.folder, self.name, {"what": str}))
 
     def failure(self) -> str | None:
         """Return the error that ended the last process of the run, or None."""
@@ -76,91 +76,139 @@ class Store(ObjectStore):
 
     def __init__(self, root: Path, cache: Path | None = None) -> None:
         super().__init__(root, cache)
-        self.tracking = root / "tracking"
-        self.journal = Journal(root / "timing.jsonl")
+        self.journal = Journal(self.folder)
 
     def link_row(self, cycle: int, objects: Mapping[str, str]) -> None:
         """Link cycle-03/NAME.safetensors to objects/KEY.safetensors for each object that is kept, and remove links to the others."""
-        directory = self.root / f"cycle-{cycle:02d}"
-        directory.mkdir(exist_ok=True)
+        folder = self.folder / f"cycle-{cycle:02d}"
+        folder.make()
         for name, key in objects.items():
-            link, target = directory / f"{name}.safetensors", f"../objects/{key}.safetensors"
-            kept = (self.objects / f"{key}.safetensors").exists()
-            if kept and link.is_symlink() and os.readlink(link) == target:
+            link, target = f"{name}.safetensors", f"../objects/{key}.safetensors"
+            kept = self.folder.has(f"objects/{key}.safetensors")
+            if kept and folder.link_target(link) == target:
                 continue
-            link.unlink(missing_ok=True)
+            folder.remove(link)
             if kept:
-                link.symlink_to(target)
+                folder.link(link, target)
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file of the directory, unless it holds this text already."""
-        path, data = self.root / name, text.encode()
-        if not (path.exists() and path.read_bytes() == data):
-            write_durably(path, data, self.work)
+        data = text.encode()
+        try:
+            if self.folder.read_text(name) == data:
+                return
+        except (FileNotFoundError, Damaged):
+            pass  # Whatever stands there is replaced, not written through.
+        self.folder.write(name, data, self.folder / "work")
 
     def log_timing(self, record: dict[str, Any]) -> None:
         self.journal.log(record)
 
     def last_moved(self) -> float:
         """Return the time of the last write, by the clock of the file system."""
-        times = []
-        for path in (self.root / "run.json", self.journal.path, self.root / "results.json", self.objects, self.work):
-            with contextlib.suppress(FileNotFoundError):
-                times.append(path.stat().st_mtime)
-        return max(times, default=0.0)
+        found = [self.folder.stat(name) for name in (HEADER, self.journal.name, "results.json", "objects", "work")]
+        return max((one.st_mtime for one in found if one), default=0.0)
 
     def header(self) -> dict[str, Any] | None:
-        """Return the content of run.json, or None where there is no run yet."""
-        path = self.root / "run.json"
-        if not path.exists():
+        """Return the content of run.json, or of its copy where run.json is missing or damaged; None where there is no run yet."""
+        return self.header_and_problem()[0]
+
+    def header_and_problem(self) -> tuple[dict[str, Any] | None, str]:
+        """Return the content of run.json or of its copy, and a sentence about run.json if the copy had to be used."""
+        found: dict[str, dict[str, Any]] = {}
+        damages: dict[str, Damaged] = {}
+        for name in (HEADER, COPY):
+            try:
+                if (header := self._read_header(name)) is not None:
+                    found[name] = header
+            except Damaged as error:
+                damages[name] = error
+        if len({tuple(identity_of(header)) for header in found.values()}) > 1:
+            raise Damaged(self.root / HEADER, f"it and its copy {COPY} are of different runs; remove the one that does not belong here")
+        if HEADER in found:
+            return found[HEADER], ""
+        if COPY in found:
+            return found[COPY], f"{damages.get(HEADER, f'{self.root / HEADER} is missing')}; its copy {COPY} is used"
+        for damage in damages.values():
+            raise damage
+        return None, ""
+
+    def _read_header(self, name: str) -> dict[str, Any] | None:
+        """Return the content of run.json or of its copy, or None if it is not there."""
+        path = self.root / name
+        try:
+            header = formats.decode_json(self.folder.read_text(name), path)
+        except FileNotFoundError:
             return None
-        header: dict[str, Any] = files.decode_json(path)
-        if header["format_version"] > FORMAT_VERSION:
+        version = header.get("format_version") if isinstance(header, dict) else None
+        if isinstance(version, int) and version > FORMAT_VERSION:
             raise ValueError(
-                f"{self.root} was written by a newer swamp (format {header['format_version']}, this one reads up to {FORMAT_VERSION}); "
+                f"{self.root} was written by a newer swamp (format {version}, this one reads up to {FORMAT_VERSION}); "
                 "upgrade swamp to use it"
             )
-        if header["format_version"] < FORMAT_VERSION:
-            raise ValueError(f"{self.root} has format {header['format_version']}, which this swamp does not read")
-        return header
+        if isinstance(version, int) and version < FORMAT_VERSION:
+            raise ValueError(f"{self.root} has format {version}, which this swamp does not read")
+        _check_header(header, path)
+        return dict(header)
+
+    def identity(self) -> list[str]:
+        """Return what tells this run from all others, for checksums: the hash of its configuration and the fingerprint of its task.
+        A group of runs has none."""
+        header = self.header()
+        return [] if header is None else identity_of(header)
 
     def write_header(self, header: Mapping[str, Any]) -> None:
-        self.write_text("run.json", files.encode_json({**header, "format_version": FORMAT_VERSION}).decode())
+        """Write run.json and then its copy. A kill in between leaves the old copy, which is as good."""
+        text = formats.encode_json({**header, "format_version": FORMAT_VERSION}).decode()
+        for name in (HEADER, COPY):
+            self.write_text(name, text)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the directory against other processes. The lock ends with this process, and child processes do not inherit it."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        with open(self.root / ".lock", "a+") as file:
+        self.folder.make()
+        with self.folder.opened(".lock", os.O_RDWR | os.O_CREAT) as descriptor:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise Locked(f"{self.root} is in use by another process; wait for it to end or stop it") from None
             yield
 
     def finish(self) -> None:
         """Write the manifest and remove the work directory."""
-        listed = {str(p.relative_to(self.root)): files.sha256(p) for p in self._results()}
-        write_durably(self.root / "manifest.json", files.encode_json(listed), self.work)
+        known: dict[str, str | None] = {}
+        for name in self._results():
+            known[name] = self.checksum(name, known)
+            if known[name] is None:
+                raise Damaged(self.root / name, "it is no file that can be read, and no link to ../objects/KEY.safetensors")
+        self.folder.write("manifest.json", formats.encode_json(known), self.folder / "work")
         self.clear_work()
 
-    def _results(self) -> list[Path]:
-        linked = sorted(self.root.glob("cycle-*/*"))
-        return [*sorted(self.objects.glob("*")), *linked, self.root / "results.json", self.root / "metrics.jsonl"]
+    def _results(self) -> list[str]:
+        cycles = [name for name in self.folder.names() if re.fullmatch(r"cycle-\d+", name)]
+        inside = [f"{folder}/{name}" for folder in ("objects", *cycles) for name in (self.folder / folder).names()]
+        return [*inside, "results.json", "metrics.jsonl"]
 
     def finished(self) -> bool:
-        return (self.root / "manifest.json").exists()
+        return self.folder.has("manifest.json")
 
     def manifest(self) -> dict[str, str]:
         """Return the checksums of the results of a finished run, by file name."""
-        listed: dict[str, str] = files.decode_json(self.root / "manifest.json")
+        path = self.root / "manifest.json"
+        listed = formats.decode_json(self.folder.read_text("manifest.json"), path)
+        if not isinstance(listed, dict) or not all(isinstance(checksum, str) for checksum in listed.values()):
+            raise Damaged(path, "it is no list of checksums")
         return listed
 
-    def checksum(self, name: str) -> str | None:
-        """Return the checksum of a file, as the manifest lists it; None where the file cannot be read."""
+    def checksum(self, name: str, known: Mapping[str, str | None] = MappingProxyType({})) -> str | None:
+        """Return the checksum of a file, as the manifest lists it; None where the file cannot be read. That of a link in cycle-NN is the
+        checksum of its object. `known` has checksums of files that were read already."""
         try:
-            return files.sha256(self.root / name)
-        except OSError:
+            if (target := self.folder.link_target(name)) is not None:
+                link = LINK.fullmatch(target) if name.startswith("cycle-") and name.count("/") == 1 else None
+                return self.checksum(link[1], known) if link and self.folder.link_target(link[1]) is None else None
+            return known[name] if name in known else self.folder.sha256(name)
+        except (OSError, Damaged):
             return None
 
     def altered(self, checksums: Mapping[str, str | None] = MappingProxyType({})) -> str:
@@ -170,9 +218,11 @@ class Store(ObjectStore):
             listed = self.manifest()
         except Damaged:
             return "manifest.json was damaged"
-        gone = [name for name in listed if not (self.root / name).exists()]
-        known = {name: checksums[name] if name in checksums else self.checksum(name) for name in listed if name not in gone}
-        changed = [name for name, checksum in known.items() if checksum != listed[name]]
+        known = dict(checksums)
+        for name in listed:
+            known[name] = self.checksum(name, known)
+        gone = [name for name in listed if known[name] is None and not self._is_there(name)]
+        changed = [name for name, checksum in listed.items() if known[name] != checksum and name not in gone]
         return " and ".join(
             f"{what} ({_some(names)})"
             for what, names in (
@@ -181,6 +231,29 @@ class Store(ObjectStore):
             )
             if names
         )
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            link = LINK.fullmatch(self.folder.link_target(name) or "")
+            return self.folder.has(link[1] if link else name)
+        except Damaged:
+            return True
+
+
+def identity_of(header: Mapping[str, Any]) -> list[str]:
+    """Return what tells the run with this header from all others."""
+    return [header["config_hash"], header["task"], header.get("problem", "")]
+
+
+def _check_header(header: Any, path: Path) -> None:
+    """Raise `Damaged` unless the header of a run has what every command relies on."""
+    for name, kind in HEADER_TYPES.items():
+        if not isinstance(header, dict) or not isinstance(header.get(name), kind):
+            raise Damaged(path, f"it is not that of a run: {name} is missing or wrong")
+    if not all(isinstance(header["versions"].get(name), str) for name in ("swamp", "torch", "python")):
+        raise Damaged(path, "it is not that of a run: its versions are missing or wrong")
+    if not isinstance(header.get("problem", ""), str):
+        raise Damaged(path, "it is not that of a run: its problem is wrong")
 
 
 def _some(names: Sequence[str]) -> str:
@@ -197,7 +270,7 @@ def cache_part(cache: Path, device: str) -> Path:
 
     A cache that cannot be used is a ValueError. Nothing is written; `make_cache` makes the directory.
     """
-    if (cache / "run.json").exists():
+    if holds_header(cache):
         raise ValueError(f"--cache {cache} is a run directory; a cache is a directory of its own")
     existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
     if not existing.is_dir():
@@ -213,12 +286,29 @@ def make_cache(part: Path) -> None:
         raise ValueError(f"--cache {part.parent} cannot be used: {error.strerror}") from None
 
 
+def holds_header(directory: Path) -> bool:
+    """Return whether a directory has a run.json or the copy of one, of whatever kind and state."""
+    return any(os.path.lexists(directory / name) for name in (HEADER, COPY))
+
+
 def runs_in(directory: Path) -> list[Path]:
     """Return the run directories that a directory stands for: itself, or the runs right below it (a group of seeds)."""
-    if (directory / "run.json").exists():
+    if holds_header(directory):
         return [directory]
-    below = sorted((path.parent for path in directory.glob("*/run.json")), key=lambda path: (len(path.name), path.name))
+    below = sorted({path.parent for name in (HEADER, COPY) for path in directory.glob(f"*/{name}")}, key=by_number)
     if not below:
-        what = "does not exist" if not directory.exists() else "holds no run (no run.json in it or right below it)"
-        raise ValueError(f"{directory} {what}")
+        raise ValueError(f"{directory} {'holds no run' if directory.exists() else 'does not exist'}{_lost(directory)}")
     return below
+
+
+def by_number(path: Path) -> tuple[int, str]:
+    """Return a sort key by which seed-2 comes before seed-10."""
+    return len(path.name), path.name
+
+
+def _lost(directory: Path) -> str:
+    """Say what can be done about a directory that has no run.json."""
+    if (directory / "config.toml").exists() and (directory / "objects").exists():
+        again = f"swamp run {shlex.quote(str(directory / 'config.toml'))} --out ANOTHER"
+        return f" any more: run.json and its copy .run.json are gone; put one of them back from a backup, or run it anew: {again}"
+    return " (no run.json in it or right below it)" if directory.exists() else ""

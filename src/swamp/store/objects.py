@@ -6,8 +6,9 @@ Values are JSON and tensors are safetensors; each file holds its key and a check
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import shutil
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -20,10 +21,11 @@ from torch import Tensor
 from swamp.core.job import Solution
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.store import files
-from swamp.store.files import Damaged, write_durably
+from swamp.store import formats
+from swamp.store.files import Damaged, Folder
 from swamp.training.train import Checkpoint
 
+LINK = re.compile(r"\.\./(objects/[\w-]+\.safetensors)")  # the target of a link cycle-NN/NAME.safetensors
 MEMORY = "optimizer/"  # prefix of the names of an optimizer's tensors; no parameter has a slash in its name
 
 
@@ -35,62 +37,83 @@ class ObjectStore:
     """Reads and writes values, tensors, solutions, masks and checkpoints by key."""
 
     def __init__(self, root: Path, cache: Path | None = None) -> None:
-        self.root, self.cache = root, cache
-        self.objects, self.work = root / "objects", root / "work"
+        self.folder, self.cache = Folder(root), cache
+
+    @property
+    def root(self) -> Path:
+        return self.folder.path
+
+    @property
+    def objects(self) -> Path:
+        return self.root / "objects"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
 
     def read_value(self, key: str) -> Any | None:
         """Return a stored JSON value, or None."""
-        path = self._find(f"{key}.json")
-        return files.decode_json(path)["value"] if path else None
+        found = self._find(f"{key}.json")
+        return check_value(found.read_text(f"{key}.json"), found.path / f"{key}.json") if found else None
 
     def write_value(self, key: str, value: Any) -> None:
         self._write(f"{key}.json", encode_value(key, value))
 
     def read_arrays(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Return stored tensors and their metadata, or None."""
-        path = self._find(f"{key}.safetensors")
-        if path is None:
-            return None
-        tensors, meta = files.decode_arrays(path)
-        if meta.get("key") != key:
-            raise Damaged(path, "it is another object")
-        return tensors, meta
+        found = self._find(f"{key}.safetensors")
+        return check_arrays(found.read(f"{key}.safetensors"), found.path / f"{key}.safetensors") if found else None
 
     def write_arrays(self, key: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         # The checksum covers the key, so that a file under another object's name counts as damaged.
-        self._write(f"{key}.safetensors", files.encode_arrays(tensors, {**meta, "key": key}))
+        self._write(f"{key}.safetensors", formats.encode_arrays(tensors, {**meta, "key": key}))
 
     def _write(self, name: str, data: bytes) -> None:
-        write_durably(self.objects / name, data, self.work)
-        if self.cache and os.access(self.cache, os.W_OK) and not (self.cache / "objects" / name).exists():
-            write_durably(self.cache / "objects" / name, data, self.cache / "work")
+        (self.folder / "objects").write(name, data, self.folder / "work")
+        if self.cache and os.access(self.cache, os.W_OK):
+            shared = Folder(self.cache)
+            if not shared.has(f"objects/{name}"):
+                shared.write(f"objects/{name}", data, shared / "work")
 
-    def _find(self, name: str) -> Path | None:
-        """Return the path of an object in this directory. One that only the cache holds is checked and copied here first."""
-        path = self.objects / name
-        if path.exists():
-            return path
-        shared = self.cache / "objects" / name if self.cache else None
-        if shared is None or not shared.exists():
+    def _find(self, name: str) -> Folder | None:
+        """Return the folder that holds an object. One that only the cache holds is checked and copied to this directory first."""
+        objects = self.folder / "objects"
+        if objects.has(name):
+            return objects
+        shared = Folder(self.cache, "objects") if self.cache else None
+        if shared is None or not shared.has(name):
             return None
         try:
-            check(shared)
+            data = read_checked(shared, name)
         except Damaged as error:
             print(f"swamp: {error}; it is computed again", file=sys.stderr)
             with contextlib.suppress(OSError):
-                shared.unlink()  # The object that is computed again replaces it.
+                shared.remove(name)  # The object that is computed again replaces it.
             return None
-        write_durably(path, shared.read_bytes(), self.work)
-        return path
+        objects.write(name, data, self.folder / "work")
+        return objects
 
     # solutions and masks
 
     def solution(self, key: str) -> Solution | None:
         """Return a handle to stored weights. None means that they were never stored or got lost; dropped weights do have a handle."""
-        record = self.read_value(key)
+        record = self._record(key)
         if record is None or not (record["dropped"] or self._find(f"{key}.safetensors")):
             return None
         return Solution(key, tuple(record["history"]), partial(self.load_state, key), record.get("mask"))
+
+    def _record(self, key: str) -> dict[str, Any] | None:
+        """Return the record of a solution, or None."""
+        record = self.read_value(key)
+        if record is None or (
+            isinstance(record, dict)
+            and isinstance(record.get("dropped"), bool)
+            and isinstance(record.get("history"), list)
+            and all(isinstance(epoch, dict) for epoch in record["history"])
+            and isinstance(record.get("mask", ""), str)
+        ):
+            return record
+        raise Damaged(self.objects / f"{key}.json", "it is no record of a training")
 
     def save_solution(self, key: str, state: State, history: Sequence[dict[str, Any]], mask: Mask | None = None) -> Solution:
         """Store weights and history, and `mask` where the training changed its mask."""
@@ -108,6 +131,8 @@ class ObjectStore:
         if found is None:
             raise Dropped(f"the weights {key} are not in {self.root}: they were not kept")
         tensors, meta = found
+        if not isinstance(meta.get("buffers"), list) or not {*map(str, meta["buffers"])} <= tensors.keys():
+            raise Damaged(self.objects / f"{key}.safetensors", "it holds no weights")
         buffers, memory = set(meta["buffers"]), {name for name in tensors if name.startswith(MEMORY)}
         return State(
             {name: t for name, t in tensors.items() if name not in buffers | memory},
@@ -120,15 +145,15 @@ class ObjectStore:
 
     def drop(self, key: str) -> None:
         """Remove a solution's weights and keep its record. The record is marked first, so that a kill in between loses nothing."""
-        record = self.read_value(key)
+        record = self._record(key)
         if record is not None and not record["dropped"]:
-            write_durably(self.objects / f"{key}.json", encode_value(key, {**record, "dropped": True}), self.work)
-        (self.objects / f"{key}.safetensors").unlink(missing_ok=True)
+            self.folder.write(f"objects/{key}.json", encode_value(key, {**record, "dropped": True}), self.folder / "work")
+        self.folder.remove(f"objects/{key}.safetensors")
 
     def forget(self, key: str) -> None:
         """Remove a solution's weights and record, so that it is computed again."""
         for suffix in ("json", "safetensors"):
-            (self.objects / f"{key}.{suffix}").unlink(missing_ok=True)
+            self.folder.remove(f"objects/{key}.{suffix}")
 
     def save_mask(self, mask: Mask) -> None:
         if self.has_arrays(mask.digest):
@@ -141,77 +166,125 @@ class ObjectStore:
         if found is None:
             return None
         bits, meta = found
-        return Mask.unpacked(bits, dict(meta["shapes"]))
+        try:
+            shapes = {name: list(shape) for name, shape in meta["shapes"]}
+            if any(math.prod(shape) > 8 * bits[name].numel() for name, shape in shapes.items()):
+                raise ValueError("its layers are larger than its bits")  # Unpacking would fill the rest with zeros.
+            mask = Mask.unpacked(bits, shapes)
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise Damaged(self.objects / f"{digest}.safetensors", f"it holds no mask: {error}") from None
+        return mask
 
     def mask_layers(self, digest: str) -> list[str] | None:
         """Return the names of a stored mask's layers, in the order of the network's parameters."""
-        with contextlib.suppress(OSError, Damaged):
-            return [name for name, _ in files.read_meta(self.objects / f"{digest}.safetensors")["shapes"]]
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return [str(name) for name, _ in formats.read_meta(self.folder, f"objects/{digest}.safetensors")["shapes"]]
         return None
 
     # checkpoints
 
-    def _checkpoint(self, key: str) -> Path:
-        return self.work / f"{key}.checkpoint"
-
     def write_checkpoint(self, key: str, checkpoint: Checkpoint) -> None:
-        meta = {name: getattr(checkpoint, name) for name in ("epoch", "num_averaged", "history", "label", "num_epochs")}
-        write_durably(self._checkpoint(key), files.encode_arrays(checkpoint.tensors, meta), self.work)
+        meta = {name: getattr(checkpoint, name) for name in CHECKPOINT_FIELDS}
+        data = formats.encode_arrays(checkpoint.tensors, {**meta, "key": key})
+        self.folder.write(f"work/{key}.checkpoint", data, self.folder / "work")
 
     def read_checkpoint(self, key: str) -> Checkpoint | None:
+        """Return the last checkpoint of a training. One that is damaged or of another training is named, and the training starts over."""
+        name = f"work/{key}.checkpoint"
+        path = self.root / name
         try:
-            tensors, meta = files.decode_arrays(self._checkpoint(key))
-        except (FileNotFoundError, Damaged):
-            return None  # The training starts from its beginning.
-        return Checkpoint(tensors, **meta)
+            tensors, meta = formats.decode_arrays(self.folder.read(name), path)
+            _require_key(meta, key, path)
+            if not all(isinstance(meta.get(field), kind) for field, kind in CHECKPOINT_FIELDS.items()):
+                raise Damaged(path, "it is no checkpoint")
+            return Checkpoint(tensors, **{field: meta[field] for field in CHECKPOINT_FIELDS})
+        except FileNotFoundError:
+            return None
+        except Damaged as error:
+            print(f"swamp: {error}; the training starts over", file=sys.stderr)
+            return None
 
     def checkpoint_metas(self) -> dict[str, dict[str, Any]]:
         """Return the metadata of the last checkpoint of each training under way, by key."""
         found = {}
-        for path in self.work.glob("*.checkpoint"):
-            with contextlib.suppress(FileNotFoundError, Damaged):  # The training has just ended, or will start over.
-                found[path.stem] = files.read_meta(path)
+        for name in (self.folder / "work").names():
+            key, dot, suffix = name.rpartition(".")
+            if dot and suffix == "checkpoint":
+                with contextlib.suppress(FileNotFoundError, Damaged):  # The training has just ended, or will start over.
+                    meta = formats.read_meta(self.folder, f"work/{name}")
+                    _require_key(meta, key, self.work / name)
+                    found[key] = meta
         return found
 
     def remove_checkpoint(self, key: str) -> None:
-        self._checkpoint(key).unlink(missing_ok=True)
+        self.folder.remove(f"work/{key}.checkpoint")
 
     # damage and temporary files
 
     def clear_temporaries(self) -> None:
         """Remove temporary files of killed processes; in the cache only old ones, since other runs may be writing to it now."""
-        for path in self.work.glob("tmp-*"):
-            path.unlink(missing_ok=True)
-        for path in (self.cache / "work").glob("tmp-*") if self.cache else ():
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > 3600:
-                    path.unlink()
+        ours = self.folder / "work"
+        for name in _temporaries(ours):
+            ours.remove(name)
+        for shared in [Folder(self.cache, "work")] if self.cache else []:
+            for name in _temporaries(shared):
+                with contextlib.suppress(OSError):
+                    found = shared.stat(name)
+                    if found and time.time() - found.st_mtime > 3600:
+                        shared.remove(name)
 
     def put_aside_damaged(self) -> list[Path]:
         """Check every object, move those that fail to damaged/ so that they are computed again, and return their old paths."""
-        bad = []
-        for path in sorted(self.objects.glob("*")):
+        objects, bad = self.folder / "objects", []
+        for name in objects.names():
             try:
-                check(path)
+                read_checked(objects, name)
             except Damaged:
-                (self.root / "damaged").mkdir(exist_ok=True)
-                os.replace(path, self.root / "damaged" / path.name)
-                bad.append(path)
+                objects.move(name, self.folder / "damaged")
+                bad.append(objects.path / name)
         return bad
 
     def clear_work(self) -> None:
         """Remove the work directory. A kill between the manifest and this call leaves it behind."""
-        shutil.rmtree(self.work, ignore_errors=True)
+        self.folder.remove_tree("work")
+
+
+CHECKPOINT_FIELDS = {"epoch": int, "num_averaged": int, "history": list, "label": str, "num_epochs": int}
+
+
+def _temporaries(work: Folder) -> list[str]:
+    return [name for name in work.names() if name.startswith("tmp-")]
+
+
+def _require_key(stored: Any, key: str, path: Path) -> None:
+    """Raise `Damaged` if a file does not hold what its name says."""
+    if not isinstance(stored, dict) or stored.get("key") != key:
+        raise Damaged(path, "it is another object")
 
 
 def encode_value(key: str, value: Any) -> bytes:
-    return files.encode_json({"key": key, "value": value})
+    return formats.encode_json({"key": key, "value": value})
 
 
-def check(path: Path) -> None:
-    """Raise `Damaged` unless the object file holds what was written to it, under this name."""
+def check_value(data: bytes, path: Path) -> Any:
+    """Return the value in the content of an object file. Raise `Damaged` unless it is what was written there, under this name."""
+    stored = formats.decode_json(data, path)
+    _require_key(stored, path.stem, path)
+    return stored["value"]
+
+
+def check_arrays(data: bytes, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and metadata in the content of an object file, which are checked likewise."""
+    tensors, meta = formats.decode_arrays(data, path)
+    _require_key(meta, path.stem, path)
+    return tensors, meta
+
+
+def read_checked(objects: Folder, name: str) -> bytes:
+    """Return the content of an object file. Raise `Damaged` unless it is an object under its own name."""
+    path = objects.path / name
     if path.suffix not in (".json", ".safetensors"):
         raise Damaged(path, "not an object of this store")
-    stored = files.decode_json(path) if path.suffix == ".json" else files.decode_arrays(path)[1]
-    if not isinstance(stored, dict) or stored.get("key") != path.stem:
-        raise Damaged(path, "it is another object")
+    data = objects.read_text(name) if path.suffix == ".json" else objects.read(name)
+    (check_value if path.suffix == ".json" else check_arrays)(data, path)
+    return data

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from swamp.runs.config import Config
+from swamp.store.files import Folder
 from swamp.store.records import RowRecord
 
 
@@ -50,16 +51,16 @@ class Lines:
     """A text file to which lines are added. A partial line that a killed process left is cut off when the file is opened again."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        data = path.read_bytes() if path.exists() else b""
-        whole = data[: data.rfind(b"\n") + 1]
-        if whole != data:
-            os.truncate(path, len(whole))
+        self.path, self.folder = path, Folder(path.parent)
+        with self.folder.opened(path.name, os.O_RDWR | os.O_CREAT) as descriptor, open(descriptor, "rb", closefd=False) as file:
+            data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            if whole != data:
+                os.truncate(descriptor, len(whole))
         self.before = whole.decode().splitlines()
 
     def add(self, line: str) -> None:
-        with open(self.path, "ab", buffering=0) as file:
-            file.write(f"{line}\n".encode())
+        self.folder.append(self.path.name, f"{line}\n".encode())
 
 
 class Tracker(Protocol):

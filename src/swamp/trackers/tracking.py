@@ -31,9 +31,10 @@ class GuardedTracker:
         self.logged: set[str] = set()
 
     def open(self) -> None:
-        place = self.store.tracking / self.name
+        folder = self.store.folder / "tracking" / self.name
+        place = folder.path
         with self.guarded():
-            place.mkdir(parents=True, exist_ok=True)
+            folder.make()
             self.ledger = Lines(place / "logged")
             self.logged = set(self.ledger.before)
             self.tracker = trackers()[self.name].track(TrackedRun(read_config(self.store.root), place, self.say))
@@ -90,8 +91,8 @@ class Tracking(Listener):
         self.listener.row(result)
         epochs: list[Point] = []
         try:
-            with open(self.store.root / "metrics.jsonl", encoding="utf-8") as file:
-                epochs = [epoch_point(record["training"], record) for record in map(json.loads, file)]
+            lines = self.store.folder.read_text("metrics.jsonl").splitlines()
+            epochs = [epoch_point(record["training"], record) for record in map(json.loads, lines)]
         except (OSError, ValueError, KeyError, TypeError) as error:  # This is no reason to stop a run.
             self.say(f"trackers miss epochs: metrics.jsonl cannot be read ({type(error).__name__}: {error})")
         for tracker in self.trackers:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from swamp.core.errors import reason_of
+from swamp.store.files import Folder
 from swamp.trackers.tracker import Point, TrackedRun
 
 name = "wandb"
@@ -69,10 +70,10 @@ class WeightsAndBiases:
 
 def identity(place: Path) -> str:
     """Return the id of this run, which is made once, so that a resumed run continues the same one."""
-    file = place / "id"
-    if not file.exists():
-        file.write_text(uuid.uuid4().hex[:12], encoding="utf-8")
-    return file.read_text(encoding="utf-8")
+    folder = Folder(place)
+    if not folder.has("id"):
+        folder.append("id", uuid.uuid4().hex[:12].encode())
+    return folder.read_text("id").decode()
 
 
 track = WeightsAndBiases

@@ -184,8 +184,6 @@ def test_numbers_that_are_none_beside_the_results_are_passed_over(tmp_path: Path
     (run / "metrics.jsonl").write_text("".join(lines))
     with open(run / "timing.jsonl", "a") as file:
         file.write(f'{{"what": "row 1", "seconds": {huge}}}\n{{"what": "row 2", "seconds": 80}}\n')
-    Store(run).write_header({**(Store(run).header() or {}), "versions": [1]})
     page = made([run], tmp_path / "report.html")
     assert data_of(page)["training"][0]["curves"][0]["loss"] == [None, 0.5]  # type: ignore[index]
     assert "6 rows in 1 min 24 s" in page
-    assert "unknown versions; float32 on cpu" in page

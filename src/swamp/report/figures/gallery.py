@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.analyses import analyses
-from swamp.analyses.analysis import Analysis, read_series, read_stored
+from swamp.analyses.analysis import Analysis, DamagedResult, read_series
 from swamp.core.errors import nearest
 from swamp.drawing.canvas import check_picture, finished, pyplot
 from swamp.report.figures.common_sparsity import cost_against_accuracy, layer_densities
 from swamp.report.figures.curves import error_and_size, error_curves, nll_curves, particle_bars
 from swamp.results.ensemble import Ensemble, read_ensembles
 from swamp.results.series import Series, make_series
-from swamp.results.stored_run import LeftOut, StoredRun, require_runs
+from swamp.results.stored_run import StoredRun, require_runs
 from swamp.store.files import write_output
 
 
@@ -33,19 +33,20 @@ FIGURES = {
 }
 
 
-def draw(name: str, directories: Sequence[Path], out: Path) -> list[LeftOut]:
-    """Draw the figure of that name of these runs, or groups of runs, into a file, and say which could not be read. Any analysis that has
-    no figure of the same name here shows what it has found."""
+def draw(name: str, directories: Sequence[Path], out: Path) -> list[str]:
+    """Draw the figure of that name of these runs, or groups of runs, into a file, and say what could not be read or is not as it was. Any
+    analysis that has no figure of the same name here shows what it has found."""
     if name not in FIGURES and name not in analyses():
         raise ValueError(f"unknown figure {name!r}; {nearest(name, {*FIGURES, *analyses()})}")
     check_picture(out)
     runs, left_out = require_runs(directories)
+    notices = [*(warning for run in runs for warning in run.warnings), *map(str, left_out)]
     if name in FIGURES:
         beside = dict.fromkeys(path.resolve() for path in [*directories, *(run.directory for run in runs)])
-        draw_series(name, make_series(runs), out, read_ensembles(beside))
+        draw_series(name, make_series(runs), out, read_ensembles(beside, notices.append))
     else:
-        write_output(out, finished(analysis(pyplot(), analyses()[name], runs), out))
-    return left_out
+        write_output(out, finished(analysis(pyplot(), analyses()[name], runs, notices.append), out))
+    return notices
 
 
 def draw_series(name: str, all_series: Sequence[Series], out: Path, ensembles: Sequence[Ensemble] = ()) -> None:
@@ -55,16 +56,22 @@ def draw_series(name: str, all_series: Sequence[Series], out: Path, ensembles: S
     write_output(out, finished(FIGURES[name].draw(pyplot(), all_series, ensembles), out))
 
 
-def analysis(plt: Any, kind: Analysis, runs: Sequence[StoredRun]) -> Any:
-    """Draw what an analysis has found of one run, or of several if it has a figure of several."""
+def analysis(plt: Any, kind: Analysis, runs: Sequence[StoredRun], say: Callable[[str], None]) -> Any:
+    """Draw what an analysis has found of one run, or of several if it has a figure of several. Of several, results that are damaged are
+    named and left out."""
     if len(runs) > 1 and not kind.spread_figure:
         raise ValueError(f"figure {kind.name!r} is of one run, not of {len(runs)}")
-    found = []
+    problems: list[DamagedResult] = []
+    found = read_series(kind, make_series(runs), problems.append)
+    stored = [one for series in found for one in series.stored]
+    damaged = {problem.directory for problem in problems}
     for run in runs:
-        stored = read_stored(run.directory, kind)
-        if stored is None:
+        if run.directory not in {one.directory for one in stored} | damaged:
             raise ValueError(f"figure {kind.name!r} needs an analysis that is not there yet: swamp analyse {run.directory} --{kind.name}")
-        found.append(stored)
+    if not stored:
+        raise problems[0]
+    for problem in problems:
+        say(str(problem))
     if kind.spread_figure is None or len(runs) == 1:
-        return kind.figure(plt, found[0])
-    return kind.spread_figure(plt, read_series(kind, make_series(runs)))
+        return kind.figure(plt, stored[0])
+    return kind.spread_figure(plt, found)

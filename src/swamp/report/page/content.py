@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from swamp.analyses import analyses
-from swamp.analyses.analysis import PageResults, StoredResult, options_of, read_series, read_stored
+from swamp.analyses.analysis import DamagedResult, PageResults, StoredResult, options_of, read_series, read_stored
 from swamp.drawing.markup import Section
 from swamp.results.series import Series
 from swamp.results.stored_run import StoredRun
@@ -25,7 +25,7 @@ class PageContent:
         labels = {run.directory.resolve(): f"{series.label}, seed {run.seed}" for series in all_series for run in series.runs}
         self.results: dict[str, PageResults] = {}  # by the kind of analysis
         for name, kind in analyses().items():
-            found = read_series(kind, all_series, self._read)
+            found = read_series(kind, all_series, self._warn)
             compared = dict.fromkeys(path.resolve() for path in [*directories, *labels]) if kind.between_runs else ()
             between_runs = [stored.result for path in compared if (stored := self._read(path, kind.between_runs, name))]
             self.results[name] = PageResults(found, between_runs, labels, self.warnings)
@@ -33,9 +33,12 @@ class PageContent:
     def _read(self, directory: Path, kind: Any, flag: str = "") -> StoredResult[Any] | None:
         try:
             return read_stored(directory, kind, flag)
-        except (OSError, ValueError) as error:
-            self.warnings.append(str(error))
+        except DamagedResult as error:
+            self._warn(error)
             return None
+
+    def _warn(self, error: Exception) -> None:
+        self.warnings.append(str(error))
 
     def analysis_sections(self) -> list[Section | None]:
         """Return the sections of the kinds of which there is something to show."""

@@ -60,10 +60,8 @@ def run_line(run: StoredRun) -> list[Any]:
 
 
 def environment(run: StoredRun) -> str:
-    config, versions = run.config, run.header.get("versions")
-    known = versions if isinstance(versions, dict) else {}  # a bad one is no reason to show nothing
-    texts = [f"{name} {version}" for name, version in sorted(known.items(), key=lambda pair: pair[0] != "swamp")]
-    made_with = ", ".join(texts) or "unknown versions"
+    config, versions = run.config, run.header["versions"]
+    made_with = ", ".join(f"{name} {version}" for name, version in sorted(versions.items(), key=lambda pair: pair[0] != "swamp"))
     return f"{made_with}; {config.precision} on {config.device} by engine {config.engine}, {count(config.threads, 'thread')} a training."
 
 
