@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from msgspec import structs
 
 from swamp.analyses import analyses, hessian, masks
+from swamp.analyses.analysis import SeriesResults, read_stored
 from swamp.analyses.analysis import read_series as read_results
-from swamp.analyses.analysis import read_stored
-from swamp.analyses.presentation import analysis_tables, draw, draw_spread
+from swamp.analyses.presentation import analysis_tables, draw, draw_by_sparsity, draw_spread
 from swamp.drawing.canvas import pyplot
 from swamp.drawing.tables import Table
 from swamp.results.series import Series
@@ -180,3 +180,10 @@ def test_titles_fit_their_pictures(name: str, tmp_path: Path) -> None:
             assert box.x1 <= figure.bbox.x1
     finally:
         plt.close(figure)
+
+
+def test_sparsities_that_differ_little_stay_apart() -> None:
+    """Cycles 30 and 31 at a fifth each are 99.88 and 99.90 % sparse."""
+    axes = pyplot().subplots()[1]
+    draw_by_sparsity(axes, 0, SeriesResults(0, cast(Series, None), "imp", []), [{0.99876: 1.0, 0.99901: 3.0}], errors=[0.1, 0.2])
+    assert axes.lines[0].get_ydata().tolist() == [1.0, 3.0]

@@ -8,11 +8,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from swamp.engines import engine_modules
-from swamp.runs.config import Config
+from swamp.engines import engine_modules, messages
+from swamp.methods import methods, presets
+from swamp.runs.config import Config, resolve
+from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.plan import make_plan
+from swamp.store.directory import Store
 from tests.support.runs import QUICK, contents, iterate
 
 Make = Callable[..., Config]
@@ -52,6 +57,19 @@ def test_compiled_steps_agree_bit_for_bit_too(quick: Make, tmp_path: Path) -> No
     list(iterate(quick(device="cpu", pruning__cycles=1), tmp_path / "plain"))
     objects = [{path.name for path in (tmp_path / name / "objects").iterdir()} for name in ("sequential", "plain")]
     assert len(objects[0] & objects[1]) == 3  # the init and the mask that prunes nothing: no compiled result has a plain one's key
+
+
+@pytest.mark.parametrize("method", [*methods(), *presets()])
+def test_the_jobs_of_every_method_can_be_sent_to_other_ranks(quick: Make, method: str) -> None:
+    config = resolve(quick(method=method, pruning__cycles=1))
+    task = open_task(config)
+    jobs = make_plan(config, make_engine_context(config, task, cast(Store, None))).jobs
+    assert jobs
+    for job in jobs:
+        message = messages.decode(messages.encode(messages.Announcement([messages.record_of(job)])))
+        mask = messages.decode_mask(messages.encode_mask(job.mask), task.prunable)
+        assert isinstance(message, messages.Announcement)
+        assert messages.job_of(message.jobs[0], mask).key == job.key
 
 
 OUTSIDE = '''
@@ -107,7 +125,7 @@ def test_an_engine_comes_from_outside_in_one_file(quick: Make, tmp_path: Path) -
     assert "backwards" in done.stdout
     list(iterate(quick(device="cpu"), tmp_path / "sequential"))
     assert contents(tmp_path / "mine") == contents(tmp_path / "sequential")
-    quickly = ["--device=cpu", "--tasks.image.batch_size=256", "--engines.processes.workers=1", "--particles=1"]
+    quickly = ["--device=cpu", *(f"--{name}={QUICK[name]}" for name in QUICK if name.startswith("tasks.")), "--particles=1"]
     timings = json.loads(swamp("bench", "digits", *quickly, "--json").stdout)["timings"]
     assert [timing["engine"] for timing in timings] == ["sequential", "mine", "processes"]
     refused = swamp("run", "digits", "--engine=mime", "--out", tmp_path / "mime")

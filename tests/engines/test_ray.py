@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +21,7 @@ from swamp.core.schedules import Schedule
 from swamp.engines import ray as engine
 from swamp.engines import sequential
 from swamp.engines.engine import EngineContext, Progress
+from swamp.engines.ray_cluster import RayFailed, load_ray, local_cluster, require_reachable
 from swamp.runs.config import Config
 from swamp.runs.group import run_together
 from swamp.runs.opening import RunRequest, prepare
@@ -28,6 +31,7 @@ from swamp.training.train import Diverged
 from tests.support.blobs import Blobs
 from tests.support.jobs import make_job
 from tests.support.memory_store import MemoryStore
+from tests.support.processes import children
 from tests.support.runs import contents, iterate
 
 Make = Callable[..., Config]
@@ -40,10 +44,9 @@ def cluster() -> Iterator[None]:
     """Start one cluster for all tests here, because the engine uses a cluster that it is connected to."""
     folders = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = {"PYTHONPATH": os.pathsep.join(filter(None, folders)), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False, runtime_env={"env_vars": env})
-    yield
-    ray.shutdown()
+    settings = {"logging_level": "ERROR", "log_to_driver": False, "runtime_env": {"env_vars": env}}
+    with local_cluster(load_ray(), num_cpus=2, **settings):
+        yield
 
 
 @dataclass
@@ -115,7 +118,7 @@ def test_only_the_lost_particle_is_redone_and_from_its_checkpoint(tmp_path: Path
 
 
 def test_a_job_whose_workers_keep_dying_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(engine.RayFailed, match="cycle 3, particle 2 died, and was tried 1 times"):
+    with pytest.raises(RayFailed, match="cycle 3, particle 2 died, and was tried 1 times"):
         trained(Fatal(deaths=9, counter=tmp_path), engine.Config(retries=0), schedule=Schedule(epochs=40))
 
 
@@ -155,3 +158,58 @@ def test_a_job_resumes_from_the_checkpoint_of_an_earlier_process() -> None:
     list(engine.build(replace(context), engine.Config()).train([job], heard.append))
     assert [progress.epoch for progress in heard] == [3, 4]  # The checkpoint of the second epoch was the last.
     assert torch.equal(trained(task)[0].states[job.key].parameters["first.weight"], store.states[job.key].parameters["first.weight"])
+
+
+# -- who can reach the cluster --------------------------------------------------------------------------------------------------------
+
+
+def listening(pid: int) -> set[str]:
+    """Return the addresses at which a process and those that it has started listen, as Linux writes them."""
+    inodes = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes |= set(re.findall(r"socket:\[(\d+)\]", os.readlink(file)))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                found.add(fields[1].split(":")[0])
+    return found.union(*(listening(child) for child in children(pid)))
+
+
+def test_the_cluster_listens_on_loopback_alone() -> None:
+    assert listening(os.getpid()) <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert ray.get_runtime_context().gcs_address.startswith("127.0.0.1:")
+
+
+def test_other_users_cannot_reach_the_sockets_of_the_cluster() -> None:
+    """Ray makes its folders writable for everybody, so that others could put sockets of their own in their place."""
+    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    assert [*(session / "sockets").iterdir()]
+    outer = session.parents[1]
+    assert outer.stat().st_mode & 0o777 == 0o700
+    assert outer.stat().st_uid == os.geteuid()
+
+
+def test_the_token_is_in_the_environment_of_the_cluster_alone() -> None:
+    token = os.environ["RAY_AUTH_TOKEN"]
+    assert re.fullmatch("[0-9a-f]{64}", token)
+    files = [Path(f"/proc/{pid}/cmdline") for pid in [os.getpid(), *children(os.getpid())]]
+    assert not [file for file in files if token.encode() in file.read_bytes()]
+    assert (Path("/proc/self/environ").stat().st_mode & 0o777) == 0o400
+
+
+def test_a_driver_with_the_token_is_accepted() -> None:
+    require_reachable.__wrapped__(ray.get_runtime_context().gcs_address)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}])
+def test_a_driver_without_the_token_is_refused(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    address = ray.get_runtime_context().gcs_address
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"engines.ray.address = '{address}': no Ray cluster answers there"):
+        require_reachable.__wrapped__(address)

@@ -191,7 +191,7 @@ def test_lottery_pools_never_touch_test_and_never_train_on_validation(quick: Mak
     assert config.tasks["image"]["validation"] == 0.1
     task = Untouchable(config.selected("task"))
     held_out, trained_on = task.data.splits["validation"][0], task.data.splits["train"][0]  # type: ignore[union-attr]
-    assert (len(held_out), len(trained_on)) == (50, 447)
+    assert (len(held_out), len(trained_on)) == (13, 112)
     assert not (held_out.flatten(1)[:, None] == trained_on.flatten(1)[None]).all(2).any()
     ctx = context(config, tmp_path / "run", task)
     rows = list(config.method_module.run(ctx, config.selected("method")))
@@ -274,11 +274,11 @@ def test_samples(quick: Make) -> None:
     task: Any = open_task(quick())
     (balanced,) = balanced_sample(task, Noise(0), 3, CPU)
     assert torch.bincount(balanced[1]).tolist() == [3] * 10
-    (random,) = random_sample(task, Noise(0), 128, CPU)
-    assert num_examples(random) == 128  # a batch of 125 and three more
-    (again,) = random_sample(task, Noise(0), 128, CPU)
+    (random,) = random_sample(task, Noise(0), 35, CPU)
+    assert num_examples(random) == 35  # a batch of 32 and three more
+    (again,) = random_sample(task, Noise(0), 35, CPU)
     assert torch.equal(random[0], again[0])
-    (other,) = random_sample(task, Noise(1), 128, CPU)
+    (other,) = random_sample(task, Noise(1), 35, CPU)
     assert not torch.equal(random[0], other[0])
     (everything,) = random_sample(task, Noise(0), 10_000, CPU)
     assert num_examples(everything) == task.num_examples

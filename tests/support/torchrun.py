@@ -9,7 +9,7 @@ from pathlib import Path
 from swamp.runs.config import Config
 from tests.support.runs import QUICK, contents, iterate
 
-CHECKPOINTS = "work/[0-9a-f]*.checkpoint"  # The checkpoints of trainings; the marker that rank 0 writes for the others begins with tmp.
+CHECKPOINTS = "work/[0-9a-f]*.checkpoint"  # the checkpoints of trainings
 SETTINGS = {**QUICK, "methods.swamp.particles": 4, "checkpoint_seconds": 0, "cycle.epochs": 3, "engine": "distributed"}
 
 

@@ -245,10 +245,10 @@ def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
 
 
 def show_section(page: PageResults) -> Section:
-    columns = sorted({round(row.sparsity, 4) for _, stored in page.runs for row in stored.result.rows})
+    columns = sorted({round(row.sparsity, 6) for _, stored in page.runs for row in stored.result.rows})
     body = []
     for _, stored in page.runs:
-        rows = {round(row.sparsity, 4): row for row in stored.result.rows}
+        rows = {round(row.sparsity, 6): row for row in stored.result.rows}
         head = element("th", page.labels[stored.directory.resolve()], scope="row")
         cells = (_cell(rows.get(column)) for column in columns)
         body.append(element("tr", head, element("td", stored.result.measured_on), *cells))

@@ -115,8 +115,8 @@ def draw_by_sparsity(
     axes: Any, index: int, series: SeriesResults, runs: Sequence[dict[float, float]], errors: Sequence[float] | None = None
 ) -> None:
     """Draw bars of one standard deviation at the sparsities that any of the runs has; or of the errors given, for a single run."""
-    places = sorted({round(sparsity, 3) for run in runs for sparsity in run})
-    columns = [[value for run in runs for sparsity, value in run.items() if round(sparsity, 3) == place] for place in places]
+    places = sorted({round(sparsity, 6) for run in runs for sparsity in run})
+    columns = [[value for run in runs for sparsity, value in run.items() if round(sparsity, 6) == place] for place in places]
     means = [float(np.mean(column)) for column in columns]
     deviations = [float(np.std(column, ddof=1)) if len(column) > 1 else 0.0 for column in columns]
     aside = 0.6 * index  # so that bars do not hide each other

@@ -56,9 +56,6 @@ class State:
     def digest(self) -> str:
         return digest({f"p.{name}": t for name, t in self.parameters.items()} | {f"b.{name}": t for name, t in self.buffers.items()})
 
-    def num_parameters(self) -> int:
-        return sum(tensor.numel() for tensor in self.parameters.values())
-
 
 class _FunctionModule(nn.Module):
     """A function of a model as a module's forward pass, so that `functional_call` replaces tensors in calls of submodules, too."""

@@ -2,7 +2,8 @@
 
 Each group of `data` ranks trains one particle at a time. Rank 0 runs the method and announces its jobs; every group, that of rank 0 too,
 takes the next job that nobody has, until none is left. The first rank of a group leads it and writes the particle to the store, from which
-rank 0 reads all of them: no weights are summed over the network. If groups have one rank, the engine of a single process trains the jobs.
+rank 0 reads all of them: no weights are summed over the network. If groups have one rank, the engine of a single process trains the jobs,
+and there are no collectives at all.
 """
 
 from __future__ import annotations
@@ -11,22 +12,19 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
-from itertools import count
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Literal, Protocol, cast
 
 import torch
-import torch.distributed as dist
 from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Optimizer, Solution
-from swamp.engines import build_local
-from swamp.engines.engine import Engine, EngineContext, Progress, Report, Role, portable, time_step, train_as_follower, train_from
-from swamp.engines.mesh import VISIBILITY_TIMEOUT, ConnectionLost, Mesh, connection_errors, wait_for
-from swamp.engines.ranks import Rank
-from swamp.training.data_parallel import SharingLearner
-from swamp.training.train import Checkpoint
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, Role, SolutionStore, time_step
+from swamp.engines.mesh import Mesh, connection_errors
+from swamp.engines.messages import BadMessage, EpochEnded, JobTrained, NoJobLeft, TrainingFailed, error_of, failure_of
+from swamp.engines.particle_group import ParticleGroup
+from swamp.engines.ranks import VISIBILITY_TIMEOUT, ConnectionLost, Rank, wait_for
 
 name = "distributed"
 needs_cluster = True  # torchrun starts its processes.
@@ -51,6 +49,12 @@ NEEDS_TORCHRUN = (
 
 class Abandoned(Exception):
     """Rank 0 has given up the run that this rank was helping with."""
+
+
+class DirectoryStore(SolutionStore, Protocol):
+    """A store in a run directory that all ranks see. `work` is a folder in it that is removed when the run ends."""
+
+    work: Path
 
 
 def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.device) -> None:
@@ -90,9 +94,7 @@ class Distributed(Engine):
             torch.cuda.set_device(context.device)
         super().__init__(context)
         self.config, self.rank = config, rank
-        self.mesh: Mesh | None = None
-        self.group: dist.ProcessGroup | None = None
-        self.local: Engine | None = None
+        self.joined: tuple[Mesh, ParticleGroup] | None = None
 
     @property
     def num_parallel(self) -> int:
@@ -101,23 +103,20 @@ class Distributed(Engine):
     def join(self) -> None:
         self._joined()
 
-    def _joined(self) -> Mesh:
-        """Return the mesh of all ranks; the first call waits until all of them have come."""
-        if self.mesh is None:
+    def _joined(self) -> tuple[Mesh, ParticleGroup]:
+        """Return the mesh of all ranks and the group of this one; the first call waits until all ranks have come."""
+        if self.joined is None:
             if Rank.of_process() is None:
                 raise ValueError(NEEDS_TORCHRUN)
-            store = self.context.store
+            config, work = self.config, cast(DirectoryStore, self.context.store).work
             with connection_errors():
-                self.mesh = Mesh(
-                    self.rank,
-                    self.context.must_match,
-                    self.config.timeout,
-                    write_marker=lambda marker: store.write_checkpoint(marker, Checkpoint({}, 0, 0, [])),
-                    sees_marker=lambda marker: store.read_checkpoint(marker) is not None,
-                    remove_marker=store.remove_checkpoint,
-                )
-                self.group = self._make_groups()
-        return self.mesh
+                mesh = Mesh(self.rank, self.context.must_match, config.timeout, work)
+                try:
+                    self.joined = mesh, ParticleGroup(self.context, mesh, config.data, config.batch_norm == "synced")
+                except BaseException:
+                    mesh.close()
+                    raise
+        return self.joined
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         store = self.context.store
@@ -134,132 +133,78 @@ class Distributed(Engine):
     def help(self) -> None:
         """Train the jobs that rank 0 announces until the run ends. All ranks but 0 call this."""
         with connection_errors():
-            mesh = self._joined()
+            mesh, group = self._joined()
 
             def report(progress: Progress) -> None:
-                mesh.send_to_leader(progress)
-                if self.config.data == 1 and mesh.is_over:
+                mesh.send_to_leader(EpochEnded.of(progress))
+                if group.size == 1 and mesh.is_over:
                     raise Abandoned
 
-            while (jobs := mesh.next_announcement()) is not None:
+            while (jobs := mesh.next_announcement(self.context.tasks)) is not None:
                 try:
-                    for job in self._jobs_of_group(mesh, jobs):
-                        self._train(job, report)
-                        if self._leads_group:
-                            mesh.send_to_leader(job.key)
+                    with connection_errors():
+                        for job, checkpoint in group.take(jobs):
+                            group.train(job, checkpoint, report)
+                            if group.leads:
+                                mesh.send_to_leader(JobTrained(job.key))
+                    mesh.send_to_leader(NoJobLeft(mesh.num_announcements))
                 except Abandoned:
                     pass
                 except Exception as error:
-                    error.add_note(traceback.format_exc())
-                    mesh.send_to_leader(portable(error))
-                    if self.config.data > 1:
+                    mesh.send_to_leader(TrainingFailed(mesh.num_announcements, failure_of(error, traceback.format_exc())))
+                    if group.size > 1:
                         raise  # The rest of its group waits for it in a collective, until this process ends.
             self.close()
 
     def close(self) -> None:
         """Leave the mesh. When rank 0 does, the run is over for all ranks."""
-        if self.local is not None:
-            self.local.close()
-        if self.mesh is not None:
-            self.mesh.close()
-        self.mesh = self.group = self.local = None
+        if self.joined is not None:
+            mesh, group = self.joined
+            mesh.close()
+            group.close()
+        self.joined = None
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
         return time_step(self.context, jobs[0]) / self.config.data
 
     def _lead(self, jobs: Sequence[Job], report: Report) -> None:
-        mesh, missing = self._joined(), {job.key for job in jobs}
+        """Announce jobs, train those that the group of rank 0 takes, and return when all of them are stored and all ranks are idle."""
+        (mesh, group), missing, busy = self._joined(), {job.key for job in jobs}, set(range(1, self.rank.size))
 
-        def all_trained() -> bool:
-            for message in mesh.receive():
+        def all_idle() -> bool:
+            for rank, message in mesh.receive():
                 match message:
-                    case Progress():
-                        report(message)
-                    case Exception():
-                        raise message
-                    case key:
-                        missing.discard(key)
-            return not missing
+                    case EpochEnded():
+                        report(message.progress)
+                    case JobTrained():
+                        missing.discard(message.key)
+                    case NoJobLeft():
+                        busy.difference_update([rank] if message.announcement == mesh.num_announcements else [])
+                    case TrainingFailed():
+                        if message.announcement == mesh.num_announcements:
+                            raise error_of(message.failure)
+                    case _:
+                        raise BadMessage(f"rank {rank} sent a {type(message).__name__} while it trained")
+            return not busy
 
         def report_both(progress: Progress) -> None:
             report(progress)
-            all_trained()
+            all_idle()
 
         begin = time.monotonic()
         num_bytes = mesh.announce(jobs)
         seconds = round(time.monotonic() - begin, 3)
         self.context.store.log_timing({"what": "jobs announced", "jobs": len(jobs), "bytes": num_bytes, "seconds": seconds})
-        for job in self._jobs_of_group(mesh, jobs):
-            self._train(job, report_both)
+        for job, checkpoint in group.take(jobs):
+            group.train(job, checkpoint, report_both)
             missing.discard(job.key)
-        wait_for(all_trained, float("inf"))  # The mesh ends this process if a rank is gone.
-
-    def _jobs_of_group(self, mesh: Mesh, jobs: Sequence[Job]) -> Iterator[Job]:
-        """Yield the jobs that this rank's group takes, until none is left."""
-        group = self.rank.index // self.config.data
-        for turn in count():
-            name = f"turn/{mesh.num_announcements}/{group}/{turn}"
-            if self._leads_group:
-                mesh.set_number(name, mesh.count_up(f"jobs/{mesh.num_announcements}"))
-            # This is no collective, which would time out while the leader finishes a long job.
-            number = mesh.wait_for_number(name)
-            if number >= len(jobs) or mesh.is_over:
-                return
-            yield jobs[number]
-
-    @property
-    def _leads_group(self) -> bool:
-        return self.rank.index % self.config.data == 0
-
-    def _train(self, job: Job, report: Report) -> None:
-        if self.config.data == 1:
-            self.local = self.local or build_local(self.context)
-            for _ in self.local.train([job], report):
-                pass
-            return
-        assert self.group is not None
-        context, checkpoint = self.context, self._common_checkpoint(job)
-        learner = SharingLearner(context.task_of(job), job, context.device, self.group, self.config.batch_norm == "synced")
-        if self._leads_group:
-            train_from(checkpoint, context, job, report, learner)
-        else:
-            train_as_follower(checkpoint, context, job, learner)
-
-    def _common_checkpoint(self, job: Job) -> Checkpoint | None:
-        """Return the checkpoint from which all ranks of the group resume: their leader names its epoch, and the others read it.
-
-        The leader cannot replace it before they have: it takes all of them to train the next epoch.
-        """
-        mesh, store = self._joined(), self.context.store
-        name = f"epoch/{mesh.num_announcements}/{job.key}"
-        if self._leads_group:
-            checkpoint = store.read_checkpoint(job.key)
-            mesh.set_number(name, checkpoint.epoch if checkpoint else job.first_epoch)
-            return checkpoint
-        epoch = mesh.wait_for_number(name)
-        if epoch == job.first_epoch:
-            return None
-
-        def look() -> Checkpoint | None:
-            found = store.read_checkpoint(job.key)
-            return found if found and found.epoch == epoch else None
-
-        checkpoint = wait_for(look, VISIBILITY_TIMEOUT)
-        if checkpoint is None:
-            raise ConnectionLost(f"rank {self.rank.index} cannot see the checkpoint from which {job.label} resumes at epoch {epoch}")
-        return checkpoint
-
-    def _make_groups(self) -> dist.ProcessGroup | None:
-        """Make all groups, as every rank has to, and return the group of this rank."""
-        if self.config.data == 1:
-            return None
-        backend = "nccl" if self.context.device.type == "cuda" else "gloo"
-        mine: Any = None
-        for first in range(0, self.rank.size, self.config.data):
-            ranks = list(range(first, first + self.config.data))
-            group = dist.new_group(ranks, timedelta(seconds=self.config.timeout), backend)
-            mine = group if self.rank.index in ranks else mine
-        return mine
+        wait_for(all_idle, float("inf"))  # The mesh ends this process if a rank is gone.
+        mesh.forget_masks()
+        if missing:
+            raise ConnectionLost(
+                f"{len(missing)} of {len(jobs)} jobs were taken by no rank: somebody else has written to the rendezvous at "
+                f"{self.rank.address}:{self.rank.port}; start the run again to go on"
+            )
 
 
 build = Distributed

@@ -1,232 +1,153 @@
 """A mesh connects the processes that torchrun has started.
 
-Messages go through the key-value store that torchrun hosts, weights go through the run directory, and only the gradients of particles
-that several ranks share go through collectives. So a rank that is gone is noticed by its missing heartbeat, not by a hanging collective.
-Since everything that matters is on disk, the others then say who is missing and exit.
+Messages and weights go through the run directory, to which only the user of the launch has access. The key-value store that torchrun hosts
+has heartbeats and counters; whoever changes these from outside can stop a launch, but not enter it. A rank that is gone is noticed by its
+missing heartbeat. Since everything that matters is on disk, the others then say who is missing and exit.
 """
 
 from __future__ import annotations
 
-import pickle
-import socket
-import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any, cast
 
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from swamp.core.errors import reason_of
-from swamp.engines.ranks import HeartbeatMonitor, Rank, name_ranks
-
-T = TypeVar("T")
-POLL_SECONDS = 0.1
-VISIBILITY_TIMEOUT = 90.0  # seconds within which a network file system shows on one host what another host wrote
-
-
-class ConnectionLost(RuntimeError):
-    """A rank, or the connection between the ranks, is gone. The run continues when it is started again."""
-
-
-@dataclass(frozen=True)
-class RankInfo:
-    """What a rank tells the others when it joins."""
-
-    host: str
-    must_match: Mapping[str, str]  # what must be the same on every rank
-    sees_directory: bool  # whether it finds the marker of rank 0 in the run directory
+from swamp.core.job import Job
+from swamp.core.mask import Mask
+from swamp.engines.mailbox import OVER
+from swamp.engines.meeting import TO_ALL, meet, rank_stream
+from swamp.engines.messages import Announcement, AnyMessage, BadMessage, JobRecord, decode_mask, encode_mask, job_of, mask_sizes, record_of
+from swamp.engines.ranks import VISIBILITY_TIMEOUT, ConnectionLost, HeartbeatMonitor, Rank, wait_for
+from swamp.tasks.task import Task
 
 
 class Mesh:
     """Connects all ranks of one launch. Every rank makes one at the same point, with what must be equal on all of them as `must_match`.
 
-    `write_marker` writes a file of this name into the run directory, `sees_marker` looks for it, and `remove_marker` removes it.
+    `work` is a folder in the run directory, in which rank 0 makes a folder for messages.
     """
 
-    def __init__(
-        self,
-        rank: Rank,
-        must_match: Mapping[str, str],
-        timeout: float,
-        write_marker: Callable[[str], None],
-        sees_marker: Callable[[str], bool],
-        remove_marker: Callable[[str], None],
-    ) -> None:
-        self.rank, self.timeout = rank, timeout
+    def __init__(self, rank: Rank, must_match: Mapping[str, str], timeout: float, work: Path) -> None:
+        self.rank, self.timeout, self.num_announcements = rank, timeout, 0
         hosts_store = rank.is_leader and not rank.torchrun_hosts_store
         try:
             store = TCPStore(rank.address, rank.port, None, hosts_store, timedelta(seconds=timeout), False, multi_tenant=True)
         except RuntimeError as error:
             message = f"rank {rank.index} cannot reach the rendezvous at {rank.address}:{rank.port} ({reason_of(error)})"
             raise ConnectionLost(message) from None
-        marker = f"tmp-{uuid.uuid4().hex}"  # The session has the same name.
-        if rank.is_leader:
-            write_marker(marker)
-        try:
-            with connection_errors():
-                joining = PrefixStore("swamp", store)
-                session = self._admit(joining, marker) if rank.is_leader else self._ask_for_session(joining)
-                self.store = PrefixStore(f"swamp/{session}", store)
-                infos = self._compare(session, must_match, sees_marker)
-        finally:
-            if rank.is_leader:
-                remove_marker(marker)
-        hosts = [info.host for info in infos]
-        self.monitor = HeartbeatMonitor(PrefixStore(f"swamp/{session}", cast(Any, store).clone()), rank, hosts, timeout)
-        dist.init_process_group(
-            "gloo",
-            store=PrefixStore("collectives", self.store),
-            rank=rank.index,
-            world_size=rank.size,
-            timeout=timedelta(seconds=timeout),
-        )
-        self.num_announcements = 0
+        with connection_errors():
+            session = meet(rank, store, must_match, timeout, work)
+        self.store, self.mailbox = session.store, session.mailbox
+        own_connection = PrefixStore(f"swamp/{session.name}", cast(Any, store).clone())
+        self.monitor = HeartbeatMonitor(own_connection, rank, session.hosts, timeout, self._is_over_elsewhere)
 
-    # -- joining --------------------------------------------------------------------------------------------------------------------
+    # -- jobs -----------------------------------------------------------------------------------------------------------------------
 
-    def _admit(self, joining: Store, session: str) -> str:
-        """Tell the session's name to every rank that asks for it, until all have joined.
-
-        Ranks cannot know this name by themselves, since hosts of one launch may count different numbers of restarts. A request may come
-        from a rank that died before a restart, so each is answered under its own token.
-        """
-        joined: set[int] = set()
-        answered: set[str] = set()
-
-        def all_joined() -> bool:
-            for rank in set(range(1, self.rank.size)) - joined:
-                if joining.check([f"request/{rank}"]):
-                    token = joining.get(f"request/{rank}").decode()
-                    if token not in answered:
-                        joining.set(f"answer/{token}", session)
-                        answered.add(token)
-                if joining.check([f"{session}/info/{rank}"]):
-                    joined.add(rank)
-            return len(joined) == self.rank.size - 1
-
-        if not wait_for(all_joined, self.timeout):
-            missing = sorted(set(range(1, self.rank.size)) - joined)
-            raise ConnectionLost(f"{name_ranks(missing)} of {self.rank.size} did not come within {self.timeout:g} s")
-        return session
-
-    def _ask_for_session(self, joining: Store) -> str:
-        token = uuid.uuid4().hex
-        joining.set(f"request/{self.rank.index}", token)
-        if not wait_for(lambda: joining.check([f"answer/{token}"]), self.timeout):
-            raise ConnectionLost(f"rank 0 did not answer rank {self.rank.index} within {self.timeout:g} s")
-        return joining.get(f"answer/{token}").decode()
-
-    def _compare(self, session: str, must_match: Mapping[str, str], sees_marker: Callable[[str], bool]) -> list[RankInfo]:
-        """Return what each rank tells about itself; raise an error if they cannot work together."""
-        sees = self.rank.is_leader or wait_for(lambda: sees_marker(session), min(VISIBILITY_TIMEOUT, self.timeout / 2))
-        self._set(f"info/{self.rank.index}", RankInfo(socket.gethostname(), must_match, sees))
-        self.store.add(f"beat/{self.rank.index}", 1)
-        infos: list[RankInfo] = []
-        if self.rank.is_leader:
-            infos = [self._get(f"info/{rank}") for rank in range(self.rank.size)]
-            self._set("verdict", (find_mismatch(infos), infos))
-        elif not wait_for(lambda: self.store.check(["verdict"]), self.timeout):
-            raise ConnectionLost(f"rank 0 was not heard of by rank {self.rank.index} for {self.timeout:g} s")
-        mismatch, infos = self._get("verdict")
-        self.store.add("num_informed", 1)
-        if mismatch:
-            if self.rank.is_leader:  # The store may end with this process, so all ranks must have read the verdict.
-                wait_for(lambda: self.store.add("num_informed", 0) == self.rank.size, min(VISIBILITY_TIMEOUT, self.timeout))
-            raise ValueError(mismatch)
-        return infos
-
-    # -- messages -------------------------------------------------------------------------------------------------------------------
-
-    def announce(self, value: object) -> int:
-        """Send a value from rank 0 to all others, who call `next_announcement`, and return the number of bytes that each receives."""
+    def announce(self, jobs: Sequence[Job]) -> int:
+        """Send jobs from rank 0 to all others, who call `next_announcement`, and return the number of bytes that each receives."""
+        masks = {job.mask.digest: job.mask for job in jobs}
+        encoded = {digest: encode_mask(mask) for digest, mask in masks.items()}
+        for digest, data in encoded.items():
+            self.mailbox.write(f"mask-{digest}", data)
         self.num_announcements += 1
-        self.store.set(f"announcement/{self.num_announcements}", "")  # The others join a broadcast only when there is one.
-        message = pickle.dumps(value)
-        dist.broadcast_object_list([message], src=0)
-        return len(message)
+        num_bytes = self.mailbox.send(TO_ALL, Announcement([record_of(job) for job in jobs]))
+        return num_bytes + sum(map(len, encoded.values()))
 
-    def next_announcement(self) -> Any | None:
-        """Wait for the next value that rank 0 announces, and return it, or None if the run is over.
+    def forget_masks(self) -> None:
+        """Remove the masks of all announcements. Rank 0 calls this when every rank has read the last one."""
+        for name in self.mailbox.names():
+            if name.startswith("mask-"):
+                (self.mailbox.folder / name).unlink(missing_ok=True)
+
+    def next_announcement(self, tasks: Mapping[str, Task]) -> list[Job] | None:
+        """Wait for the next jobs that rank 0 announces, and return them, or None if the run is over. They have one of these tasks.
 
         There is no limit to this wait, because the heartbeat monitor ends this process when rank 0 is gone.
         """
-        key = f"announcement/{self.num_announcements + 1}"
-        wait_for(lambda: self.store.check([key]) or self.is_over, float("inf"))
-        if not self.store.check([key]):
+        message = self._next(TO_ALL)
+        if message is None:
             return None
+        if not isinstance(message, Announcement):
+            raise BadMessage(f"rank 0 sent a {type(message).__name__} where jobs were expected")
         self.num_announcements += 1
-        received = [b""]
-        dist.broadcast_object_list(received, src=0)
-        return pickle.loads(received[0])
+        masks: dict[str, Mask] = {}
+        for record in message.jobs:
+            if record.task not in tasks:
+                raise BadMessage(f"the job {record.key} is of a task that this rank does not have")
+            if record.mask not in masks:
+                masks[record.mask] = self._read_mask(record, tasks[record.task])
+        return [job_of(record, masks[record.mask]) for record in message.jobs]
+
+    def _read_mask(self, record: JobRecord, task: Task) -> Mask:
+        overhead = 16  # bytes of MessagePack for each layer, and for all of them
+        limit = overhead + sum(size + len(name.encode()) + overhead for name, size in mask_sizes(task.prunable).items())
+        data = self.mailbox.read(f"mask-{record.mask}", limit)
+        try:
+            return decode_mask(data, task.prunable)
+        except ValueError as error:
+            raise BadMessage(f"the mask of the job {record.key} cannot be read ({error})") from None
+
+    def next_number(self) -> int:
+        """Return 0, 1, 2, …, each number to one caller among all ranks, and from 0 again after each announcement.
+
+        Whoever reaches the port of the store can change the counter. A job is then trained twice, which gives the same bytes, or by no
+        rank, which rank 0 notices when no rank has a job left.
+        """
+        return self.store.add(f"jobs/{self.num_announcements}", 1) - 1
+
+    # -- messages -------------------------------------------------------------------------------------------------------------------
+
+    def send_to_leader(self, message: AnyMessage) -> None:
+        """Send a message to rank 0, which reads it by `receive`. If the run is over, nobody reads it."""
+        with suppress(FileNotFoundError):
+            self.mailbox.send(rank_stream(self.rank.index), message)
+
+    def receive(self) -> Iterator[tuple[int, AnyMessage]]:
+        """Yield the messages that other ranks have sent since the last call, each with its rank. Only rank 0 calls this."""
+        names = self.mailbox.names()
+        for rank in range(1, self.rank.size):
+            while (message := self.mailbox.receive(rank_stream(rank), names, consume=True)) is not None:
+                yield rank, message
+
+    def send_to_group(self, group: int, message: AnyMessage) -> None:
+        """Send a message to the other ranks of a group, who read it by `next_of_group`. Only the leader of the group calls this."""
+        self.mailbox.send(f"group-{group}", message)
+
+    def next_of_group(self, group: int) -> AnyMessage | None:
+        """Wait, without limit as in `next_announcement`, for the next message to a group. None means that the run is over."""
+        return self._next(f"group-{group}")
+
+    def _next(self, stream: str) -> AnyMessage | None:
+        found = wait_for(lambda: self.mailbox.receive(stream) or self.is_over, float("inf"))
+        return None if isinstance(found, bool) else found
+
+    # -- the end --------------------------------------------------------------------------------------------------------------------
 
     @property
     def is_over(self) -> bool:
         """Whether rank 0 has closed its mesh, so that nobody needs what the other ranks still compute."""
-        return bool(self.store.check(["over"]))
+        return OVER in self.mailbox.names()
 
-    def send_to_leader(self, message: object) -> None:
-        """Send a message to rank 0, which reads it by `receive`."""
-        self.store.queue_push("messages", pickle.dumps(message))
-
-    def receive(self) -> list[Any]:
-        """Return the messages that other ranks have sent since the last call."""
-        return [pickle.loads(self.store.queue_pop("messages")) for _ in range(self.store.queue_len("messages"))]
-
-    def count_up(self, name: str) -> int:
-        """Return 0, 1, 2, …, each number to one caller among all ranks."""
-        return self.store.add(name, 1) - 1
-
-    def set_number(self, name: str, number: int) -> None:
-        """Store a number for the ranks that call `wait_for_number`."""
-        self.store.set(name, str(number))
-
-    def wait_for_number(self, name: str) -> int:
-        """Return the number that a rank stores under this name. There is no limit to this wait, see `next_announcement`."""
-        wait_for(lambda: self.store.check([name]), float("inf"))
-        return int(self.store.get(name))
+    def _is_over_elsewhere(self) -> bool:
+        """Whether rank 0, in another process, has closed its mesh."""
+        with suppress(ConnectionLost):
+            return not self.rank.is_leader and self.is_over
+        return False
 
     def close(self) -> None:
         """Leave the mesh. When rank 0 does, the run is over for all; it first waits for the others if it hosts their store."""
         self.monitor.stop()
+        if self.rank.is_leader:
+            self.mailbox.end()
         with suppress(RuntimeError):
-            if self.rank.is_leader:
-                self.store.set("over", "")
             self.store.add("num_left", 1)
             if self.rank.is_leader and not self.rank.torchrun_hosts_store:
-                wait_for(lambda: self.store.add("num_left", 0) == self.rank.size, min(VISIBILITY_TIMEOUT, self.timeout))
-        dist.destroy_process_group()
-
-    def _set(self, key: str, value: object) -> None:
-        self.store.set(key, cast(str, pickle.dumps(value)))  # It takes bytes, whatever its annotation says.
-
-    def _get(self, key: str) -> Any:
-        return pickle.loads(self.store.get(key))
-
-
-def find_mismatch(infos: Sequence[RankInfo]) -> str:
-    """Say why these ranks cannot work together; return an empty string if they can.
-
-    >>> find_mismatch([RankInfo("a", {"torch": "2.13"}, True), RankInfo("b", {"torch": "2.12"}, True)])
-    "rank 1 on b differs from rank 0 on a: torch is '2.12' there and '2.13' here"
-    """
-    first = infos[0]
-    for rank, info in enumerate(infos):
-        names = sorted({*first.must_match, *info.must_match})
-        pairs = [(name, info.must_match.get(name), first.must_match.get(name)) for name in names]
-        differences = [f"{name} is {there!r} there and {here!r} here" for name, there, here in pairs if there != here]
-        if differences:
-            return f"rank {rank} on {info.host} differs from rank 0 on {first.host}: {', '.join(differences[:5])}"
-    blind = [rank for rank, info in enumerate(infos) if not info.sees_directory]
-    if blind:
-        return (
-            f"{name_ranks(blind)} on {infos[blind[0]].host} does not see the run directory of rank 0 on {first.host}: "
-            "it must lie on a file system that all hosts share"
-        )
-    return ""
+                wait_for(lambda: self.store.add("num_left", 0) >= self.rank.size, min(VISIBILITY_TIMEOUT, self.timeout))
 
 
 @contextmanager
@@ -239,11 +160,3 @@ def connection_errors() -> Iterator[None]:
             message = f"the connection to other ranks is lost ({reason_of(error)}); start the run again to go on"
             raise ConnectionLost(message) from None
         raise
-
-
-def wait_for(look: Callable[[], T], seconds: float) -> T:
-    """Call `look` until it returns something true or these seconds have passed, and return its last result."""
-    end = time.monotonic() + seconds
-    while not (found := look()) and time.monotonic() < end:
-        time.sleep(POLL_SECONDS)
-    return found

@@ -6,12 +6,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from swamp.core.errors import reason_of
+
+T = TypeVar("T")
+POLL_SECONDS = 0.1
+VISIBILITY_TIMEOUT = 90.0  # seconds within which a network file system shows on one host what another host wrote
+
+
+class ConnectionLost(RuntimeError):
+    """A rank, or the connection between the ranks, is gone. The run continues when it is started again."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +50,14 @@ class Rank:
 
 
 class HeartbeatMonitor:
-    """Sends heartbeats, and ends this process with a message when a rank or the store has been silent for `timeout` seconds."""
+    """Sends heartbeats, and ends this process with a message when a rank or the store has been silent for `timeout` seconds.
 
-    def __init__(self, store: Store, rank: Rank, hosts: Sequence[str], timeout: float) -> None:
-        self.store, self.rank, self.hosts, self.timeout = store, rank, hosts, timeout
+    Heartbeats are counters in torchrun's store. Only whether they change matters. `is_over` says whether the run has ended, so that
+    silence is no loss.
+    """
+
+    def __init__(self, store: Store, rank: Rank, hosts: Sequence[str], timeout: float, is_over: Callable[[], bool]) -> None:
+        self.store, self.rank, self.hosts, self.timeout, self.is_over = store, rank, hosts, timeout, is_over
         self.period = min(timeout / 5, 5.0)
         self.last_answer = time.monotonic()  # the time of the store's last answer
         self.stopped = threading.Event()
@@ -69,7 +82,7 @@ class HeartbeatMonitor:
             changed = [now if beat != before else then for beat, before, then in zip(beats, last, changed, strict=True)]
             last = beats
             silent = [rank for rank, then in enumerate(changed) if now - then > self.timeout]
-            if silent and not self.store.check(["over"]):
+            if silent and not self.is_over():
                 hosts = ", ".join(dict.fromkeys(self.hosts[rank] for rank in silent))
                 self._end(f"{name_ranks(silent)} (on {hosts}) has not been heard of for {self.timeout:g} s")
 
@@ -88,3 +101,11 @@ class HeartbeatMonitor:
 def name_ranks(ranks: Sequence[int]) -> str:
     """Return the words by which messages name these ranks, such as "rank 1, 2"."""
     return f"rank {', '.join(map(str, ranks))}"
+
+
+def wait_for(look: Callable[[], T], seconds: float) -> T:
+    """Call `look` until it returns something true or these seconds have passed, and return its last result."""
+    end = time.monotonic() + seconds
+    while not (found := look()) and time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
+    return found

@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, cast
@@ -19,12 +20,13 @@ import torch
 from msgspec import Meta, Struct
 
 from swamp.core.errors import reason_of
-from swamp.core.job import Job, Solution
+from swamp.core.job import Job, Optimizer, Solution
 from swamp.core.machine import code_digest, num_cores
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.engines import build_local
 from swamp.engines.engine import Engine, EngineContext, Progress, Report, load_solutions, portable
+from swamp.engines.ray_cluster import RayFailed, load_ray, local_cluster, require_reachable, unreachable
 from swamp.training.train import Checkpoint
 
 name = "ray"
@@ -44,24 +46,29 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpus: Annotated[float, Meta(ge=0, description="GPUs that a job is given, on CUDA; 0.5 lets two jobs share one.")] = 1.0
     retries: Annotated[int, Meta(ge=0, description="How often a job whose worker or node died is tried again.")] = 3
 
+    @property
+    def starts_cluster(self) -> bool:
+        return self.address in ("", "local")
 
-class RayFailed(RuntimeError):
-    """The cluster did not do what was asked of it."""
+
+def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.device) -> None:
+    """Raise a ValueError if Ray is not installed, or if no cluster answers at the address."""
+    ray = load_ray()
+    if config.starts_cluster or ray.is_initialized():
+        return
+    require_reachable(config.address)
 
 
 class Ray(Engine):
     """Trains each job as a task of a Ray cluster."""
 
     def __init__(self, context: EngineContext, config: Config) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise ValueError("engine 'ray' needs Ray: pip install 'swamp[ray]'") from None
+        self.ray = load_ray()
         super().__init__(context)
-        self.ray, self.config = ray, config
+        self.config = config
         self.cpus = config.cpus or context.numerics.threads
         self.gpus = config.gpus if context.device.type == "cuda" else 0.0
-        self.started_cluster = False
+        self.connection = ExitStack()  # the connection to the cluster, if this engine made it
 
     @cached_property
     def num_parallel(self) -> int:
@@ -113,25 +120,23 @@ class Ray(Engine):
                 self.ray.cancel(task, force=True)
 
     def close(self) -> None:
-        if self.started_cluster:
-            self.ray.shutdown()
+        self.connection.close()
 
     def _connect(self) -> None:
         """Connect to the cluster, or start one. If this process is connected to a cluster already, use that one."""
         if self.ray.is_initialized():
             return
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Without it, Ray warns on every machine without a GPU.
-        # Without "local", Ray would use a cluster that this machine belongs to.
-        settings: dict[str, Any] = {"address": self.config.address or "local", "logging_level": "ERROR", "log_to_driver": False}
-        if not self.config.address:
+        settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+        if self.config.starts_cluster:
             search_path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)  # Workers find the modules that we find.
-            settings |= {"num_cpus": num_cores(), "include_dashboard": False, "runtime_env": {"env_vars": {"PYTHONPATH": search_path}}}
+            settings |= {"num_cpus": num_cores(), "runtime_env": {"env_vars": {"PYTHONPATH": search_path}}}
+            self.connection.enter_context(local_cluster(self.ray, **settings))
+            return
         try:
-            self.ray.init(**settings)
+            self.ray.init(self.config.address, **settings)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise ValueError(f"engines.ray.address = {self.config.address!r}: no Ray cluster answers there ({reason_of(error)})") from None
-        self.started_cluster = True
+            raise ValueError(unreachable(self.config.address, reason_of(error))) from None
+        self.connection.callback(self.ray.shutdown)
 
     def _submit(self, jobs: Sequence[Job]) -> dict[Any, Job]:
         assert self.num_parallel  # This connects, and raises an error if no job fits.

@@ -434,6 +434,7 @@ def test_recipes_stand_apart_and_a_method_looks_alike_in_each(open_page: Open, t
     assert page.locator("#cost figure").nth(1).locator("path.line").count() == 1
 
 
+@pytest.mark.slow
 def test_thirty_runs_open(open_page: Open, tmp_path: Path) -> None:
     runs = [
         make_run(tmp_path / f"{index}-{seed}", name, seed, cycles=13, epochs=60, cycle__epochs=10 + index)

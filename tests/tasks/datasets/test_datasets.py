@@ -12,13 +12,18 @@ from swamp.tasks.datasets import image_sets, text_sets
 from swamp.tasks.datasets.cifar import CIFAR10, CIFAR100
 from swamp.tasks.datasets.fashion_mnist import FASHION_MNIST
 
-READERS = {**image_sets(), **text_sets()}
+READERS = {name: reader for name, reader in {**image_sets(), **text_sets()}.items() if reader.__module__.startswith("swamp.")}
 
 
 def test_modules_with_data_sets_are_found() -> None:
     assert set(image_sets()) >= {"cifar10", "cifar100", "digits", "fashion-mnist", "imagenet", "tiny-imagenet"}
     assert set(text_sets()) >= {"mrpc", "rte"}
     assert not set(image_sets()) & set(text_sets())
+
+
+def test_a_data_set_of_another_distribution_is_found() -> None:
+    assert "few-digits" in image_sets()  # `tests/support/plugin` registers it.
+    assert "few-digits" not in READERS
 
 
 def test_every_data_set_has_a_recipe() -> None:
