@@ -6,11 +6,14 @@ This module imports nothing that takes time, so that from the first moment on Ct
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 
 TYPE_CHECKING = False  # type checkers take it for true; `typing` would take its time to be imported
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
     from typing import NoReturn
 
     from cyclopts import App
@@ -108,11 +111,34 @@ def lacks_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError | ImportError) and any(clue in str(error) for clue in clues))
 
 
+class heeding_interrupts:  # noqa: N801 - it is used as a function; contextlib would have to be imported first
+    """Raises KeyboardInterrupt at Ctrl-C, and ends the process at once while a module is being imported: some libraries catch the exception
+    there, others abort. Nothing is lost by that, because every file is written as a whole. A signal that the parent ignores stays ignored.
+    """
+
+    def __enter__(self) -> None:
+        self.before = signal.getsignal(signal.SIGINT)
+        if self.before is signal.default_int_handler and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self.interrupt)
+
+    def __exit__(self, *error: object) -> None:
+        if signal.getsignal(signal.SIGINT) == self.interrupt:
+            signal.signal(signal.SIGINT, self.before)
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        while frame and frame.f_code is not main.__code__:
+            if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+                os._exit(130)
+            frame = frame.f_back
+        raise KeyboardInterrupt
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. A mistake of the user gives one sentence and status 2, a failure on the way one sentence and status 1."""
     try:
-        open_streams()
-        run_command(arguments)
+        with heeding_interrupts():
+            open_streams()
+            run_command(arguments)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 

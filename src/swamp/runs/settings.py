@@ -23,6 +23,8 @@ def convert(value: Any, kind: Any, prefix: str = "") -> Any:
     for path, found in flat(value, prefix):
         if isinstance(found, float) and not math.isfinite(found):
             raise ValueError(f"{path} = {found} is not a finite number")
+        if isinstance(found, str) and not found.isprintable() and any(0xD800 <= ord(one) < 0xE000 for one in found):
+            raise ValueError(f"{path} = {found!r} is no valid UTF-8")
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
