@@ -15,6 +15,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from swamp import commands
+from swamp.tasks.task_function import command_imports
 from swamp.version import __version__
 
 app = App(
@@ -70,12 +71,11 @@ def is_mistake_of_user(error: ValueError) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. A mistake of the user gives one sentence and status 2, a failure on the way one sentence and status 1."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # --task module:function is looked for in the working directory first, as python -m does.
     if int(os.environ.get("LOCAL_RANK", 0)) or int(os.environ.get("RANK", 0)):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Of the processes that torchrun starts, only one prints.
     try:
-        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        with command_imports():
+            app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         print(end="", flush=True)  # Unlike sys.stdout.flush, this also works without a stdout.
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)

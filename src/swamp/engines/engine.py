@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
@@ -261,6 +264,17 @@ def load_solutions(store: SolutionStore, jobs: Iterable[Job]) -> Iterator[Soluti
         solution = store.solution(job.key)
         assert solution is not None
         yield solution
+
+
+def search_path() -> list[str]:
+    """Return where this process looks for modules. Workers look there too when their own imports are done."""
+    return [folder or os.getcwd() for folder in sys.path]
+
+
+def startup_search_path() -> str:
+    """Return where workers look for swamp and what it imports, as PYTHONPATH: where this process does, except in the current directory."""
+    home = str(Path(__file__).parents[2])  # where swamp itself was found
+    return os.pathsep.join(folder for folder in search_path() if folder == home or folder != os.getcwd())
 
 
 def portable(error: Exception) -> Exception:
