@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from swamp.commands.arguments import Directory, Flag, made_task
+from swamp.commands.arguments import Directory, Flag, TaskOption, TrustOption, made_task
 
 
-def ensemble(*directories: Directory, json: Flag = False, task: str | None = None, device: str = "auto") -> None:
+def ensemble(
+    *directories: Directory, json: Flag = False, task: TaskOption = None, trust: TrustOption = False, device: str = "auto"
+) -> None:
     """Average the predictions of several runs' networks at each sparsity (of IMP runs: IMP-n).
 
     The runs need different seeds, so that their networks were found independently, and must have kept their weights (keep = all or
@@ -17,8 +19,6 @@ def ensemble(*directories: Directory, json: Flag = False, task: str | None = Non
     ----------
     json
         Print JSON.
-    task
-        module:function that makes the task of runs that a Python script began.
     device
         Where to run the networks, such as cpu or cuda.
     """
@@ -31,7 +31,7 @@ def ensemble(*directories: Directory, json: Flag = False, task: str | None = Non
     from swamp.terminal import print_table
 
     paths = [path for directory in directories for path in runs_in(directory)]
-    rows = list(average_predictions(paths, made_task(task), device))
+    rows = list(average_predictions(paths, made_task(task), device, trust))
     try:
         write_ensemble(directories[0], paths, rows)
     except OSError as error:  # such as a place that may only be read

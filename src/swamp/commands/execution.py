@@ -32,6 +32,7 @@ def execute(
     from swamp.progress_display import progress_display
     from swamp.runs.opening import prepare
     from swamp.runs.runner import run_to_end
+    from swamp.runs.stored import resume_command
 
     runs = prepare(requests, cache)
     if any(run.role == "helper" for run in runs):  # Another process shows what this one helps to run.
@@ -43,8 +44,8 @@ def execute(
             failures = _run_shown(runs, screen, progress.trackers)
     except KeyboardInterrupt:
         shared = f" --cache {shlex.quote(str(cache))}" if cache else ""
-        again = runs[0].config.engine_module.command
-        print(f"\nstopped; nothing is lost. Go on with: {again} resume {shlex.quote(str(whole))}{shared}", file=sys.stderr)
+        again = resume_command(runs[0].requested, whole, runs[0].config.engine_module.command)
+        print(f"\nstopped; nothing is lost. Go on with: {again}{shared}", file=sys.stderr)
         raise SystemExit(130) from None
     for run, failure in zip(runs, failures, strict=True):
         if tables and not failure:

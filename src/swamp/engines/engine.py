@@ -162,6 +162,8 @@ class EngineModule:
     needs_cluster: bool = False  # it needs processes that it does not start; benchmarks and analyses then use another engine
     command: str = "swamp"  # what starts it on the command line
     short_names: Mapping[str, str] = field(default_factory=dict)  # of its settings on the command line: the short name, then the setting's
+    # Settings that lead to code which is run, and their names on the command line. Those that a run directory names are not believed.
+    needs_trust: Mapping[str, str] = field(default_factory=dict)
     # Raises a ValueError, in one sentence, if the engine cannot do what is asked. It is called before anything is written.
     check: Callable[[Any, Optimizer, bool, torch.device], None] = _accept
     # Says in a clause why the engine cannot train this task here; empty if it can. A run then uses the engine `sequential`.

@@ -32,6 +32,7 @@ name = "ray"
 shares_runs = True  # Jobs of all runs fill the cluster together.
 needs_cluster = True
 short_names = {"ray-address": "address"}
+needs_trust = {"address": "ray-address"}  # Whoever runs a cluster can run code in this process.
 POLL_SECONDS = 0.2
 
 

@@ -27,6 +27,7 @@ from swamp.tasks.task_function import find_task_function
 
 name = "custom"
 operational = ("factory",)  # It does not change results; the fingerprint says whether the task is the same.
+needs_trust = {"factory": "task"}  # see `swamp.runs.config.require_trust`
 Metrics = float | Mapping[str, float]
 
 
