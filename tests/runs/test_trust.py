@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import swamp
+from swamp.core.state import State
+from swamp.export.formats.sparse import encode, read_sparse
 from swamp.runs.config import Config, build_config
 from swamp.runs.opening import RunRequest, prepare
 from swamp.runs.stored import read_config, resume_command
@@ -123,6 +126,18 @@ def test_a_configuration_of_a_run_directory_is_no_recipe_that_is_believed(receiv
     assert call(capsys, "run", "RUN/config.toml", "--task", "RUN.evil:make", "--out", "again")[0] == 0
     (received / "mine.toml").write_text(Path("RUN/config.toml").read_text())  # A recipe of the user's own is.
     assert build_config("mine.toml").tasks["custom"]["factory"] == "RUN.evil:make"
+
+
+def test_a_file_does_not_choose_the_code_of_its_task(received: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, "export", "RUN", "--trust", "--format", "sparse", "--out", "x.swamp")[0] == 0
+    forget(received)
+    state, mask, about = read_sparse("x.swamp", State.of(torch.nn.Linear(4, 2)))
+    assert about["settings"] == {}  # `export` keeps it to itself
+    Path("x.swamp").write_bytes(encode(state, mask, about={**about, "settings": {"factory": "RUN.evil:make"}}))
+    status, _, err = call(capsys, "bench-inference", "x.swamp", "--rounds", "1")
+    assert status == 2
+    assert "name the function that makes it: --task module:function" in err
+    assert not (received / "called").exists()
 
 
 def rewrite(run: Path, **changes: Any) -> None:
