@@ -7,14 +7,16 @@ for row in swamp.rows("digits", method="swamp", out="runs/mine"):
 model, mask, row = swamp.load("runs/mine", cycle=5)
 """
 
-from __future__ import annotations
-
+# `python -m swamp` imports this file while the current directory is still the first place where Python looks for modules. Nothing but
+# what Python itself has loaded by then is imported here.
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from swamp.version import __version__
 
+TYPE_CHECKING = False  # Type checkers know the name, and read what follows.
 if TYPE_CHECKING:
+    from typing import Any
+
     from swamp import landscape, scores
     from swamp.api import Loaded, Pruned, Run, load, prune, rows, run
     from swamp.core.job import Job, Optimizer, Solution
@@ -73,7 +75,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     # Names are imported on first use, so that `swamp --help` does not wait for torch.
     for module, names in _MODULES.items():
         if name in names:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from swamp.core.mask import Mask
 from swamp.runs.config import HELD_OUT, Config, build_config
-from swamp.runs.opening import PreparedRun, RunRequest, open_task, prepare
+from swamp.runs.opening import PreparedRun, RunRequest, open_stored_task, prepare
 from swamp.runs.progress import Listener
 from swamp.runs.recipes import DEFAULT_RECIPE
 from swamp.runs.runner import run_rows
@@ -56,8 +56,8 @@ class Run:
     def __iter__(self) -> Iterator[RowRecord]:
         return iter(read_rows(self.directory))
 
-    def load(self, cycle: int | None = None, particle: int | None = None) -> Loaded:
-        return load(self.directory, cycle, particle)
+    def load(self, cycle: int | None = None, particle: int | None = None, task: Task | None = None, trust: bool = False) -> Loaded:
+        return load(self.directory, cycle, particle, task, trust)
 
 
 def rows(
@@ -169,14 +169,17 @@ def prune(
     return Pruned(loaded.model, loaded.mask, found, prepared.directory)
 
 
-def load(directory: str | Path, cycle: int | None = None, particle: int | None = None, task: Task | None = None) -> Loaded:
+def load(
+    directory: str | Path, cycle: int | None = None, particle: int | None = None, task: Task | None = None, trust: bool = False
+) -> Loaded:
     """Load the sparse network of a cycle, by default the last: the average, or one of its particles.
 
-    A run whose task was made by a script needs that `task` again.
+    A run whose task was made by a script needs that `task` again. So does one whose directory names a function that makes its task,
+    unless you `trust` the directory: the function is then imported and called.
     """
     directory = Path(directory)
     row = find_row(directory, read_rows(directory), cycle)
     state, mask = load_network(directory, row, particle)
-    model = (task or open_task(read_config(directory))).model()
+    model = (task or open_stored_task(read_config(directory), directory, trust)).model()
     state.into(model)
     return Loaded(model.eval(), mask, row)

@@ -146,12 +146,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run_command(arguments: Sequence[str] | None) -> None:
     from cyclopts import CycloptsError
 
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # --task module:function is looked for in the working directory first, as python -m does.
+    from swamp.tasks.task_function import command_imports
+
     if int(os.environ.get("LOCAL_RANK", 0)) or int(os.environ.get("RANK", 0)):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Of the processes that torchrun starts, only one prints.
     try:
-        make_app()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        with command_imports():
+            make_app()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 import random
 from pathlib import Path
@@ -72,6 +73,9 @@ def test_files_that_are_none_get_one_sentence(tmp_path: Path, monkeypatch: pytes
         read_checkpoint(path, Model())
     with pytest.raises(ValueError, match="is a directory"):
         read_checkpoint(tmp_path, Model())
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="is no regular file"):
+        read_checkpoint(tmp_path / "pipe", Model())
     assert not (tmp_path / "evil").exists()  # nothing of it was run
     for found, why in [
         ([1], "holds no state_dict"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,8 @@ def test_inputs_of_other_sizes_are_refused() -> None:
 def test_the_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     native.library()
-    (kept,) = (tmp_path / "swamp").iterdir()  # and no temporary beside it
+    record, kept = sorted((tmp_path / "swamp").iterdir())  # and no temporary beside them
+    assert (record.suffix, kept.suffix) == (".sha256", ".so")
     assert (tmp_path / "swamp").stat().st_mode & 0o777 == 0o700
     written = kept.stat().st_mtime_ns
     native._built.cache_clear()
@@ -145,7 +147,7 @@ def test_the_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(native, "SOURCE", other)
     native._built.cache_clear()
     native.library()
-    assert len(list((tmp_path / "swamp").iterdir())) == 2
+    assert len(list((tmp_path / "swamp").iterdir())) == 4
 
 
 def test_machines_without_a_compiler_get_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,3 +172,95 @@ def test_no_code_is_loaded_from_where_others_can_write(tmp_path: Path, monkeypat
     (tmp_path / "swamp").chmod(0o777)
     with pytest.raises(native.KernelUnavailable, match="not this user's alone"):
         native.cache_directory()
+
+
+def replaced(path: Path, content: bytes) -> None:
+    """Put a new file in the place of one, as others could in a directory that they can write to."""
+    path.unlink()
+    path.write_bytes(content)
+    path.chmod(0o600)
+
+
+def linked(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+# What can be wrong with the library or with its record, as a function that makes it so.
+WRONGS: dict[str, Callable[[Path, Path], object]] = {
+    "empty": lambda library, record: replaced(library, b""),
+    "truncated": lambda library, record: replaced(library, library.read_bytes()[:-1]),
+    "planted": lambda library, record: replaced(library, b"planted"),
+    "planted beside a record that was copied from another library": lambda library, record: (
+        replaced(library, b"planted"),
+        replaced(record, native._record_of(library.with_name("kernel-other.so"), b"planted")),
+    ),
+    "without a record": lambda library, record: record.unlink(),
+    "with an empty record": lambda library, record: replaced(record, b""),
+    "writable by others": lambda library, record: library.chmod(0o622),
+    "a record writable by others": lambda library, record: record.chmod(0o620),
+    "a link": lambda library, record: linked(library),
+    "a record that is a link": lambda library, record: linked(record),
+    "a second name of another file": lambda library, record: library.with_name("elsewhere").hardlink_to(library),
+    "a pipe": lambda library, record: piped(library),
+}
+
+
+@pytest.fixture
+def stub_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that takes no time and counts what it is asked to compile."""
+    script = tmp_path / "stub"
+    compile_to = f"echo library > $2 && echo >> {tmp_path}/count"
+    script.write_text(f"#!/bin/sh\nwhile [ $# -gt 1 ]; do [ $1 = -E ] && exit; [ $1 = -o ] && {compile_to}; shift; done\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return script
+
+
+def built(compiler: Path) -> tuple[Path, int]:
+    """The library as a new process would find or make it, and how often it was compiled so far."""
+    native._built.cache_clear()
+    path = native._built(str(compiler), native.cache_directory())
+    return path, len((compiler.parent / "count").read_text())
+
+
+@pytest.mark.parametrize("wrong", WRONGS)
+def test_a_library_that_others_may_have_put_there_is_compiled_again(wrong: str, stub_compiler: Path) -> None:
+    library, count = built(stub_compiler)
+    assert built(stub_compiler) == (library, 1) == (library, count)
+    WRONGS[wrong](library, library.with_suffix(".sha256"))
+    assert built(stub_compiler) == (library, 2)
+    assert library.read_bytes() == b"library\n"
+    assert library.lstat().st_mode & 0o777 == 0o600
+    assert built(stub_compiler) == (library, 2)
+
+
+def test_a_library_of_another_user_is_not_believed_after_the_directory_was_made_private(
+    stub_compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever could write to the directory has put a library and its record there; its owner then makes it private."""
+    library, _ = built(stub_compiler)
+    assert native._own_content(library) == b"library\n"
+    monkeypatch.setattr(os, "getuid", lambda: library.stat().st_uid + 1)
+    assert native._own_content(library) is None
+    assert native._own_content(library.with_suffix(".sha256")) is None
+
+
+def test_advice_about_a_shared_cache_is_not_to_trust_what_lies_in_it(stub_compiler: Path) -> None:
+    native.cache_directory().chmod(0o770)
+    with pytest.raises(native.KernelUnavailable, match="not this user's alone, so no code is loaded from it; remove it") as error:
+        native.cache_directory()
+    assert "chmod" not in str(error.value)
+
+
+def test_a_library_that_cannot_be_replaced_is_reported(stub_compiler: Path) -> None:
+    library, _ = built(stub_compiler)
+    library.unlink()
+    (library / "full").mkdir(parents=True)
+    with pytest.raises(native.KernelUnavailable, match="cannot be kept in the user's cache"):
+        built(stub_compiler)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 import tracemalloc
@@ -13,7 +12,7 @@ import pytest
 
 from swamp.export import reader
 from swamp.export.reader import Malformed, decode
-from tests.support.hostile import GOOD, assembled, mutate, parts, small
+from tests.support.hostile import GOOD, assembled, fuzz, nested, parts, small
 
 
 def test_reads_back_every_tensor_and_mask() -> None:
@@ -33,7 +32,7 @@ def test_reads_alone_with_numpy_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "model.swamp").write_bytes(GOOD)
     code = "import sys, alone; print(sorted(alone.read('model.swamp').tensors)); assert not {'torch', 'swamp'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": ""})
-    assert done.stdout.strip() == "['bias', 'flag', 'half', 'mean', 'none', 'steps', 'thin']", done.stderr
+    assert done.stdout.strip() == "['bias', 'flag', 'half', 'mean', 'none', 'steps', 'thin', 'void']", done.stderr
 
 
 def forged(**changes: object) -> bytes:
@@ -41,6 +40,12 @@ def forged(**changes: object) -> bytes:
     header, stored, data = parts(GOOD)
     stored["meta"] |= changes
     return assembled(header, stored, data, honest=True)
+
+
+def dense_entry(at: int, place: int, value: object) -> bytes:
+    dense = parts(GOOD)[1]["meta"]["dense"]
+    dense[at][place] = value
+    return forged(dense=dense)
 
 
 def entry(at: int, place: int, value: object) -> bytes:
@@ -64,8 +69,12 @@ HOSTILE = {
     "a flipped bit": (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum"),
     "a format to come": (forged(format=2), "format is 2"),
     "deep nesting": ((200_000).to_bytes(8, "little") + b"[" * 200_000, "no JSON"),
-    "a huge shape": (entry(1, 1, [1 << 40, 1 << 20]), "cannot have"),
+    "a huge shape": (entry(1, 1, [1 << 40, 1 << 19]), "cannot have"),
     "a huge shape of no survivors": (entry(2, 1, [10**12]), "cannot have"),
+    "a side too large beside an empty one": (entry(2, 1, [0, 1 << 62]), "not described"),
+    "a dense side too large beside an empty one": (dense_entry(0, 2, [0, 1 << 62]), "not described"),
+    "a shape that only numpy finds too large": (dense_entry(0, 2, [0, 1 << 60]), "not described"),
+    "a format of control characters": (forged(format="\x1b[2J\n"), r"format is '\\x1b\[2J\\n'"),
     "a negative shape": (entry(1, 1, [-40, -30]), "not described"),
     "a fractional count": (entry(1, 3, 7.5), "not described"),
     "a count that is none": (entry(1, 3, None), "not described"),
@@ -103,6 +112,34 @@ def test_a_header_with_duplicate_names_is_refused() -> None:
         decode(len(text).to_bytes(8, "little") + text.encode() + data)
 
 
+def test_no_depth_of_nesting_gives_another_error() -> None:
+    """Some texts can be parsed, but not be written again for the checksum, within Python's limit of recursion."""
+    decode(forged(about={"a": nested(0, 61)}))
+    for depth in [62, *range(850, 1010, 3)]:
+        with pytest.raises(Malformed, match=r"nested more than 64 deep|no JSON"):
+            decode(forged(about={"a": nested(0, depth)}))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_only_a_regular_file_is_read(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.swamp"
+    if kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(Malformed, match="no regular file"):
+        reader.read(path)
+
+
+def test_too_little_memory_is_reported_as_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(np, "zeros", full)
+    with pytest.raises(reader.TooLarge, match="more memory than there is"):
+        decode(GOOD)
+
+
 def test_what_would_not_fit_is_refused_before_it_is_made() -> None:
     with pytest.raises(Malformed, match="more than the 100 that are allowed"):
         decode(GOOD, max_decoded=100)
@@ -116,28 +153,10 @@ def test_a_file_that_is_larger_than_its_network_is_not_even_read(tmp_path: Path)
         reader.read(path, max_decoded=10_000)
 
 
-def fuzz(count: int, seed: int) -> int:
-    """How many of so many spoiled files were refused. All others must be harmless: no other error, and no more memory than 256 weights
-    of 5 bytes for each byte of the file."""
-    draw, refused = random.Random(seed), 0
-    for _ in range(count):
-        content = mutate(GOOD, draw)
-        try:
-            found = decode(content)
-        except Malformed:
-            refused += 1
-            continue
-        assert sum(a.nbytes for a in (*found.tensors.values(), *found.masks.values())) <= 1280 * len(content)
-        assert all(found.tensors[name].shape == layer.shape for name, layer in found.masks.items())
-        assert all(not found.tensors[name][~layer].any() for name, layer in found.masks.items())
-    return refused
-
-
 def test_three_thousand_spoiled_files() -> None:
-    refused = fuzz(3_000, seed=0)
-    assert 2_000 < refused < 3_000  # forged values are values: some files must be read
+    assert 150 < fuzz(3_000, seed=0)["read"] < 1_000  # forged values are values: some files must be read
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_spoiled_files() -> None:
-    assert 66_000 < fuzz(100_000, seed=1) < 100_000
+def test_ten_thousand_spoiled_files() -> None:
+    assert 500 < fuzz(10_000, seed=1)["read"] < 3_000

@@ -1,10 +1,16 @@
-"""Damaged and forged sparse files: mutations of a good file, with or without a matching checksum."""
+"""Damaged and forged sparse files: mutations of a good file, with or without a matching checksum.
+
+python -m tests.support.hostile COUNT SEED     spoils and reads so many files, and prints what became of them
+"""
 
 from __future__ import annotations
 
 import copy
 import json
 import random
+import sys
+import time
+from collections import Counter
 from typing import Any
 
 import torch
@@ -25,6 +31,8 @@ NUMBERS: list[Any] = [
     256,
     1 << 31,
     1 << 40,
+    1 << 59,
+    1 << 62,
     (1 << 63) - 1,
     1 << 63,
     10**18,
@@ -50,7 +58,15 @@ def parts(content: bytes) -> tuple[dict[str, Any], dict[str, Any], bytes]:
 
 def assembled(header: dict[str, Any], stored: dict[str, Any], data: bytes, honest: bool) -> bytes:
     """Return the bytes of a file; an honest file has the checksum of its content, as far as that can be computed."""
-    stored, header = dict(stored), dict(header)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(5_000)  # Whoever forges a file can nest it deeper than its reader.
+    try:
+        return _assembled(dict(header), dict(stored), data, honest)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _assembled(header: dict[str, Any], stored: dict[str, Any], data: bytes, honest: bool) -> bytes:
     if honest:
         try:
             streams = {
@@ -112,11 +128,15 @@ def _bend(tree: Any, draw: random.Random) -> None:
             tree = tree[key]
             continue
         break
-    action = draw.randrange(5)
-    if action == 0:
+    action = draw.randrange(7)
+    if action == 5 and isinstance(tree, list):
+        tree.insert(key, draw.choice([0, 1 << 59, 1 << 62, (1 << 63) - 1, draw.choice(NUMBERS)]))  # A side of 0 may stand beside it.
+    elif action == 6:
+        tree[key] = nested(tree[key], draw.choice([3, 60, 200, 950, 980, 990]))  # around Python's own limit of 1,000
+    elif action == 0:
         del tree[key]
     elif action == 1 and isinstance(tree, list):
-        tree.insert(key, copy.deepcopy(tree[key]))
+        tree.insert(key, tree[key])
     elif action == 2:
         tree[key] = draw.choice(WORDS)
     elif isinstance(tree[key], int) and action == 3:
@@ -125,15 +145,54 @@ def _bend(tree: Any, draw: random.Random) -> None:
         tree[key] = draw.choice(NUMBERS)
 
 
+def nested(value: Any, depth: int) -> Any:
+    """Return the value inside so many lists."""
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def small() -> tuple[State, Mask]:
-    """A layer for each code, one that is empty, and dense tensors of three types."""
+    """A layer for each code, one without survivors, and dense tensors of three types, one of them without elements."""
     draw = torch.Generator().manual_seed(0)
     shapes = {"half": (4, 9), "thin": (40, 30), "none": (600,)}
     parameters = {name: torch.randn(shape, generator=draw) for name, shape in shapes.items()} | {"bias": torch.randn(5, generator=draw)}
     masks = {"half": torch.rand(4, 9, generator=draw) < 0.5, "thin": torch.rand(40, 30, generator=draw) < 0.01}
     mask = Mask({**masks, "none": torch.zeros(600, dtype=torch.bool)})
-    state = State(parameters, {"mean": torch.randn(3, generator=draw), "steps": torch.tensor(7), "flag": torch.tensor([True])})
-    return mask.apply(state), mask
+    buffers = {"mean": torch.randn(3, generator=draw), "steps": torch.tensor(7), "flag": torch.tensor([True]), "void": torch.zeros(2, 0)}
+    return mask.apply(State(parameters, buffers)), mask
 
 
 GOOD = encode(*small(), about={"notes": "ä"})
+
+
+def fuzz(count: int, seed: int) -> Counter[str]:
+    """Spoil and read so many files, and count what became of them: the reason of each refusal, without the values in it, or "read".
+
+    A file that is read must be harmless: no error other than `Malformed`, and no more memory than 256 weights of 5 bytes for each byte of
+    the file.
+    """
+    draw, outcomes = random.Random(seed), Counter[str]()
+    for number in range(count):
+        content = mutate(GOOD, draw)
+        try:
+            found = reader.decode(content)
+        except reader.Malformed as error:
+            outcomes[" ".join(word for word in str(error).split() if word.isalpha())] += 1
+            continue
+        except Exception as error:
+            raise AssertionError(f"file {number} of seed {seed}: {type(error).__name__}: {error}") from error
+        outcomes["read"] += 1
+        assert sum(a.nbytes for a in (*found.tensors.values(), *found.masks.values())) <= 1280 * len(content)
+        assert all(found.tensors[name].shape == layer.shape for name, layer in found.masks.items())
+        assert all(not found.tensors[name][~layer].any() for name, layer in found.masks.items())
+    return outcomes
+
+
+if __name__ == "__main__":
+    begin, total = time.monotonic(), Counter[str]()
+    for part in range(-(-int(sys.argv[1]) // 10_000)):
+        total += fuzz(min(10_000, int(sys.argv[1]) - 10_000 * part), int(sys.argv[2]) + part)
+        print(f"{total.total():,} files in {time.monotonic() - begin:.0f} s: {total['read']:,} read", flush=True)
+    for reason, times in total.most_common():
+        print(f"{times:>10,}  {reason}")

@@ -376,7 +376,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     status, out, err = call(capsys, "run", "custom", "--task", "my_task_module:make", *flags, "--out", "run", "--engine=processes")
     assert status == 0, err
     assert "swamp on custom" in out
-    assert resume_command(read_config(Path("run")), Path("run")) == "swamp resume run"  # it knows the function
+    assert resume_command(read_config(Path("run")), Path("run")) == "swamp resume run --task my_task_module:make"
     for arguments, message in [
         (["resume", "run", "--task", "my_task_module:other"], "began with another model"),
         (["resume", "run", "--task", "my_task_module:wrong"], "returned a int, not a task"),

@@ -54,6 +54,18 @@ def test_a_folder_without_a_checkpoint_or_with_a_damaged_one(tmp_path: Path) -> 
         pretrained.read_encoder(str(tmp_path / "bert"), config)
 
 
+def test_a_checkpoint_does_not_choose_code_that_runs(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "bert")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"attn_implementation": "stranger/kernel"}))
+    with pytest.raises(ValueError, match="asks for the attention 'stranger/kernel', which is code from elsewhere"):
+        pretrained.read_config(str(folder), 2)
+    (folder / "evil.py").write_text("raise SystemExit(77)\n")
+    (folder / "config.json").write_text(json.dumps(settings | {"auto_map": {"AutoConfig": "evil.Config"}, "model_type": "evil"}))
+    with pytest.raises(ValueError, match="holds no checkpoint that transformers can read"):
+        pretrained.read_config(str(folder), 2)
+
+
 def test_an_encoder_that_is_not_whole(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "bert")
     settings = json.loads((folder / "config.json").read_text())

@@ -28,7 +28,7 @@ from swamp.runs.checks import require_same_task
 from swamp.runs.config import Config, resolve, with_settings
 from swamp.runs.context import RunContext
 from swamp.runs.job_maker import JobMaker
-from swamp.runs.opening import able_config, build_engine, make_engine_context, open_task
+from swamp.runs.opening import able_config, build_engine, make_engine_context, open_stored_task
 from swamp.runs.progress import Listener
 from swamp.runs.settings import convert
 from swamp.runs.stored import resume_command
@@ -97,7 +97,7 @@ class Study:
         self.are_cycles_chosen = cycles is not None  # by the user
         self.rows = rows_of(run, cycles)
         self.analysis_store = AnalysisStore(run.directory)
-        self.task = task or open_task(self.config)
+        self.task = task or open_stored_task(self.config, run.directory, trust=False)
         require_same_task(self.task, run.header, run.directory)
         self.device = torch.device(self.config.device)
         self.num_examples = min(settings_of(Settings, self.options).examples, self.task.num_examples)
@@ -223,7 +223,7 @@ class Study:
         if all(self.analysis_store.solution(job.key) for job in jobs):
             return
         config = self.config
-        if config.engine_module.needs_cluster:
+        if config.engine_module.needs_cluster or config.engine_module.needs_trust:
             config = resolve(with_settings(config, {"engine": "auto"}))
         config = able_config(config, self.task, self.listener.say)
         engine = build_engine(config, self.maker.engine_context)

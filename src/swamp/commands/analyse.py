@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import DISPLAY_OPTIONS, Directory, DisplayOptions, Flag, TaskOption, made_task, parse_numbers
+from swamp.commands.arguments import DISPLAY_OPTIONS, Directory, DisplayOptions, Flag, TaskOption, TrustOption, made_task, parse_numbers
 from swamp.commands.notices import print_notices
 
 if TYPE_CHECKING:
     from swamp.analyses.analysis import Analysis
     from swamp.drawing.tables import Table
     from swamp.results.series import Series
+    from swamp.runs.config import Config
     from swamp.tasks.task import Task
 
 lazy = True  # see `swamp.cli`
@@ -32,6 +33,7 @@ def analyse(
     cycles: Annotated[str | None, Parameter(help="Cycles to analyse, such as 0,3,6. Default: all.")] = None,
     device: Annotated[str | None, Parameter(help="Where to compute, such as cpu. Default: the run's device.")] = None,
     task: TaskOption = None,
+    trust: TrustOption = False,
     progress: DisplayOptions = DISPLAY_OPTIONS,
     **chosen: Any,
 ) -> None:
@@ -56,7 +58,8 @@ def analyse(
         settings_of(kind.Settings, options)  # a value that is not allowed is refused before any work
     chosen_cycles = parse_numbers("--cycles", cycles) if cycles is not None else None
     paths = list(dict.fromkeys(path for directory in directories for path in runs_in(directory)))
-    lacking = analyse_runs(dict.fromkeys(paths, chosen_cycles), kinds, directories[0], options, device, made_task(task), progress)
+    every = dict.fromkeys(paths, chosen_cycles)
+    lacking = analyse_runs(every, kinds, directories[0], options, device, made_task(task), progress, trust=trust)
     if len(lacking) == len(paths):
         raise ValueError("none of the runs has what these analyses need" if len(paths) > 1 else lacking[paths[0]])
 
@@ -77,7 +80,8 @@ def __getattr__(name: str) -> Callable[..., None]:
         analyse(*arguments, **keywords)
 
     by_name = {parameter.name: parameter for parameter in fixed}
-    parameters = [directories, *flags, by_name["all"], by_name["cycles"], *options, by_name["device"], by_name["task"], by_name["progress"]]
+    last = [by_name[name] for name in ("device", "task", "trust", "progress")]
+    parameters = [directories, *flags, by_name["all"], by_name["cycles"], *options, *last]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = analyse.__doc__
@@ -101,8 +105,13 @@ def analyse_runs(
     device: str | None = None,
     task: Task | None = None,
     progress: DisplayOptions = DISPLAY_OPTIONS,
+    configs: Mapping[Path, Config] | None = None,
+    trust: bool = False,
 ) -> dict[Path, str]:
     """Analyse runs, each at the cycles chosen for it; then print tables of all, and draw pictures of several runs beside `place`.
+
+    All runs have this `task`, or those that the user's `configs` name, or else those that their directories name. Code that a directory
+    names is used only with `trust`.
 
     Return the runs that lack what it takes, each with a sentence about it; if there are several runs, these are also printed."""
     from swamp.analyses.analysis import DamagedResult
@@ -112,6 +121,7 @@ def analyse_runs(
     from swamp.progress_display import AnalysisProgress
     from swamp.results.series import make_series
     from swamp.results.stored_run import LeftOut, NothingToShow, StoredRun, try_read_run
+    from swamp.runs.config import require_trust
     from swamp.runs.opening import RunRequest, open_each
     from swamp.store.files import Damaged
 
@@ -127,7 +137,11 @@ def analyse_runs(
     for path, cycles in chosen.items():  # before the first of them is worked on for hours
         rows_of(runs[path], cycles)
     all_series = make_series(runs.values())
-    tasks = dict(zip(paths, open_each([RunRequest(run.config, path, task) for path, run in runs.items()]), strict=True))
+    if task is None and configs is None:
+        for path, run in runs.items():
+            require_trust(run.config, path, trust, selectors=["task"])
+    named = configs or {path: run.config for path, run in runs.items()}
+    tasks = dict(zip(paths, open_each([RunRequest(named[path], path, task) for path in paths]), strict=True))
     for path, cycles in chosen.items():
         with AnalysisProgress(progress.plain, progress.quiet) as listener:
             study = Study(runs[path], cycles, options, device, tasks[path], listener)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]  # an option without a value and without its --no- form
 RecipeArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
-TaskOption = Annotated[str | None, Parameter(help="module:function that makes the task of a run that a Python script began.")]
+TaskOption = Annotated[str | None, Parameter(help="module:function that makes the task of a run with a model and data of your own.")]
+TrustOption = Annotated[Flag, Parameter(help="Run the code that the run directory names, such as the function that makes its task.")]
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]
 
 

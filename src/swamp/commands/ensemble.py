@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from swamp.commands.arguments import Directory, Flag, made_task
+from swamp.commands.arguments import Directory, Flag, TaskOption, TrustOption, made_task
 from swamp.commands.notices import print_notices
 
 
-def ensemble(*directories: Directory, json: Flag = False, task: str | None = None, device: str = "auto") -> None:
+def ensemble(
+    *directories: Directory, json: Flag = False, task: TaskOption = None, trust: TrustOption = False, device: str = "auto"
+) -> None:
     """Average the predictions of several runs' networks at each sparsity (of IMP runs: IMP-n).
 
     The runs need different seeds, so that their networks were found independently, and must have kept their weights (keep = all or
@@ -16,8 +18,6 @@ def ensemble(*directories: Directory, json: Flag = False, task: str | None = Non
     ----------
     json
         Print JSON.
-    task
-        module:function that makes the task of runs that a Python script began.
     device
         Where to run the networks, such as cpu or cuda.
     """
@@ -31,7 +31,7 @@ def ensemble(*directories: Directory, json: Flag = False, task: str | None = Non
 
     runs, left_out = require_runs(directories)
     print_notices(runs, left_out)
-    rows = list(average_predictions(runs, made_task(task), device))
+    rows = list(average_predictions(runs, made_task(task), device, trust))
     try:
         write_ensemble(directories[0], runs, rows)
     except (OSError, Damaged) as error:  # such as a place that may only be read

@@ -32,6 +32,7 @@ def execute(
     from swamp.progress_display import progress_display
     from swamp.runs.opening import prepare
     from swamp.runs.runner import run_to_end
+    from swamp.runs.stored import resume_command
     from swamp.terminal import print_remark
 
     runs = prepare(requests, cache)
@@ -44,9 +45,9 @@ def execute(
             failures = _run_shown(runs, screen, progress.trackers)
     except KeyboardInterrupt:
         shared = f" --cache {shlex.quote(str(cache))}" if cache else ""
-        again = runs[0].config.engine_module.command
+        again = resume_command(runs[0].requested, whole, runs[0].config.engine_module.command)
         print(file=sys.stderr)  # Ctrl-C stands on the line before.
-        print_remark(f"stopped; nothing is lost. Go on with: {again} resume {shlex.quote(str(whole))}{shared}")
+        print_remark(f"stopped; nothing is lost. Go on with: {again}{shared}")
         raise SystemExit(130) from None
     for run, failure in zip(runs, failures, strict=True):
         if tables and not failure:

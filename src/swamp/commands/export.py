@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import Flag, TaskOption, made_task
+from swamp.commands.arguments import Flag, TaskOption, TrustOption, made_task
 from swamp.commands.notices import print_notices
 
 
@@ -22,6 +22,7 @@ def export(
     sparsity: float | None = None,
     values: Literal["float32", "float16", "bfloat16"] = "float32",
     task: TaskOption = None,
+    trust: TrustOption = False,
     overwrite: Flag = False,
 ) -> None:
     """Write a network of a run, by default that of the last row, to a file with a card beside it (FILE.md).
@@ -49,7 +50,7 @@ def export(
     from swamp.report.card import model_card
     from swamp.results.stored_run import read_run
     from swamp.runs.checks import require_same_task
-    from swamp.runs.opening import open_task
+    from swamp.runs.opening import open_stored_task
     from swamp.runs.stored import about, find_row, load_network
     from swamp.store.files import write_output
     from swamp.terminal import print_line
@@ -67,7 +68,7 @@ def export(
     row = find_row(directory, run.rows, cycle, sparsity)
     config = run.config
     state, mask = load_network(directory, row)
-    opened = made_task(task) or open_task(config)
+    opened = made_task(task) or open_stored_task(config, directory, trust)
     if task:
         require_same_task(opened, run.header, directory)
     with applied(config.numerics):

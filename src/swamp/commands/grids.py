@@ -139,8 +139,9 @@ def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
 
     chosen = {run.directory: cycles for run in sweep.runs if (cycles := shown(run))}
     if chosen:
-        options = {"split": sweep.grid.split}
-        lacking = analyse_runs(chosen, [find_analysis(sweep.grid.analysis)], next(iter(chosen)), options, progress=progress)
+        options, configs = {"split": sweep.grid.split}, {run.directory: run.config for run in sweep.runs}
+        kinds = [find_analysis(sweep.grid.analysis)]
+        lacking = analyse_runs(chosen, kinds, next(iter(chosen)), options, progress=progress, configs=configs)
         for path, why in lacking.items() if len(chosen) == 1 else ():
             print_remark(f"{path}: {why}")
 
@@ -149,14 +150,17 @@ def make_ensembles(sweep: Sweep) -> None:
     """Make the ensembles that the grid asks for, of runs that are finished; each is kept beside the first of its runs."""
     from swamp.results.ensemble import average_predictions, read_ensemble, write_ensemble
     from swamp.results.stored_run import StoredRun, try_read_run
+    from swamp.runs.opening import open_task
     from swamp.store.directory import Store
 
+    configs = {run.directory: run.config for run in sweep.runs}  # The user has named their tasks.
     for paths in (paths for labels in sweep.cells for paths in sweep.ensembles(labels)):
         if not all(Store(path).finished() for path in paths):
             continue
         runs = [run for run in map(try_read_run, paths) if isinstance(run, StoredRun)]
         if len(runs) == len(paths) and not read_ensemble(runs):  # The tables name runs that are damaged.
-            write_ensemble(paths[0], runs, list(average_predictions(runs, device=sweep.runs[0].config.device)))
+            rows = average_predictions(runs, open_task(configs[paths[0]]), sweep.runs[0].config.device)
+            write_ensemble(paths[0], runs, list(rows))
 
 
 def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:

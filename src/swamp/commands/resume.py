@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import PROGRESS_OPTIONS, Directory, ProgressOptions, TaskOption, split_arguments
+from swamp.commands.arguments import PROGRESS_OPTIONS, Directory, ProgressOptions, TaskOption, TrustOption, split_arguments
 from swamp.commands.execution import execute
 
 usage = "Usage: swamp resume DIR [--setting VALUE …] [OPTIONS]"
@@ -19,11 +19,13 @@ def resume(
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")],
     cache: Path | None = None,
     task: TaskOption = None,
+    trust: TrustOption = False,
     progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
     """Continue a run that was stopped. The command that began it does the same.
 
-    Settings that decide no numbers may change: --device, --engine, --keep, --checkpoint_seconds, --notes.
+    Settings that decide no numbers may change: --device, --engine, --keep, --checkpoint_seconds, --notes. A function that makes the task,
+    or the address of a cluster, is not taken from the directory: name it again (--task, --ray-address) or say --trust.
 
     Parameters
     ----------
@@ -32,7 +34,7 @@ def resume(
     cache
         Directory in which runs share what they have in common.
     """
-    from swamp.runs.config import with_settings
+    from swamp.runs.config import require_trust, with_settings
     from swamp.runs.opening import RunRequest
     from swamp.runs.stored import read_config
     from swamp.store.directory import runs_in
@@ -44,4 +46,6 @@ def resume(
         settings["task"] = task
     progress.check()
     requests = [RunRequest(with_settings(read_config(path), settings), path) for path in runs_in(directory)]
+    for request in requests:
+        require_trust(request.config, request.directory, trust, settings)
     execute(requests, cache, directory, progress)

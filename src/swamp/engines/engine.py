@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
@@ -159,6 +162,8 @@ class EngineModule:
     needs_cluster: bool = False  # it needs processes that it does not start; benchmarks and analyses then use another engine
     command: str = "swamp"  # what starts it on the command line
     short_names: Mapping[str, str] = field(default_factory=dict)  # of its settings on the command line: the short name, then the setting's
+    # Settings that lead to code which is run, and their names on the command line. Those that a run directory names are not believed.
+    needs_trust: Mapping[str, str] = field(default_factory=dict)
     # Raises a ValueError, in one sentence, if the engine cannot do what is asked. It is called before anything is written.
     check: Callable[[Any, Optimizer, bool, torch.device], None] = _accept
     # Says in a clause why the engine cannot train this task here; empty if it can. A run then uses the engine `sequential`.
@@ -261,6 +266,17 @@ def load_solutions(store: SolutionStore, jobs: Iterable[Job]) -> Iterator[Soluti
         solution = store.solution(job.key)
         assert solution is not None
         yield solution
+
+
+def search_path() -> list[str]:
+    """Return where this process looks for modules. Workers look there too when their own imports are done."""
+    return [folder or os.getcwd() for folder in sys.path]
+
+
+def startup_search_path() -> str:
+    """Return where workers look for swamp and what it imports, as PYTHONPATH: where this process does, except in the current directory."""
+    home = str(Path(__file__).parents[2])  # where swamp itself was found
+    return os.pathsep.join(folder for folder in search_path() if folder == home or folder != os.getcwd())
 
 
 def portable(error: Exception) -> Exception:

@@ -25,7 +25,7 @@ from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Optimizer, Solution
 from swamp.core.machine import num_cores
-from swamp.engines.engine import Engine, EngineContext, Progress, Report, portable, train_job
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, portable, search_path, startup_search_path, train_job
 from swamp.tasks.task import Task
 
 name = "processes"
@@ -151,16 +151,15 @@ class Worker:
 
     def __init__(self, context: EngineContext) -> None:
         ours, theirs = socket.socketpair()
-        # With -P, modules come from where this process finds them, not from the user's current folder.
-        search_path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-        environment = {**os.environ, "OMP_NUM_THREADS": str(context.numerics.threads), "PYTHONPATH": search_path}
+        # With -P, modules come from where this process finds them, and not first from the current directory.
+        environment = {**os.environ, "OMP_NUM_THREADS": str(context.numerics.threads), "PYTHONPATH": startup_search_path()}
         command = [sys.executable, "-P", "-m", "swamp.engines.processes", str(theirs.fileno())]
         # The worker has a process group of its own: Ctrl-C is for the parent, which then closes the socket.
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, process_group=0)
         theirs.close()
         self.connection: Connection = Connection(ours.detach())
         self.job: Job | None = None
-        self.unsent: list[object] = [context]
+        self.unsent: list[object] = [search_path(), context]
 
     def give(self, job: Job) -> None:
         """Send the job. If the worker is dead, the next attempt to receive from it finds that out."""
@@ -180,10 +179,11 @@ class Worker:
 
 
 def serve(descriptor: int) -> None:
-    """Be the worker: read a context and then jobs from this socket, and send progress, results and errors back."""
+    """Be the worker: read a search path, a context and then jobs from this socket, and send progress, results and errors back."""
     connection: Connection = Connection(descriptor)
     jobs: queue.Queue[Job] = queue.Queue()
     try:
+        sys.path[:] = pickle.loads(connection.recv_bytes())  # The context may need modules of the user's own.
         context: EngineContext = pickle.loads(connection.recv_bytes())
     except EOFError:
         return  # The parent ended before it sent anything.

@@ -7,7 +7,7 @@ last checkpoint that it had posted.
 
 from __future__ import annotations
 
-import os
+import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from swamp.core.machine import code_digest, num_cores
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.engines import build_local
-from swamp.engines.engine import Engine, EngineContext, Progress, Report, load_solutions, portable
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, load_solutions, portable, search_path, startup_search_path
 from swamp.engines.ray_cluster import RayFailed, load_ray, local_cluster, require_reachable, unreachable
 from swamp.training.train import Checkpoint
 
@@ -33,6 +33,7 @@ name = "ray"
 shares_runs = True  # Jobs of all runs fill the cluster together.
 needs_cluster = True
 short_names = {"ray-address": "address"}
+needs_trust = {"address": "ray-address"}  # Whoever runs a cluster can run code in this process.
 POLL_SECONDS = 0.2
 
 
@@ -93,8 +94,12 @@ class Ray(Engine):
 
     @cached_property
     def shared_context(self) -> Any:
-        """The context without its store. It is put into the object store once for all jobs."""
-        return self.ray.put(replace(self.context, store=cast(Any, None)))
+        """The context without its store, and where this process looks for modules. It is put into the object store once for all jobs.
+
+        The context is pickled here, because a worker has to look in further places before it can read a task of the user's own.
+        """
+        packed = self.ray.cloudpickle.dumps(replace(self.context, store=cast(Any, None)))
+        return self.ray.put((packed, search_path()))
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         self.train_streaming(jobs, report, lambda: ())
@@ -126,10 +131,11 @@ class Ray(Engine):
         """Connect to the cluster, or start one. If this process is connected to a cluster already, use that one."""
         if self.ray.is_initialized():
             return
-        settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+        # Ray makes the current directory the first place where workers look for modules, but not for the jobs of its clients.
+        job_config = self.ray.job_config.JobConfig(_client_job=True)
+        settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "job_config": job_config}
         if self.config.starts_cluster:
-            search_path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)  # Workers find the modules that we find.
-            settings |= {"num_cpus": num_cores(), "runtime_env": {"env_vars": {"PYTHONPATH": search_path}}}
+            settings |= {"num_cpus": num_cores(), "runtime_env": {"env_vars": {"PYTHONPATH": startup_search_path()}}}
             self.connection.enter_context(local_cluster(self.ray, **settings))
             return
         try:
@@ -249,8 +255,13 @@ def software_versions() -> dict[str, str]:
     return {"torch": str(torch.__version__), "swamp's code": code_digest()}
 
 
-def train_on_worker(context: EngineContext, job: Job, start: State, board: Any, versions: Mapping[str, str]) -> RemoteStore | Exception:
+def train_on_worker(
+    shared: tuple[bytes, list[str]], job: Job, start: State, board: Any, versions: Mapping[str, str]
+) -> RemoteStore | Exception:
     """Train a job in a worker, and return its result or the error. `versions` are those of the process that runs the method."""
+    packed, folders = shared
+    sys.path += [folder for folder in folders if folder not in sys.path]  # after the worker's own, which they cannot replace
+    context: EngineContext = pickle.loads(packed)
     try:
         for what, there in software_versions().items():
             if versions[what] != there:

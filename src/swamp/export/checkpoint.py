@@ -25,6 +25,8 @@ def read_checkpoint(path: Path, model: nn.Module) -> tuple[State, Mask | None]:
     like = State.of(model)
     if path.is_dir():
         raise ValueError(f"{path} is a directory; name a file in it")
+    if path.exists() and not path.is_file():  # A pipe or device could be read forever, or not at all.
+        raise ValueError(f"{path} is no regular file; name a file with weights")
     try:
         found = _tensors(path)
     except pickle.UnpicklingError:  # torch's own message advises to run what the file holds

@@ -1,7 +1,8 @@
 """Compile `kernel.cpp` with this machine's C++ compiler, once, and keep the library in the user's cache.
 
 The source is the package's own and networks are only data for it, so the file of a network cannot bring code. The library's name is a hash
-of source, compiler and processor. It is written under a temporary name first, in a directory that no other user can write to.
+of source, compiler and processor. It is written under a temporary name first, in a directory that no other user can write to. Beside it
+lies a record of its bytes. A library that is not as it was recorded, or that another user could have put there, is compiled again.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def cache_directory() -> Path:
     except (OSError, RuntimeError) as error:
         raise KernelUnavailable(f"the sparse path's kernel cannot be kept in the user's cache: {error}") from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise KernelUnavailable(f"{path} is not this user's alone, so no code is loaded from it; chmod 700 it or set XDG_CACHE_HOME")
+        raise KernelUnavailable(
+            f"{path} is not this user's alone, so no code is loaded from it; remove it or set XDG_CACHE_HOME to another directory"
+        )
     return path
 
 
@@ -62,12 +65,38 @@ def _built(compiler: str, directory: Path) -> Path:
     predefined = _output([compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull])
     key = hashlib.sha256(b"\0".join([SOURCE.read_bytes(), " ".join(FLAGS).encode(), predefined])).hexdigest()
     path = directory / f"kernel-{key[:32]}.so"
-    if not path.exists():
-        with tempfile.TemporaryDirectory(dir=directory) as folder:
-            made = Path(folder) / "kernel.so"
-            _output([compiler, *FLAGS, str(SOURCE), "-o", str(made)])
-            os.replace(made, path)
+    record = path.with_suffix(".sha256")
+    found = _own_content(path)
+    if found is None or _own_content(record) != _record_of(path, found):
+        try:
+            with tempfile.TemporaryDirectory(dir=directory) as folder:
+                made, recorded = Path(folder) / "kernel.so", Path(folder) / "kernel.sha256"
+                _output([compiler, *FLAGS, str(SOURCE), "-o", str(made)])
+                recorded.write_bytes(_record_of(path, made.read_bytes()))
+                for new, place in ((made, path), (recorded, record)):
+                    new.chmod(0o600)  # whatever the umask
+                    os.replace(new, place)
+        except OSError as error:
+            raise KernelUnavailable(f"the sparse path's kernel cannot be kept in the user's cache: {error}") from None
     return path
+
+
+def _record_of(path: Path, content: bytes) -> bytes:
+    """Return the record of a library with this content. It holds for this name alone."""
+    return hashlib.sha256(path.name.encode() + b"\0" + content).hexdigest().encode()
+
+
+def _own_content(path: Path) -> bytes | None:
+    """Return the content of a file that nobody but this user can have written: a regular file of this user with one name, which others
+    cannot write. Return None for anything else, and where nothing is there."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            status = os.fstat(file.fileno())
+            regular, own, one_name = stat.S_ISREG(status.st_mode), status.st_uid == os.getuid(), status.st_nlink == 1
+            others_can_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            return file.read() if regular and own and one_name and not others_can_write else None
+    except OSError:
+        return None
 
 
 def _output(command: list[str]) -> bytes:

@@ -17,7 +17,9 @@ The only metadata entry is `swamp`, a JSON text {"checksum", "meta"}. meta = {"f
                 255 weights before the tensor's end, so a byte stands for at most 256 weights and a small file cannot need much memory.
 
 The checksum is a sha256 over, for each stream by name, the JSON text of [name, type, shape] and the bytes; then the JSON text of meta.
-JSON texts have sorted keys and no spaces. Nothing in a file is ever executed.
+JSON texts have sorted keys and no spaces, and are nested at most 64 deep. Nothing in a file is ever executed.
+
+Whatever a file holds, the only error about its content is `Malformed`. A file that cannot be opened is an OSError.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -35,6 +38,8 @@ FORMAT = 1
 ESCAPE = 255
 MAX_HEADER = 8 << 20  # bytes; the header of a hundred thousand tensors is smaller
 MAX_DECODED = 16 << 30  # bytes; the default of `max_decoded`
+MAX_NESTING = 64  # tables and lists inside each other; Python's own limit depends on the caller
+MAX_ELEMENTS = 1 << 59  # numpy refuses larger shapes, also those that hold nothing because one side is 0
 SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "I64": 8, "F64": 8}
 NUMPY = {"BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "F16": "<f2", "I32": "<i4", "F32": "<f4", "I64": "<i8", "F64": "<f8"}
 VALUES = ("F32", "F16", "BF16")
@@ -66,15 +71,18 @@ class Stream(NamedTuple):
 
 def read(path: str | os.PathLike[str], max_decoded: int = MAX_DECODED) -> DecodedNetwork:
     """Return the network in a file, or raise `Malformed`. Memory is allocated only if the tensors take at most `max_decoded` bytes."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        prefix = file.read(8)
+    # Without O_NONBLOCK, opening a named pipe would wait for somebody to write to it.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Malformed(f"{path} is no sparse network: it is no regular file")
+        size, prefix = status.st_size, file.read(8)
         length = int.from_bytes(prefix, "little")
         if len(prefix) < 8 or length > min(size - 8, MAX_HEADER):
             raise Malformed(f"{path} is no sparse network: its header is cut off or too long")
         if size - 8 - length > max_decoded:  # encoded tensors are never larger than decoded ones
             raise TooLarge(f"{path} is no sparse network: its {size} bytes are more than the {max_decoded} that its tensors may take")
-        content = prefix + file.read()
+        content = prefix + file.read(size - 8)  # and nothing that is written to its end meanwhile
     try:
         return decode(content, max_decoded)
     except Malformed as error:
@@ -83,6 +91,13 @@ def read(path: str | os.PathLike[str], max_decoded: int = MAX_DECODED) -> Decode
 
 def decode(content: bytes, max_decoded: int = MAX_DECODED) -> DecodedNetwork:
     """Return the network in the bytes of a file, or raise `Malformed`."""
+    try:
+        return _decode(content, max_decoded)
+    except MemoryError:
+        raise TooLarge("its tensors take more memory than there is") from None
+
+
+def _decode(content: bytes, max_decoded: int) -> DecodedNetwork:
     streams, metadata = split(content)
     _check(list(metadata) == ["swamp"], "its metadata are not those of a sparse network")
     stored = _parse(metadata["swamp"])
@@ -91,7 +106,7 @@ def decode(content: bytes, max_decoded: int = MAX_DECODED) -> DecodedNetwork:
     _check(isinstance(meta, dict) and meta.keys() == {"format", "about", "pruned", "dense"}, "its meta has other entries than it should")
     _check(
         meta["format"] == FORMAT and type(meta["format"]) is int,
-        f"its format is {str(meta['format'])[:20]}, and this reader knows {FORMAT}",
+        f"its format is {repr(meta['format'])[:20]}, and this reader knows {FORMAT}",
     )
     _check(checksum(streams, meta) == stored["checksum"], "its checksum is wrong")
     _check(isinstance(meta["about"], dict), "`about` is no table")
@@ -128,7 +143,7 @@ def split(content: bytes) -> tuple[dict[str, Stream], dict[str, str]]:
         _check(isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}, "a stream is not described as it should be")
         kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         _check(isinstance(kind, str) and kind in SIZES and _is_shape(shape), "a stream has an unknown type or no proper shape")
-        _check(_is_shape(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1] <= len(data), "a stream lies outside of the file")
+        _check(_are_counts(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1] <= len(data), "a stream lies outside of the file")
         _check(offsets[1] - offsets[0] == SIZES[kind] * math.prod(shape), "a stream's length is not what its shape says")
         ranges.append(offsets)
         found[name] = Stream(kind, shape, data[offsets[0] : offsets[1]])
@@ -159,7 +174,7 @@ def _check(good: bool, otherwise: str) -> None:
 
 
 def _parse(text: str | bytes) -> Any:
-    """Parse JSON and refuse duplicate names, NaN, infinities and very large numbers."""
+    """Parse JSON and refuse duplicate names, NaN, infinities, very large numbers and deep nesting."""
 
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -181,19 +196,28 @@ def _parse(text: str | bytes) -> Any:
     try:
         # Refuse text that is not UTF-8, and surrogates, which JSON can contain but which cannot be hashed.
         plain = (text.decode() if isinstance(text, bytes) else text).encode().decode()
-        return json.loads(plain, object_pairs_hook=table, parse_constant=refuse, parse_int=number, parse_float=real)
+        parsed = json.loads(plain, object_pairs_hook=table, parse_constant=refuse, parse_int=number, parse_float=real)
     except Malformed:
         raise
     except (ValueError, RecursionError):
         raise Malformed("its header is no JSON text") from None
+    level, depth = [parsed], 0
+    while level := [inner for one in level if isinstance(one, (dict, list)) for inner in (one.values() if isinstance(one, dict) else one)]:
+        depth += 1
+        _check(depth <= MAX_NESTING, f"its header is nested more than {MAX_NESTING} deep")
+    return parsed
 
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(_is_count(value) for value in values)
+
+
 def _is_shape(shape: Any) -> bool:
-    return isinstance(shape, list) and len(shape) <= 32 and all(_is_count(side) for side in shape)
+    return _are_counts(shape) and len(shape) <= 32 and math.prod(side or 1 for side in shape) <= MAX_ELEMENTS
 
 
 def _is_name(name: Any) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 from swamp.results.stored_run import StoredRun
 from swamp.runs.checks import require_same_task
 from swamp.runs.config import deciding_settings, resolve, with_settings
-from swamp.runs.opening import open_task
+from swamp.runs.opening import open_stored_task
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
 from swamp.store.files import Damaged
@@ -47,8 +47,12 @@ class Ensemble(Struct, frozen=True, kw_only=True):
         return f"{self.method}-{len(self.runs)}, an ensemble"
 
 
-def average_predictions(runs: Sequence[StoredRun], task: Task | None = None, device: str = "auto") -> Iterator[EnsembleRow]:
-    """Yield p̄ = Σ softmax(f_i) / n at each cycle that all runs have. The runs must have different seeds, and so init, ticket and masks."""
+def average_predictions(
+    runs: Sequence[StoredRun], task: Task | None = None, device: str = "auto", trust: bool = False
+) -> Iterator[EnsembleRow]:
+    """Yield p̄ = Σ softmax(f_i) / n at each cycle that all runs have. The runs must have different seeds, and so init, ticket and masks.
+
+    Code that a run directory names is used only with `trust`."""
     if len(runs) < 2:
         raise ValueError(f"an ensemble has at least 2 runs; {len(runs)} given")
     _check_alike(runs)
@@ -56,7 +60,7 @@ def average_predictions(runs: Sequence[StoredRun], task: Task | None = None, dev
     if not common:
         raise ValueError("the runs have no cycle in common yet")
     config = resolve(with_settings(runs[0].config, {"device": device, "engine": "auto"}))
-    task = task or open_task(config)
+    task = task or open_stored_task(config, runs[0].directory, trust)
     require_same_task(task, runs[0].header, runs[0].directory)
     with applied(config.numerics):
         for chosen in common:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
 import torch
@@ -26,7 +27,7 @@ from swamp.engines import default_engine, engine_modules, find_engine
 from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
-from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_layers, scaled
+from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_layers, recipe_texts, scaled
 from swamp.runs.settings import convert, flat
 
 # Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.
@@ -146,6 +147,8 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
         pruning = convert(merge_all(layers).get("pruning", {}), Pruning, "pruning")
         layers.insert(named, preset.settings(pruning))
     asked = merge_all(layers)
+    if recipe not in recipe_texts() and (Path(recipe).parent / "run.json").exists():  # such as the config.toml of a run
+        require_trust(complete(asked), Path(recipe), named=given)
     return complete(asked) if scale is None else complete(scaled(msgspec.to_builtins(complete(asked)), scale))
 
 
@@ -193,6 +196,57 @@ def _with_held_out(config: Config) -> TomlTable:
     if settings.get("validation") != 0:
         return config.tasks
     return {**config.tasks, config.task: {**settings, "validation": HELD_OUT}}
+
+
+# -- code that a configuration names ----------------------------------------------------------------------------------------------
+
+
+class CodeSetting(NamedTuple):
+    """A setting that leads to code which is run."""
+
+    name: str  # dotted
+    option: str  # on the command line
+    value: str
+
+    def __str__(self) -> str:
+        return f"--{self.option} {shlex.quote(self.value)}"
+
+
+def code_settings(config: Config, selectors: Sequence[str] = ("task", "engine")) -> list[CodeSetting]:
+    """Return the settings that lead to code which is run: the function that makes the task, and the cluster that trains."""
+    found = []
+    for selector in selectors:
+        if (name := getattr(config, selector)) == "auto":
+            continue
+        module, table = module_of(selector, name), SELECTORS[selector]
+        settings = msgspec.to_builtins(config.selected(selector))
+        for key, option in getattr(module, "needs_trust", {}).items():
+            if settings[key]:
+                found.append(CodeSetting(f"{table}.{module.name}.{key}", option, settings[key]))
+    return found
+
+
+def require_trust(
+    config: Config,
+    place: Path,
+    trust: bool = False,
+    named: Mapping[str, Any] | None = None,
+    selectors: Sequence[str] = ("task", "engine"),
+) -> None:
+    """Check that the user wants the code that a configuration leads to, which was read from a run directory.
+
+    People send run directories to each other, so that what one of them names is imported only if the user has `named` it too, as a
+    setting, or trusts the directory.
+    """
+    by_user = dict(flat(_changes(named or {})))
+    unknown = [setting for setting in code_settings(config, selectors) if setting.name not in by_user]
+    if unknown and not trust:
+        what = ", ".join(f"{setting.name} = {setting.value!r}" for setting in unknown)
+        named_again = " ".join(map(str, unknown))
+        raise ValueError(
+            f"{place} names code that would be run here: {what}; if you want that, name it yourself ({named_again}, in Python task=…) "
+            "or trust the directory (--trust, in Python trust=True)"
+        )
 
 
 # -- what decides the numbers -----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from swamp.engines import FALLBACK, check_launch
 from swamp.engines.engine import Engine, EngineContext, Role
 from swamp.export.checkpoint import read_checkpoint
 from swamp.runs.checks import check, require_empty_or_run, require_same_run
-from swamp.runs.config import Config, config_hash, deciding_settings, resolve, resolve_device, task_modules
+from swamp.runs.config import Config, config_hash, deciding_settings, require_trust, resolve, resolve_device, task_modules
 from swamp.runs.plan import Plan, make_plan
 from swamp.runs.setting_list import to_toml
 from swamp.store.directory import Store, cache_part, make_cache
@@ -144,6 +144,12 @@ def open_task(config: Config) -> Task:
     task: Task = task_modules()[config.task].build(config.selected("task"))
     _ = task.prunable  # This reads the data now, so that what is wrong with them is found before anything is written.
     return _from_start(config, task)
+
+
+def open_stored_task(config: Config, directory: Path, trust: bool) -> Task:
+    """Return the task that a run directory names. A function that makes it is called only with `trust`."""
+    require_trust(config, directory, trust, selectors=["task"])
+    return open_task(config)
 
 
 def _from_start(config: Config, task: Task) -> Task:

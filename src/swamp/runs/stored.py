@@ -12,7 +12,7 @@ from msgspec import structs
 
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.runs.config import Config, complete, module_of
+from swamp.runs.config import Config, code_settings, complete, module_of
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
 from swamp.tasks import custom
@@ -43,9 +43,10 @@ def task_maker(config: Config) -> str:
     return config.tasks[custom.name]["factory"] or TASK_PLACEHOLDER if config.task == custom.name else ""
 
 
-def resume_command(config: Config, directory: Path) -> str:
-    """Return the command that resumes a run, as a user types it."""
-    return f"swamp resume {shlex.quote(str(directory))}" + (f" --task {maker}" if (maker := task_maker(config)) == TASK_PLACEHOLDER else "")
+def resume_command(config: Config, directory: Path, program: str = "swamp") -> str:
+    """Return the command that resumes a run, as a user types it. It names again what is not taken from a directory without trust."""
+    settings = [f"--task {TASK_PLACEHOLDER}"] if task_maker(config) == TASK_PLACEHOLDER else []
+    return " ".join([f"{program} resume {shlex.quote(str(directory))}", *settings, *map(str, code_settings(config))])
 
 
 def _with_local_data(config: Config) -> Config:

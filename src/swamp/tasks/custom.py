@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
@@ -24,9 +23,11 @@ from swamp.tasks.examples import Examples, as_metrics, joined, moved, outputs_of
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.metrics import STANDARD, all_metrics, classification_metrics, find_metric, measurement_key
 from swamp.tasks.task import Batch, EpochPlan, Task, num_examples, prunable_weights, seeded_state
+from swamp.tasks.task_function import find_task_function
 
 name = "custom"
 operational = ("factory",)  # It does not change results; the fingerprint says whether the task is the same.
+needs_trust = {"factory": "task"}  # see `swamp.runs.config.require_trust`
 Metrics = float | Mapping[str, float]
 
 
@@ -45,10 +46,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def build(config: Config) -> Task:
     if not config.factory:
         raise ValueError("nothing here says which model and data these are; name the function that makes it: --task module:function")
-    try:
-        found = pkgutil.resolve_name(config.factory)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"--task {config.factory}: {error}") from None
+    found = find_task_function(config.factory)
     if not callable(found):
         raise ValueError(f"--task {config.factory} is a {type(found).__name__}, not a function that returns a task")
     task: Task = found()

@@ -43,7 +43,13 @@ def quiet() -> Iterator[None]:
 
 def read_config(model: str, num_classes: int) -> Any:
     """Return the checkpoint's configuration, for a classifier with this number of classes."""
-    return _read(model, transformers().AutoConfig.from_pretrained, num_labels=num_classes)
+    config = _read(model, transformers().AutoConfig.from_pretrained, num_labels=num_classes)
+    # transformers would fetch an attention of this form from the hub, and run it.
+    if "/" in str(attention := getattr(config, "_attn_implementation", None)):
+        raise ValueError(
+            f"model {model!r} asks for the attention {attention!r}, which is code from elsewhere; nothing of a checkpoint is run"
+        )
+    return config
 
 
 def read_tokenizer(model: str) -> Any:
