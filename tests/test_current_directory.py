@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from swamp.engines.engine import search_path, startup_search_path
 from swamp.tasks.task_function import command_imports, find_task_function
 from tests.support.cli import FLAGS
 
@@ -122,6 +123,17 @@ def test_a_safe_python_does_not_look_here_at_all(safe: list[str], with_task: Pat
         "No module named 'mine_of_here' (Python was told by -I, -P or PYTHONSAFEPATH not to look in the current directory)" in done.stderr
     )
     assert not (tmp_path / "run").exists()
+
+
+def test_no_process_that_a_command_starts_looks_here_first(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of `multiprocessing`, which decode images, are started like this."""
+    monkeypatch.chdir(hostile)
+    with command_imports():
+        called([sys.executable, "-c", "from multiprocessing.forkserver import main"], hostile)
+    assert startup_search_path() == os.pathsep.join(filter(None, sys.path))  # pytest may have put "" there
+    monkeypatch.setattr(sys, "path", ["", *sys.path, str(hostile)])
+    assert str(hostile) not in startup_search_path().split(os.pathsep)
+    assert search_path()[0] == search_path()[-1] == str(hostile)
 
 
 def test_the_current_directory_comes_last_and_only_where_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

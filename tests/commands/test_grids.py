@@ -418,7 +418,7 @@ def test_a_grid_says_whose_examples_its_hessians_are_of(
     swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[str, str]] = []
-    monkeypatch.setattr(analyses, "analyse_runs", lambda chosen, kinds, place, options, progress: asked.append(options) or {})
+    monkeypatch.setattr(analyses, "analyse_runs", lambda chosen, kinds, place, options, progress, configs: asked.append(options) or {})
     (tmp_path / "grid.toml").write_text('analysis = "hessian"\nsplit = "test"\n' + GRID)
     assert call(capsys, "sweep", tmp_path / "grid.toml", "--out", swept / "out", "--part", "0/6")[0] == 0
     assert asked == [{"split": "test"}]

@@ -6,7 +6,7 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,21 @@ def make():
     with torch.no_grad(): model.weight.fill_(0.1); model.bias.zero_()
     return swamp.CustomTask(model, data, data, batch_size=10)
 """
-SHORT = {"method": "imp", "cycle.epochs": 1, "ticket.epochs": 1, "pruning.cycles": 1, "engine": "sequential", "device": "cpu"}
+SHORT: dict[str, Any] = {
+    "method": "imp",
+    "cycle.epochs": 1,
+    "ticket.epochs": 1,
+    "pruning.cycles": 1,
+    "engine": "sequential",
+    "device": "cpu",
+}
 REFUSED = (
     "names code that would be run here: tasks.custom.factory = 'RUN.evil:make'; if you want that, name it yourself (--task RUN.evil:make"
 )
 
 
 @pytest.fixture
-def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory with two runs that name a module which came with them. Their names are RUN and RUN2."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "RUN").mkdir()
@@ -49,7 +56,7 @@ def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         swamp.run("custom", out=name, task="RUN.evil:make", seed=seed, **SHORT)
     shutil.copytree("made", "RUN", dirs_exist_ok=True)
     forget(tmp_path)
-    yield tmp_path  # type: ignore[misc]
+    yield tmp_path
     forget(tmp_path)
 
 

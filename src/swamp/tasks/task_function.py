@@ -33,7 +33,7 @@ def command_imports() -> Iterator[None]:
     finally:
         _in_command, sys.path[:] = outside, path
         if safe is None:
-            del os.environ[SAFE_PATH]
+            os.environ.pop(SAFE_PATH, None)
         else:
             os.environ[SAFE_PATH] = safe
 
