@@ -80,6 +80,23 @@ def accuracies(directory: Path, cell: str, cycle: int) -> list[float]:
     return [100 * rows[cycle]["metrics"]["accuracy"] for rows in runs]
 
 
+def test_a_run_with_anothers_results_is_named_and_no_part_of_the_table(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Path(shutil.copytree(swept / "out", tmp_path / "out", symlinks=True))
+    show = ("sweep", swept / "grid.toml", "--out", out, "--show")
+    shutil.copy(out / "IMP-seed-0" / "results.json", out / "IMP-seed-1" / "results.json")
+    status, table, said = call(capsys, *show)
+    assert status == 0
+    assert f"{out / 'IMP-seed-1'} is not shown: " in said
+    assert f"{accuracies(out, 'IMP', 1)[0]:.2f}" in table
+    for path in out.glob("*-seed-*"):
+        (path / "results.json").write_text("[" * 100_000)
+    status, _, said = call(capsys, *show)
+    assert status == 1
+    assert "results.json is damaged" in said
+
+
 def test_the_table_has_means_marks_differences_and_costs(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call(capsys, "sweep", swept / "grid.toml", "--out", swept / "out", "--show")
     assert status == 0

@@ -106,10 +106,10 @@ def test_a_damaged_member_is_named_once_and_the_others_are_followed(
     for path in runs[1:]:
         (path / "results.json").write_text("[")
     status, _, said = call(capsys, "watch", tmp_path)
-    assert status == 2
+    assert status == 1
     assert f"no run in {tmp_path} can be watched" in said
     status, _, said = call(capsys, "watch", runs[0])
-    assert status == 2
+    assert status == 1
     assert "results.json is damaged" in said
 
 

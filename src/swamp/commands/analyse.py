@@ -169,7 +169,7 @@ def analyse_runs(
     if len(lacking) < len(found):
         _print_tables(analysis_tables(kinds, all_series, problems.append), progress)
         if len(paths) > 1:
-            _compare_runs(chosen, all_series, kinds, place, progress)
+            _compare_runs(chosen, all_series, kinds, paths[0] if place in lacking else place, progress)
     print_notices(left_out=map(str, problems))
     return lacking
 

@@ -178,7 +178,7 @@ def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     found = [try_read_run(run.directory) for run in sweep.runs if holds_header(run.directory)]
     stored = {run.directory: run for run in found if isinstance(run, StoredRun)}
     left_out = [one for one in found if isinstance(one, LeftOut)]
-    if found and not stored:
+    if analyses and found and not stored:  # Otherwise an error may be on its way already.
         raise NothingToShow.of(left_out)
     kinds = [find_analysis(sweep.grid.analysis)] if sweep.grid.analysis else []
     all_series, problems = make_series(stored.values()), list[Exception]()

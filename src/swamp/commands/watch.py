@@ -38,9 +38,11 @@ def watch(
     import time
 
     from swamp.progress_display import OneOfUnrelated, progress_display
+    from swamp.results.stored_run import NothingToShow
     from swamp.runs.progress import WatchedRun
     from swamp.runs.stored import read_config
     from swamp.store.directory import runs_in
+    from swamp.store.files import explain_os_error
 
     watches: dict[Path, WatchedRun] = {}
     still: set[Path] = set()
@@ -58,14 +60,14 @@ def watch(
                         begin(watches[path], path, screen)
                     elif not watches[path].finished:
                         watches[path].look()
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, OSError) as error:
                     if alone:
                         raise
                     damaged.add(path)
                     watches.pop(path)
-                    screen.say(f"{path} is not watched: {error if isinstance(error, ValueError) else repr(error)}")
+                    screen.say(f"{path} is not watched: {explain_os_error(error) if isinstance(error, OSError) else error}")
             if not watches:
-                raise ValueError(f"no run in {directory} can be watched")
+                raise NothingToShow(f"no run in {directory} can be watched")
             for path, one in watches.items():
                 if one.failure and path not in failed:
                     screen.say(f"{path} failed: {one.failure}")

@@ -88,7 +88,8 @@ class WatchedRun:
 
     def _tell(self, key: str, label: str, history: Any, num_epochs: Any) -> None:
         loss = history[-1].get("loss") if isinstance(history, list) and history and isinstance(history[-1], dict) else None
-        if not isinstance(loss, int | float) or not isinstance(num_epochs, int):
+        loss = finite(loss)
+        if loss is None or not isinstance(num_epochs, int):
             return  # It is no training, whatever else it is.
         done, before = len(history), self.epochs.get(key, 0)
         if done == before:
@@ -96,7 +97,7 @@ class WatchedRun:
         # There are fewer epochs than before if the training was restarted from an older checkpoint.
         trained = 0 if self._first else max(done - before, 0)
         self.epochs[key] = done
-        self.listener.epoch(Progress(key, label, done, num_epochs, float(loss), trained, history[-1]))
+        self.listener.epoch(Progress(key, label, done, num_epochs, loss, trained, history[-1]))
 
     def pace(self) -> tuple[int, float]:
         """Return how many epochs the running process has trained, and in how many seconds by its own clock."""

@@ -19,6 +19,7 @@ from swamp.runs.context import RunContext
 from swamp.runs.opening import PreparedRun, able_config, build_engine, make_engine_context, settings_that_must_match
 from swamp.runs.progress import Listener
 from swamp.store.directory import BEGUN, FAILED, PLAN
+from swamp.store.files import Damaged
 from swamp.store.records import RowRecord, read_rows, row_identity
 
 
@@ -74,7 +75,7 @@ def _continue_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iter
     try:
         yield from _run_method(run, ctx, listener)
     except Exception as error:
-        with contextlib.suppress(OSError):  # The failure itself may be a full disk.
+        with contextlib.suppress(OSError, Damaged):  # The failure itself may be a full disk, or a link in place of the journal.
             store.journal.log({"what": FAILED, "why": _failure_line(error)})
         raise
     store.finish()

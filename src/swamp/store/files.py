@@ -118,6 +118,8 @@ class Folder:
 
     def make(self) -> None:
         """Make the folder and its parents, and sync their names to the disk."""
+        with contextlib.suppress(FileNotFoundError), self._opened():
+            return
         make_directory(self.root)
         parts = self.inside.split("/") if self.inside else []
         for index, part in enumerate(parts):

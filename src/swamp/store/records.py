@@ -77,7 +77,7 @@ def checked_rows(store: Store, header: Mapping[str, Any] | None) -> tuple[list[R
     Rows are `Damaged` if they are not as they were written, not those of this run, or not those that the manifest of a finished run lists.
     """
     path = store.root / "results.json"
-    listed = store.manifest().get(path.name) if store.finished() else None
+    listed = store.manifest().get(path.name, "") if store.finished() else None
     try:
         data = store.folder.read_text(path.name)
     except FileNotFoundError:
