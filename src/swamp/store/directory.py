@@ -131,7 +131,7 @@ class Store(ObjectStore):
     def locked(self) -> Iterator[None]:
         """Lock the directory against other processes. The lock ends with this process, and child processes do not inherit it."""
         self.root.mkdir(parents=True, exist_ok=True)
-        with open(self.root / ".lock", "a+") as file:
+        with open(self.root / ".lock", "a+", encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
