@@ -67,7 +67,7 @@ def test_a_full_disk_leaves_the_old_file(
 
     arguments = {"figure": ["figure", "error"], "export": ["export", "--format", "sparse", "--overwrite"]}.get(command, [command])
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         status, _, err = call(capsys, *arguments, swamp_run, option or "--out", out)
         assert (status, err.splitlines()[-1]) == (1, f"swamp: {files.explain_os_error(OSError(errno.ENOSPC, '', str(out)))}")
     assert out.read_text() == "old"
