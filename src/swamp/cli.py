@@ -167,8 +167,8 @@ def run_command(arguments: Sequence[str] | None) -> None:
 
         fail(explain_os_error(error), 1)
     except (RuntimeError, MemoryError, ImportError) as error:
-        if lacks_memory(error):
-            fail(f"there is not enough memory ({str(error).partition(chr(10))[0] or 'for an object'}); what was stored is sound", 1)
-        if not error.__class__.__module__.startswith("swamp."):
+        if error.__class__.__module__.startswith("swamp."):
+            fail(str(error), 1)
+        if not lacks_memory(error):
             raise
-        fail(str(error), 1)
+        fail(f"there is not enough memory ({str(error).partition(chr(10))[0] or 'for an object'}); what was stored is sound", 1)

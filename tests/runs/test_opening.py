@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from swamp.runs import config, opening, plan
 from swamp.runs.config import Config
@@ -15,6 +16,7 @@ from swamp.runs.progress import Listener
 from swamp.runs.several import run_several
 from swamp.store.directory import Store
 from tests.support.cli import FLAGS, call
+from tests.support.runs import contents
 
 Quick = Callable[..., Config]
 
@@ -140,3 +142,16 @@ def test_preparing_a_run_reads_its_header_and_resolves_it_once(quick: Quick, tmp
     monkeypatch.setattr(opening, "resolve", lambda *arguments: [calls.append("resolve"), resolve(*arguments)][1])
     prepare([RunRequest(quick(), tmp_path / "run")])
     assert calls == ["header", "resolve"]
+
+
+def test_a_run_that_was_begun_for_another_machine_goes_on_with_another_engine(
+    quick: Quick, tmp_path: Path, swamp_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = prepare([RunRequest(quick(), tmp_path / "run")])
+    run.config = structs.replace(run.config, engine="graphed", engines={"graphed": {}})  # as earlier versions wrote it without a GPU
+    with run.begin():
+        pass
+    status, _, err = call(capsys, "resume", tmp_path / "run")
+    assert (status, err) == (2, "swamp: engine 'graphed' trains on CUDA devices, not on cpu; use engine 'auto' there\n")
+    assert call(capsys, "resume", tmp_path / "run", "--engine", "sequential")[0] == 0
+    assert contents(tmp_path / "run") == contents(swamp_run)

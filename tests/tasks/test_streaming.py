@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
 import time
@@ -53,6 +54,27 @@ def by_hand(stream: StreamedSource, noise: Noise, step: int) -> tuple[Tensor, Te
     views = [to_tensor(training_view(read_image(files.root / files.names[i]), 16, True, seed)) for i, seed in pairs]
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (stream.files.mean, stream.files.std))
     return (torch.stack(views).float() - mean) / std, files.labels[order]
+
+
+def test_without_room_in_shared_memory_fewer_workers_decode_the_same(
+    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    usable = streaming.num_usable.__wrapped__
+    assert usable(3, 1) == 3
+    assert usable(1000, 2**50) == 0
+    assert caplog.messages == ["/dev/shm has no room for 1000 processes that decode images: 1 do"]
+
+    def refuse(self: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")  # as where there is no /dev/shm
+
+    monkeypatch.setattr(type(multiprocessing.get_context("forkserver")), "Lock", refuse)
+    assert usable(3, 1) == 0
+    monkeypatch.setattr(streaming, "num_usable", usable)
+    alone = source(data, workers=3)
+    x, y = alone.batch(alone.plan(Noise(0), 0, CPU), 1)
+    expected, labels = by_hand(alone, Noise(0), 1)
+    assert torch.equal(x, expected)
+    assert torch.equal(y, labels)
 
 
 @pytest.mark.parametrize("workers", [1, 3])

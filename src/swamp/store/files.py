@@ -270,7 +270,7 @@ def write_output(path: Path, data: bytes) -> None:
 
     A link is followed, and the file keeps its permissions. What is no regular file, such as /dev/stdout, is written to as it is.
     """
-    place = path.resolve()
+    place = Path(os.path.realpath(path))
     if place.exists() and not place.is_file():
         place.write_bytes(data)
         return

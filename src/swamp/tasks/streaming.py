@@ -7,6 +7,8 @@ workers; they are not forked from this one, so they inherit no open file and hol
 
 from __future__ import annotations
 
+import logging
+import math
 import multiprocessing
 import os
 import sys
@@ -15,8 +17,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate, pairwise
 from multiprocessing.connection import wait
+from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
@@ -34,6 +38,9 @@ from swamp.tasks.task import EpochPlan, share_of
 CHUNK = 32  # images that a worker decodes at a time; few, so that several workers share the first batch
 EVALUATION_BATCH = 500
 AHEAD = 4  # chunks that each worker may decode ahead
+SHARED_MEMORY = Path("/dev/shm")  # of Linux; other systems have theirs elsewhere
+
+log = logging.getLogger("swamp")
 
 Request = tuple[str, int | None]  # a file, and the seed of its random crop (None means the central crop)
 
@@ -101,6 +108,23 @@ def no_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
+@cache
+def num_usable(num_workers: int, chunk_bytes: int) -> int:
+    """Return how many of so many workers can send what they decode through shared memory. With 0, this process decodes by itself."""
+    free = math.inf
+    try:
+        multiprocessing.get_context("forkserver").Lock()
+        if SHARED_MEMORY.exists():
+            space = os.statvfs(SHARED_MEMORY)
+            free = space.f_bavail * space.f_frsize
+    except OSError:
+        free = 0
+    usable = min(num_workers, int(min(free / (chunk_bytes * (AHEAD + 2)), num_workers)))
+    if usable < num_workers:
+        log.warning("%s has no room for %d processes that decode images: %d do", SHARED_MEMORY, num_workers, usable or 1)
+    return usable
+
+
 def decoded(decoder: Decoder, batches: Iterator[Sequence[Request]], num_workers: int, device: torch.device) -> Iterator[Tensor]:
     """Yield each batch as uint8 on the device, in order."""
     sizes: list[int] = []
@@ -110,6 +134,7 @@ def decoded(decoder: Decoder, batches: Iterator[Sequence[Request]], num_workers:
             sizes.append(-(-len(batch) // CHUNK))
             yield from (batch[first : first + CHUNK] for first in range(0, len(batch), CHUNK))
 
+    num_workers = num_usable(num_workers, CHUNK * 3 * decoder.size**2)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # A worker then starts in milliseconds.
     with warnings.catch_warnings(), no_main_module():
@@ -120,9 +145,9 @@ def decoded(decoder: Decoder, batches: Iterator[Sequence[Request]], num_workers:
             collate_fn=unchanged,
             worker_init_fn=follow_parent,
             num_workers=num_workers,
-            prefetch_factor=AHEAD,
+            prefetch_factor=AHEAD if num_workers else None,
             pin_memory=device.type == "cuda",
-            multiprocessing_context=context,
+            multiprocessing_context=context if num_workers else None,
             generator=torch.Generator(),  # Otherwise it would draw from the generator that dropout uses.
         )
         iterator = iter(loader)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import gzip
 import os
 import pickle
+import tarfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from swamp.tasks.datasets import cifar, dataset
 from swamp.tasks.datasets.cifar import TRAIN_10, read_cifar10, read_cifar100
 from tests.support.made_up_datasets import cifar_batch, pack, publish, python2_pickle, write
 
@@ -129,3 +133,20 @@ def test_the_real_cifar10() -> None:
     pixels = images.double().transpose(0, 1).reshape(3, -1)
     assert [round(value, 2) for value in pixels.mean(1).tolist()] == list(found.mean)
     assert [round(value, 2) for value in pixels.std(1).tolist()] == pytest.approx(list(found.std), abs=0.011)
+
+
+@pytest.mark.parametrize("where", ["wanted", "other", "header"])
+def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a member nor the header of one (which tarfile reads as a whole) fills the memory."""
+    monkeypatch.setattr(dataset, "MOST_UNPACKED", 2**20)
+    member = tarfile.TarInfo("cifar-10-batches-py/" + ("data_batch_1" if where == "wanted" else "other"))
+    member.size, member.type = 2**30, tarfile.XHDTYPE if where == "header" else tarfile.REGTYPE
+    with gzip.open(tmp_path / "cifar-10-python.tar.gz", "wb", compresslevel=1) as packed:
+        packed.write(member.tobuf(tarfile.GNU_FORMAT))
+        for _ in range(64):
+            packed.write(bytes(2**20))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"cifar-10-python.tar.gz is damaged or not the published file \(it unpacks to more bytes than"):
+        cifar.read_cifar10(str(tmp_path))
+    assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    tracemalloc.stop()
