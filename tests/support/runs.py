@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from swamp.runs import runner
 from swamp.runs.config import Config
@@ -32,6 +34,11 @@ def iterate(
     """Prepare a run and yield its rows as they are finished."""
     (run,) = prepare([RunRequest(config, directory, task)], cache)
     yield from runner.run_rows(run, listener)
+
+
+def without_checksums(rows: Iterable[RowRecord]) -> list[RowRecord]:
+    """Rows of runs whose configurations differ: their checksums cover the configuration, so all else is compared."""
+    return [structs.replace(row, checksum="") for row in rows]
 
 
 def contents(directory: Path) -> dict[str, bytes]:
