@@ -212,7 +212,7 @@ def check(
     if found.status in (1, 2):
         assert [line for line in found.err.splitlines() if line.startswith("swamp: ")], case
         return "refused"
-    is_named = str(run) in found.err or Path(relative).name in said or "run.json" in said
+    is_named = str(run) in found.err or f"{run} is not shown" in said or Path(relative).name in said or "run.json" in said
     if command in ("show", "compare", "watch"):
         assert is_named or numbers(found.out) == numbers(expected.out), case
         if numbers(found.out) != numbers(expected.out):
