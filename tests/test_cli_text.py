@@ -62,10 +62,11 @@ def test_methods_start_from_one_ticket(
     assert ("F1 %" if metric == "f1" else "accuracy %") in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_killed_in_worker_processes_and_finished_here(place: Path, tmp_path: Path) -> None:
     """A checkpoint of an epoch that a worker wrote, and a run that was never disturbed: the same bytes."""
     settings = ["--methods.swamp.particles=2", "--checkpoint_seconds=0", "--pruning.cycles=0"]
-    here, workers = "--engine=sequential", ["--engine=processes", "--engines.processes.workers=1"]
+    here, workers = "--engine=sequential", ["--engine=processes", "--engines.processes.workers=2"]
     assert status_of(*arguments(place, "rte-minilm", tmp_path / "whole", *settings, here)) == 0
     line = [sys.executable, "-m", "swamp", *arguments(place, "rte-minilm", tmp_path / "run", *settings, *workers)]
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

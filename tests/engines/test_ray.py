@@ -77,13 +77,15 @@ def trained(task: Blobs, config: engine.Config | None = None, **changes: Any) ->
     return store, heard
 
 
-def test_runs_side_by_side_give_the_bytes_of_one_process(quick: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cycles", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_runs_side_by_side_give_the_bytes_of_one_process(quick: Make, tmp_path: Path, cycles: int) -> None:
     """Two methods share one engine, and the ticket that both need is trained once."""
-    configs = [quick(method=method, engine="ray", device="cpu", precision="float32", pruning__cycles=1) for method in ("swamp", "imp")]
+    settled = {"engine": "ray", "device": "cpu", "precision": "float32"}
+    configs = [quick(method=method, pruning__cycles=cycles, **settled) for method in ("swamp", "imp")]
     runs = prepare([RunRequest(config, tmp_path / "ray" / config.method) for config in configs])
     assert run_together(runs, [Listener(), Listener()]) == [None, None]
     for config in configs:
-        list(iterate(quick(method=config.method, pruning__cycles=1), tmp_path / "one" / config.method))
+        list(iterate(quick(method=config.method, pruning__cycles=cycles), tmp_path / "one" / config.method))
         assert contents(tmp_path / "ray" / config.method) == contents(tmp_path / "one" / config.method)
 
 
