@@ -131,6 +131,19 @@ def test_a_configuration_of_a_run_directory_is_no_recipe_that_is_believed(receiv
     assert "RUN/config.toml names code that would be run here" in err
     assert not (received / "called").exists()
     assert call(capsys, "run", "RUN/config.toml", "--task", "RUN.evil:make", "--out", "again")[0] == 0
+    shutil.copytree("RUN", "lost")
+    (received / "lost" / "run.json").unlink()
+    (received / "deep/RUN/sub").mkdir(parents=True)
+    (received / "deep/RUN/.run.json").symlink_to("nowhere")
+    shutil.copy("RUN/config.toml", "deep/RUN/sub/recipe.toml")
+    (received / "based.toml").write_text('base = "RUN/config.toml"')
+    for recipe in ("lost/config.toml", "deep/RUN/sub/recipe.toml", "based.toml"):
+        with pytest.raises(ValueError, match=r"names code that would be run here: tasks.custom.factory = 'RUN.evil:make'; .*task=…\)$"):
+            build_config(recipe)
+    (received / "lost" / ".run.json").unlink()  # Objects beside a configuration are a run, too.
+    with pytest.raises(ValueError, match="names code"):
+        build_config("lost/config.toml")
+    assert "RUN.evil:make" in call(capsys, "recipes", "lost/config.toml")[1]  # Looking at it runs nothing.
     (received / "mine.toml").write_text(Path("RUN/config.toml").read_text())  # A recipe of the user's own is.
     assert build_config("mine.toml").tasks["custom"]["factory"] == "RUN.evil:make"
 
@@ -190,3 +203,14 @@ def test_a_received_run_does_not_choose_a_cluster(quick: Callable[..., Config], 
     assert resume_command(read_config(run), run) == f"swamp resume {run} --ray-address ray://stranger:10001"
     status, _, err = call(capsys, "resume", run, "--engine", "sequential")
     assert status == 0, err
+
+
+def test_nothing_is_written_through_a_link_in_a_group(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(swamp_run, tmp_path / "outside", symlinks=True)
+    (tmp_path / "outside" / "manifest.json").unlink()
+    (tmp_path / "group").mkdir()
+    (tmp_path / "group" / "seed-0").symlink_to(tmp_path / "outside")
+    status, _, err = call(capsys, "resume", tmp_path / "group")
+    assert status == 2
+    assert "seed-0 is a link, through which nothing is written" in err
+    assert not (tmp_path / "outside" / "manifest.json").exists()

@@ -45,7 +45,10 @@ def resume(
     if task is not None:
         settings["task"] = task
     progress.check()
-    requests = [RunRequest(with_settings(read_config(path), settings), path) for path in runs_in(directory)]
+    paths = runs_in(directory)
+    if linked := [path for path in paths if path != directory and path.is_symlink()]:
+        raise ValueError(f"{linked[0]} is a link, through which nothing is written: resume the directory that it leads to")
+    requests = [RunRequest(with_settings(read_config(path), settings), path) for path in paths]
     for request in requests:
         require_trust(request.config, request.directory, trust, settings)
     execute(requests, cache, directory, progress)

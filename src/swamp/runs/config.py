@@ -27,8 +27,9 @@ from swamp.engines import default_engine, engine_modules, find_engine
 from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
-from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_layers, recipe_texts, scaled
+from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_chain, recipe_texts, scaled
 from swamp.runs.settings import convert, flat
+from swamp.store.directory import is_in_run_directory
 
 # Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
@@ -131,14 +132,16 @@ def module_of(selector: str, name: str) -> Any:
     return task_modules()[name]
 
 
-def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None) -> Config:
+def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None, trust: bool = False) -> Config:
     """Return the complete configuration of a recipe with some settings changed.
 
-    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands `data` and `scale` are allowed too.
+    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands `data` and `scale` are allowed too. Code
+    that a file in a run directory names must be named by the settings too, unless there is `trust`.
     """
     given = dict(settings or {})
     data, scale = given.pop("data", None), given.pop("scale", None)
-    layers = [*read_layers(recipe), _changes(given)]
+    chain = read_chain(recipe)
+    layers = [*chain.values(), _changes(given)]
     if data is not None:
         layers.append(_data_setting(merge_all(layers), data))
     # A preset goes right under the layer that names it, so that the settings of that layer win.
@@ -147,8 +150,9 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
         pruning = convert(merge_all(layers).get("pruning", {}), Pruning, "pruning")
         layers.insert(named, preset.settings(pruning))
     asked = merge_all(layers)
-    if recipe not in recipe_texts() and (Path(recipe).parent / "run.json").exists():  # such as the config.toml of a run
-        require_trust(complete(asked), Path(recipe), named=given)
+    received = [Path(name) for name in chain if name not in recipe_texts() and is_in_run_directory(Path(name))]
+    if received and not trust:  # such as the config.toml of a run
+        require_trust(complete(asked), received[-1], named=given, can_trust=False)
     return complete(asked) if scale is None else complete(scaled(msgspec.to_builtins(complete(asked)), scale))
 
 
@@ -232,20 +236,22 @@ def require_trust(
     trust: bool = False,
     named: Mapping[str, Any] | None = None,
     selectors: Sequence[str] = ("task", "engine"),
+    can_trust: bool = True,
 ) -> None:
     """Check that the user wants the code that a configuration leads to, which was read from a run directory.
 
     People send run directories to each other, so that what one of them names is imported only if the user has `named` it too, as a
-    setting, or trusts the directory.
+    setting, or trusts the directory, where the command `can_trust` one.
     """
     by_user = dict(flat(_changes(named or {})))
     unknown = [setting for setting in code_settings(config, selectors) if setting.name not in by_user]
     if unknown and not trust:
         what = ", ".join(f"{setting.name} = {setting.value!r}" for setting in unknown)
         named_again = " ".join(map(str, unknown))
+        otherwise = " or trust the directory (--trust, in Python trust=True)" if can_trust else ""
         raise ValueError(
-            f"{place} names code that would be run here: {what}; if you want that, name it yourself ({named_again}, in Python task=…) "
-            "or trust the directory (--trust, in Python trust=True)"
+            f"{place} names code that would be run here: {what}; if you want that, name it yourself ({named_again}, in Python task=…)"
+            f"{otherwise}"
         )
 
 

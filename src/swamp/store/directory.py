@@ -291,6 +291,12 @@ def holds_header(directory: Path) -> bool:
     return any(os.path.lexists(directory / name) for name in (HEADER, COPY))
 
 
+def is_in_run_directory(file: Path) -> bool:
+    """Return whether a file lies somewhere in a run directory, also in one whose run.json is lost."""
+    parents = {parent for path in (file.absolute(), file.resolve()) for parent in path.parents}
+    return any(holds_header(parent) or all(os.path.lexists(parent / name) for name in ("config.toml", "objects")) for parent in parents)
+
+
 def runs_in(directory: Path) -> list[Path]:
     """Return the run directories that a directory stands for: itself, or the runs right below it (a group of seeds)."""
     if holds_header(directory):
@@ -309,6 +315,6 @@ def by_number(path: Path) -> tuple[int, str]:
 def _lost(directory: Path) -> str:
     """Say what can be done about a directory that has no run.json."""
     if (directory / "config.toml").exists() and (directory / "objects").exists():
-        again = f"swamp run {shlex.quote(str(directory / 'config.toml'))} --out ANOTHER"
+        again = f"swamp run {shlex.quote(str(directory / 'config.toml'))} --out ANOTHER (and --task for a task of your own)"
         return f" any more: run.json and its copy .run.json are gone; put one of them back from a backup, or run it anew: {again}"
     return " (no run.json in it or right below it)" if directory.exists() else ""
