@@ -196,3 +196,11 @@ def test_the_page_of_methods_is_what_the_code_says() -> None:
     with_methods = runpy.run_path(str(DOCS / "methods_page.py"))["with_methods"]
     page = (DOCS / "methods.md").read_text()
     assert page == with_methods(page), "write docs/methods.md anew: python docs/methods_page.py"
+
+
+@pytest.mark.parametrize("page", ["docs/reproduction.md", "README.md"])
+def test_published_tables_are_what_the_stored_results_say(page: str) -> None:
+    tables = runpy.run_path(str(DOCS / "reproduction_tables.py"))
+    text = (DOCS.parent / page).read_text()
+    assert tables["BLOCK"].search(text)
+    assert text == tables["with_tables"](text), "write the tables anew: python docs/reproduction_tables.py"
