@@ -1,7 +1,7 @@
 """Writes the tables of docs/reproduction.md and README.md that follow from docs/results: python docs/reproduction_tables.py
 
-A table stands below a line `<!-- table NAME -->` with an empty line between them, and ends at the next one; NAME is a function below. The paper's numbers come from
-the files of `swamp reproduce`.
+A table stands below a line `<!-- table NAME -->`, after an empty line, and ends at the next empty line; NAME is a function below. The
+paper's numbers come from the files of `swamp reproduce`.
 """
 
 from __future__ import annotations
