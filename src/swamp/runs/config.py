@@ -18,7 +18,7 @@ from msgspec import Meta, Struct, structs
 
 from swamp import tasks
 from swamp.core.discovery import modules_with
-from swamp.core.errors import nearest
+from swamp.core.errors import brief, nearest
 from swamp.core.job import Numerics, Optimizer
 from swamp.core.keys import canonical
 from swamp.core.pruning import Pruning
@@ -135,13 +135,15 @@ def module_of(selector: str, name: str) -> Any:
 def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None, trust: bool = False) -> Config:
     """Return the complete configuration of a recipe with some settings changed.
 
-    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands `data` and `scale` are allowed too. Code
-    that a file in a run directory names must be named by the settings too, unless there is `trust`.
+    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands `data`, `scale` and `sparsity` are allowed
+    too. Code that a file in a run directory names must be named by the settings too, unless there is `trust`.
     """
     given = dict(settings or {})
-    data, scale = given.pop("data", None), given.pop("scale", None)
+    data, scale, sparsity = given.pop("data", None), given.pop("scale", None), given.pop("sparsity", None)
+    if sparsity is not None:
+        given = nested({**nested(given), "pruning.sparsity": sparsity})
     chain = read_chain(recipe)
-    layers = [*chain.values(), _changes(given)]
+    layers = _by_cycles_or_sparsity([*chain.values(), _changes(given)])
     if data is not None:
         layers.append(_data_setting(merge_all(layers), data))
     # A preset goes right under the layer that names it, so that the settings of that layer win.
@@ -154,6 +156,27 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     if received and not trust:  # such as the config.toml of a run
         require_trust(complete(asked), received[-1], named=given, can_trust=False)
     return complete(asked) if scale is None else complete(scaled(msgspec.to_builtins(complete(asked)), scale))
+
+
+def _by_cycles_or_sparsity(layers: Sequence[TomlTable]) -> list[TomlTable]:
+    """Return the layers, where pruning.cycles takes the place of a pruning.sparsity below it. One layer says one of the two.
+
+    A complete configuration, such as the config.toml of a run, has both, and its cycles are those that follow from its sparsity.
+    """
+    result: list[TomlTable] = []
+    for layer in layers:
+        given = pruning if isinstance(pruning := layer.get("pruning"), dict) else {}
+        if "cycles" in given and "sparsity" not in given:
+            layer = merge(layer, {"pruning": {"sparsity": 0.0}})
+        result.append(layer)
+        if "cycles" in given and given.get("sparsity"):
+            found = convert(merge_all(result)["pruning"], Pruning, "pruning")
+            if found.cycles != given["cycles"]:
+                raise ValueError(
+                    f"pruning.cycles = {brief(given['cycles'])} beside pruning.sparsity = {found.sparsity}, which takes {found.cycles} cycles at "
+                    f"pruning.prune_fraction = {found.prune_fraction}: give one of the two"
+                )
+    return result
 
 
 def _data_setting(asked: TomlTable, data: str | Path) -> TomlTable:
