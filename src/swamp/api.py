@@ -16,6 +16,7 @@ from swamp.runs.opening import PreparedRun, RunRequest, prepare
 from swamp.runs.progress import Listener
 from swamp.runs.recipes import DEFAULT_RECIPE
 from swamp.runs.runner import run_rows, run_to_end
+from swamp.runs.setting_list import require_known_names
 from swamp.runs.stored import read_config
 from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.custom import CustomTask
@@ -71,6 +72,7 @@ def rows(
     Traceback (most recent call last):
     ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: cycles, pattern, prune_fraction, rewind, sparsity, targets
     """
+    require_known_names(settings, rows)
     yield from _tracked_rows(_prepared(build_config(recipe, settings), out, cache), listener, trackers)
 
 
@@ -84,6 +86,7 @@ def run(
     **settings: Any,
 ) -> Run:
     """Run a recipe to its end. `rows` takes the same arguments and yields each row on the way."""
+    require_known_names(settings, run)
     prepared = _prepared(build_config(recipe, settings), out, cache)
     for _ in _tracked_rows(prepared, listener, trackers):
         pass
@@ -160,6 +163,7 @@ def prune(
     from swamp.run_display import run_displayed
     from swamp.terminal import print_table
 
+    require_known_names(settings, prune)
     names = _tracker_names(trackers)
     configs = _configs_of_seeds(recipe, {"task": "custom", **settings}, seeds)
     task = CustomTask(

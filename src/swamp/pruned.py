@@ -123,7 +123,7 @@ class Pruned(_Shown):
         values = {row.cycle: self._measured(row, on) for row in self.rows}
         sign = 1 if metric.maximise else -1
         good = [row for row in self.rows if sign * (values[first.cycle] - values[row.cycle]) <= within + SAME]
-        chosen = max(good, key=lambda row: row.sparsity)
+        chosen = max(good, key=lambda row: (row.sparsity, sign * values[row.cycle]))
         return Chosen(*load(self.directory, chosen.cycle, task=self.task), on, values[chosen.cycle], values[first.cycle])
 
     def _check_best(self, within: float, metric: Metric) -> None:

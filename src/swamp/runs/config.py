@@ -33,6 +33,7 @@ from swamp.store.directory import is_in_run_directory
 
 # Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
+SHORTHANDS = ("data", "scale", "sparsity")  # what `build_config` takes beside settings
 HELD_OUT = 0.1  # the share of training examples that a method which selects holds out by default
 
 
@@ -139,7 +140,7 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     too. Code that a file in a run directory names must be named by the settings too, unless there is `trust`.
     """
     given = dict(settings or {})
-    data, scale, sparsity = given.pop("data", None), given.pop("scale", None), given.pop("sparsity", None)
+    data, scale, sparsity = (given.pop(name, None) for name in SHORTHANDS)
     if sparsity is not None:
         given = nested({**nested(given), "pruning.sparsity": sparsity})
     chain = read_chain(recipe)
