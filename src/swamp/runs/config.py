@@ -189,8 +189,11 @@ def _data_setting(asked: TomlTable, data: str | Path) -> TomlTable:
 
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
-    """Return a complete configuration with some settings changed."""
-    return complete(merge(msgspec.to_builtins(config), _changes(settings)))
+    """Return a complete configuration with some settings changed. The shorthand `data` is allowed too."""
+    given = dict(settings)
+    data = given.pop("data", None)
+    changed = merge(msgspec.to_builtins(config), _changes(given))
+    return complete(changed if data is None else merge(changed, _data_setting(changed, data)))
 
 
 def _changes(settings: Mapping[str, Any]) -> TomlTable:
