@@ -32,4 +32,5 @@ def test_bash_completes_commands_and_options(tmp_path: Path, monkeypatch: pytest
 def test_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, error = call(capsys, "--install-completion", "--shell", "tcsh")
     assert status == 2
-    assert '"tcsh"' in error and error.count("\n") == 1
+    assert '"tcsh"' in error
+    assert error.count("\n") == 1

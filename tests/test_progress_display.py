@@ -6,7 +6,7 @@ import builtins
 import sys
 import warnings
 from types import ModuleType, SimpleNamespace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pytest
 
@@ -21,7 +21,7 @@ class ZMQInteractiveShell:
 class Output:
     """Named like the widget that rich writes to."""
 
-    made: list[Output] = []
+    made: ClassVar[list[Output]] = []
 
     def __init__(self) -> None:
         self.num_clears = 0
@@ -58,7 +58,8 @@ def test_a_notebook_shows_moving_bars(notebook: list[Any]) -> None:
         display.epoch(Progress("key", "ticket", 1, 2, 0.5, trained=1))
         display.bars.refresh()
         display.say("a remark")
-    assert len(Output.made) == 1 and Output.made[0] in notebook
+    assert len(Output.made) == 1
+    assert Output.made[0] in notebook
     assert Output.made[0].num_clears >= 1
     texts = [one.text for one in notebook if hasattr(one, "text")]
     assert any("a remark" in text for text in texts)

@@ -20,7 +20,7 @@ from tests.support.runs import contents
 X = torch.randn(80, 4, generator=torch.Generator().manual_seed(0))
 DATA = X, (X[:, 0] > 0).long()
 SHORT: dict[str, Any] = {"engine": "sequential", "method": "imp", "ticket.epochs": 0, "cycle.epochs": 2, "quiet": True}
-HALVED = {"pruning": {"prune_fraction": 0.5, "cycles": 3}}
+HALVED: dict[str, Any] = {"pruning": {"prune_fraction": 0.5, "cycles": 3}}
 
 
 def mlp() -> nn.Module:
@@ -46,7 +46,9 @@ def with_values(found: Pruned, values: list[float]) -> Pruned:
 
 def _with_accuracy(row: RowRecord, value: float) -> RowRecord:
     made = copy.copy(row)
-    return swamp.RowRecord(**{**{name: getattr(made, name) for name in made.__struct_fields__}, "metrics": {**row.metrics, "accuracy": value}})
+    return swamp.RowRecord(
+        **{**{name: getattr(made, name) for name in made.__struct_fields__}, "metrics": {**row.metrics, "accuracy": value}}
+    )
 
 
 def test_a_network_is_loaded_by_cycle_or_sparsity(found: Pruned) -> None:
@@ -131,7 +133,7 @@ def test_export_takes_the_format_from_the_suffix(found: Pruned, tmp_path: Path) 
     assert (tmp_path / "m.swamp.md").exists()
     found.export(str(tmp_path / "m.pt"))
     assert torch.load(tmp_path / "m.pt", weights_only=True)["0.weight"].equal(found.model.state_dict()["0.weight"])
-    with pytest.raises(ValueError, match=r"is there already; --overwrite \(in Python overwrite=True\)"):
+    with pytest.raises(ValueError, match=r"is there already; --overwrite replaces it \(in Python overwrite=True\)"):
         found.export(tmp_path / "m.pt")
     found.export(tmp_path / "m.pt", overwrite=True)
     with pytest.raises(ValueError, match=r"says no format: give it a suffix out of .*\.onnx \(onnx\).*\.swamp \(sparse\)"):
@@ -289,5 +291,5 @@ def test_a_model_that_does_not_fit_is_refused_and_not_changed(model: nn.Module, 
 def test_packages_are_reachable_after_import() -> None:
     assert swamp.tasks.metrics.classification_metrics(torch.eye(2), torch.arange(2))["accuracy"] == 1
     assert callable(swamp.export.narrow.shaped_like)
-    with pytest.raises(AttributeError, match="module 'swamp.tasks' has no attribute 'nonsense'"):
+    with pytest.raises(AttributeError, match=r"module 'swamp.tasks' has no attribute 'nonsense'"):
         _ = swamp.tasks.nonsense  # type: ignore[attr-defined]

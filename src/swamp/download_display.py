@@ -15,11 +15,11 @@ from rich.progress import Progress as RichProgress
 from swamp.drawing.numbers import duration
 from swamp.drawing.tables import visible
 from swamp.progress_display import LINE_SECONDS
-from swamp.tasks.datasets.downloading import Report
+from swamp.tasks.datasets.downloading import DownloadReport
 
 
 @contextmanager
-def download_display(quiet: bool = False, plain: bool = False) -> Iterator[Report]:
+def download_display(quiet: bool = False, plain: bool = False) -> Iterator[DownloadReport]:
     """Return the function that is told how far a download is."""
     if quiet:
         yield lambda name, done, total: None
@@ -31,7 +31,7 @@ def download_display(quiet: bool = False, plain: bool = False) -> Iterator[Repor
             yield _moving(bars)
 
 
-def _moving(bars: RichProgress) -> Report:
+def _moving(bars: RichProgress) -> DownloadReport:
     tasks: dict[str, TaskID] = {}
 
     def report(name: str, done: int, total: int | None) -> None:

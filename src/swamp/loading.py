@@ -64,7 +64,9 @@ def _require_same_tensors(model: nn.Module, state: State, directory: Path) -> No
     for name, tensor in ours.items():
         if theirs[name].shape != tensor.shape:
             shapes = [" × ".join(map(str, shape)) or "()" for shape in (theirs[name].shape, tensor.shape)]
-            raise ValueError(f"the given {kind} is not the model of {directory}: {name} has shape {shapes[0]} there, and {shapes[1]} is stored")
+            raise ValueError(
+                f"the given {kind} is not the model of {directory}: {name} has shape {shapes[0]} there, and {shapes[1]} is stored"
+            )
 
 
 def _first_of(names: list[str]) -> str:

@@ -29,7 +29,7 @@ def checked_format(file: Path, format: str | None, overwrite: bool) -> str:
         if path.is_dir():
             raise ValueError(f"{path} is a directory; name a file")
         if path.exists() and not overwrite:
-            raise ValueError(f"{path} is there already; --overwrite (in Python overwrite=True) replaces it")
+            raise ValueError(f"{path} is there already; --overwrite replaces it (in Python overwrite=True)")
     return name
 
 

@@ -41,10 +41,10 @@ class Chosen(NamedTuple):
     dense: float  # the same of the dense network
 
     def __str__(self) -> str:
-        metric = self.row.described[self.row.metric]
+        row, metric = self.row, self.row.described[self.row.metric]
         return (
-            f"cycle {self.row.cycle}, {100 * self.row.sparsity:.2f} % sparse: {metric.label} {metric.text(self.value)} on the {self.on} split, "
-            f"by which it was chosen (dense {metric.text(self.dense)}), {metric.text(self.row.metrics[metric.name])} on the test split"
+            f"cycle {row.cycle}, {100 * row.sparsity:.2f} % sparse: {metric.label} {metric.text(self.value)} on the {self.on} split, by "
+            f"which it was chosen (dense {metric.text(self.dense)}), and {metric.text(row.metrics[row.metric])} on the test split"
         )
 
 
@@ -64,8 +64,9 @@ class _Shown:
 class Pruned(_Shown):
     """The networks that `prune` found, one for each sparsity.
 
-    `model` and `mask` are those of the last row, which is the sparsest: a module of the same class, in evaluation mode, whose pruned weights
-    are zero. `rows` holds what was measured at each sparsity, dense first. `directory` is the run's, and `task` its model, data and loss.
+    `model` and `mask` are those of the last row, which is the sparsest: a module of the same class, in evaluation mode, whose pruned
+    weights are zero. `rows` holds what was measured at each sparsity, dense first. `directory` is the run's, and `task` its model, data and
+    loss.
     """
 
     def __init__(self, directory: Path, task: Task) -> None:
@@ -137,7 +138,9 @@ class Pruned(_Shown):
         if not 0 <= within < math.inf:
             raise ValueError(f"within = {within}: expected a difference of {metric.name}, 0 or more")
         if metric.scale == 100 and within >= 1:
-            raise ValueError(f"within = {within:g}: expected a difference of {metric.name} below 1, such as {within / 100:g} for {within:g} point(s)")
+            raise ValueError(
+                f"within = {within:g}: expected a difference of {metric.name} below 1, such as {within / 100:g} for {within:g} point(s)"
+            )
 
     def _measured(self, row: RowRecord, split: str) -> float:
         """Return the metric that counts of a row on a split. Rows store it for the test set; elsewhere the network is evaluated, once."""

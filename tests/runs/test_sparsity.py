@@ -50,7 +50,10 @@ def test_a_power_of_the_fraction_needs_no_further_cycle() -> None:
         ({"sparsity": -0.1}, "pruning.sparsity = -0.1: expected a number >= 0"),
         ({"sparsity": "0.9"}, "pruning.sparsity = '0.9': expected a number"),
         ({"sparsity": 0.999, "pruning.prune_fraction": 0.001}, "takes 6905 cycles .* at most 1000"),
-        ({"sparsity": 0.9, "pruning.cycles": 7}, "pruning.cycles = 7 beside pruning.sparsity = 0.9, which takes 4 cycles .* give one of the two"),
+        (
+            {"sparsity": 0.9, "pruning.cycles": 7},
+            "pruning.cycles = 7 beside pruning.sparsity = 0.9, which takes 4 cycles .* give one of the two",
+        ),
         ({"sparsity": 0.9, "pruning": {"sparsity": 0.8}}, "pruning.sparsity is set twice: 0.8 and 0.9"),
         ({"sparsity": 0.9, "pruning.sparsity": 0.8}, "pruning.sparsity is set twice: 0.8 and 0.9"),
         ({"sparsity": 0.5, "pruning.targets": [3]}, "pruning.targets names cycle 3, but pruning.cycles = 1"),
@@ -101,7 +104,8 @@ def test_a_pattern_that_cannot_be_so_sparse_is_refused(capsys: pytest.CaptureFix
     flags = [f"--{name}={value}" for name, value in SETTINGS.items()]
     status, _, error = call(capsys, "run", *flags, "--sparsity", "0.9", "--pruning.pattern", "2:4", "--out", tmp_path / "run")
     assert status == 2
-    assert "leaves at least" in error and "lower pruning.sparsity = 0.9" in error
+    assert "leaves at least" in error
+    assert "lower pruning.sparsity = 0.9" in error
     status, out, _ = call(capsys, "run", *flags, "--sparsity", "0.9", "--method", "imp", "--dry-run", "--out", tmp_path / "run")
     assert status == 0
     assert " 481 " in out  # a tenth of 4808

@@ -15,7 +15,6 @@ from swamp.core.mask import Mask
 from swamp.core.patterns import Pattern, keep_highest_groups
 from swamp.core.state import State
 
-
 MOST_CYCLES = 1000
 
 
@@ -42,7 +41,9 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     sparsity: Annotated[
         float,
-        Meta(ge=0, description="Share of the weights that the last cycle has pruned (short: --sparsity), in place of cycles; 0: none is set."),
+        Meta(
+            ge=0, description="Share of the weights that the last cycle has pruned (short: --sparsity), in place of cycles; 0: none is set."
+        ),
     ] = 0.0
 
     def __post_init__(self) -> None:

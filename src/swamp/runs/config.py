@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
-import torch
 from msgspec import Meta, Struct, structs
 
 from swamp import tasks
 from swamp.core.discovery import modules_with
-from swamp.core.errors import brief, nearest
+from swamp.core.errors import nearest
 from swamp.core.job import Numerics, Optimizer
 from swamp.core.keys import canonical
+from swamp.core.machine import resolve_device
 from swamp.core.pruning import Pruning
 from swamp.core.schedules import SWA, Schedule
 from swamp.engines import default_engine, engine_modules, find_engine
 from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
-from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_chain, recipe_texts, scaled
+from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, layered, merge, merge_all, nested, read_chain, recipe_texts, scaled
 from swamp.runs.settings import convert, flat
 from swamp.store.directory import is_in_run_directory
 
@@ -144,7 +144,7 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     if sparsity is not None:
         given = nested({**nested(given), "pruning.sparsity": sparsity})
     chain = read_chain(recipe)
-    layers = _by_cycles_or_sparsity([*chain.values(), _changes(given)])
+    layers = layered([*chain.values(), _changes(given)])
     if data is not None:
         layers.append(_data_setting(merge_all(layers), data))
     # A preset goes right under the layer that names it, so that the settings of that layer win.
@@ -157,27 +157,6 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     if received and not trust:  # such as the config.toml of a run
         require_trust(complete(asked), received[-1], named=given, can_trust=False)
     return complete(asked) if scale is None else complete(scaled(msgspec.to_builtins(complete(asked)), scale))
-
-
-def _by_cycles_or_sparsity(layers: Sequence[TomlTable]) -> list[TomlTable]:
-    """Return the layers, where pruning.cycles takes the place of a pruning.sparsity below it. One layer says one of the two.
-
-    A complete configuration, such as the config.toml of a run, has both, and its cycles are those that follow from its sparsity.
-    """
-    result: list[TomlTable] = []
-    for layer in layers:
-        given = pruning if isinstance(pruning := layer.get("pruning"), dict) else {}
-        if "cycles" in given and "sparsity" not in given:
-            layer = merge(layer, {"pruning": {"sparsity": 0.0}})
-        result.append(layer)
-        if "cycles" in given and given.get("sparsity"):
-            found = convert(merge_all(result)["pruning"], Pruning, "pruning")
-            if found.cycles != given["cycles"]:
-                raise ValueError(
-                    f"pruning.cycles = {brief(given['cycles'])} beside pruning.sparsity = {found.sparsity}, which takes {found.cycles} cycles at "
-                    f"pruning.prune_fraction = {found.prune_fraction}: give one of the two"
-                )
-    return result
 
 
 def _data_setting(asked: TomlTable, data: str | Path) -> TomlTable:
@@ -297,20 +276,6 @@ def resolve(config: Config, frozen: Mapping[str, Any] | None = None) -> Config:
         precision = frozen["precision"] if frozen else ("bf16" if device.type == "cuda" else "float32")
     engine = config.engine_module.name
     return complete(msgspec.to_builtins(structs.replace(config, device=str(device), precision=precision, engine=engine)))
-
-
-def resolve_device(name: str) -> torch.device:
-    """Return the device of this name, which must exist; `auto` is a GPU if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda", "mps", "xpu"):
-            raise RuntimeError("swamp trains on cpu, cuda, mps and xpu")
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device = {name!r} is not there: {str(error).splitlines()[0]}") from None
-    return device
 
 
 def deciding_settings(config: Config) -> TomlTable:

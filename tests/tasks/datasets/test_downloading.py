@@ -91,7 +91,7 @@ def test_a_whole_file_with_its_progress(server: Server, tmp_path: Path) -> None:
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_broken_download_goes_on_where_it_ended(chunked: bool, server: Server, tmp_path: Path) -> None:
     server.stop_after, server.chunked = 300_000, chunked
-    with pytest.raises(DownloadFailed, match="broke off after .* they are kept, and the same command goes on from there"):
+    with pytest.raises(DownloadFailed, match=r"broke off after .* they are kept, and the same command goes on from there"):
         fetch(Download(server.url, "f", MD5), tmp_path / "f", silent)
     kept = (tmp_path / "f.part").stat().st_size
     assert kept > 200_000 or chunked
@@ -130,7 +130,7 @@ def test_another_file_than_the_published_one_is_not_kept(server: Server, tmp_pat
 def test_servers_that_are_not_there(server: Server, tmp_path: Path) -> None:
     with pytest.raises(DownloadFailed, match="the server answers 404 Not Found"):
         fetch(Download(server.url + "s", "f"), tmp_path / "f", silent)
-    with pytest.raises(DownloadFailed, match="cannot be fetched: .*refused"):
+    with pytest.raises(DownloadFailed, match=r"cannot be fetched: .*refused"):
         fetch(Download("http://127.0.0.1:9/file", "f"), tmp_path / "f", silent)
     assert list(tmp_path.iterdir()) == []
 
@@ -198,7 +198,8 @@ def test_the_command(local_cifar: Server, tmp_path: Path, capsys: pytest.Capture
     local_cifar.stop_after = 300_000
     status, _, error = call(capsys, "download", "cifar10", "--data", tmp_path / "data")
     assert status == 1
-    assert error.count("\n") == 1 and "broke off after" in error
+    assert error.count("\n") == 1
+    assert "broke off after" in error
     status, out, error = call(capsys, "download", "cifar10", "--data", tmp_path / "data")
     assert status == 0
     assert f"CIFAR-10 (python version) is in {tmp_path / 'data'}" in out
@@ -249,4 +250,5 @@ def test_every_published_file_is_well_described(capsys: pytest.CaptureFixture[st
             readable = (official.archive, *(f"{official.folders[0]}/{name}" for name in official.md5s))
             assert wanted.is_unpacked or wanted.file in readable
     out = call(capsys, "download")[1]
-    assert "cifar100" in out and "by hand" in out
+    assert "cifar100" in out
+    assert "by hand" in out

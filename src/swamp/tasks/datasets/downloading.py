@@ -23,7 +23,9 @@ CHUNK = 2**18  # bytes
 TIMEOUT = 60.0  # seconds without a byte
 MOST_UNZIPPED = 2**30  # bytes; Tiny-ImageNet has about half as many
 
-Report = Callable[[str, int, int | None], None]  # gets the name of a file, the bytes that are there, and all of them where that is known
+DownloadReport = Callable[
+    [str, int, int | None], None
+]  # gets the name of a file, the bytes that are there, and all of them where that is known
 
 
 class DownloadFailed(RuntimeError):
@@ -39,7 +41,7 @@ class Response(Protocol):
     def read(self, amount: int) -> bytes: ...
 
 
-def download(official: Official, folder: Path, report: Report) -> list[Path]:
+def download(official: Official, folder: Path, report: DownloadReport) -> list[Path]:
     """Fetch the files of a data set that the folder lacks, and return their paths. No file that is there is changed."""
     fetched: list[Path] = []
     if len(official.downloads) == 1 and any((folder / name / official.marker).exists() for name in official.folders):
@@ -61,7 +63,7 @@ def download(official: Official, folder: Path, report: Report) -> list[Path]:
     return fetched
 
 
-def fetch(wanted: Download, path: Path, report: Report) -> None:
+def fetch(wanted: Download, path: Path, report: DownloadReport) -> None:
     """Fetch a file to a path that does not exist. What arrives is kept in PATH.part, from which the next call goes on."""
     part = path.with_name(path.name + ".part")
     done = part.stat().st_size if part.exists() else 0
@@ -152,6 +154,8 @@ def unpack(archive: Path, folder: Path) -> None:
             packed.extractall(place)  # This compares the checksum of each file.
         (place / folder.name).rename(folder)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        raise DownloadFailed(f"{archive} is damaged or not the published file ({reason_of(error)}); remove it, and fetch it again") from None
+        raise DownloadFailed(
+            f"{archive} is damaged or not the published file ({reason_of(error)}); remove it, and fetch it again"
+        ) from None
     finally:
         shutil.rmtree(place, ignore_errors=True)
