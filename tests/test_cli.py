@@ -88,7 +88,7 @@ def test_the_main_job_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_groups_resume_show_and_compare(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert sorted(path.name for path in (finished / "swamp").iterdir()) == ["seed-0", "seed-1"]
-    status, out, err = call(capsys, "resume", finished / "swamp")
+    status, out, err = call(capsys, "resume", finished / "swamp", "--data", finished)
     assert status == 0
     assert err.count("is finished") == 2
     status, out, _ = call(capsys, "show", finished / "swamp")
@@ -178,6 +178,9 @@ def test_a_dry_run_shows_everything_and_does_nothing(finished: Path, capsys: pyt
         (["run", "--xyzzy", "3"], "unknown setting --xyzzy (all of them: swamp recipes digits)"),
         (["run", "--dryrun"], "unknown setting --dryrun; did you mean --dry-run?"),
         (["run", "--trackers", "jsonl"], "did you mean --tracker?"),
+        (["run", "--lr", "0.1"], "unknown setting --lr; did you mean --cycle.learning_rate?"),
+        (["run", "--epochs", "3"], "unknown setting --epochs; did you mean --cycle.epochs?"),
+        (["run", "--sparsity", "90"], "such as 0.9 for 90 %"),
         (["resume", "nowhere", "--cash", "c"], "did you mean --cache?"),
         (["run", "--cycle.epochs", "many"], "cycle.epochs = 'many': expected an integer\n"),
         (["run", "--pruning.prune_fraction", "1.5"], "expected a number < 1.0"),

@@ -45,7 +45,7 @@ def test_the_examples_of_the_readme_and_of_the_first_page_run(
     monkeypatch.chdir(tmp_path)
     (own_model,) = blocks("python", README)
     exec(compile(own_model, "README.md", "exec"), {"__name__": "__main__"})
-    assert "'49% sparse: " in capsys.readouterr().out
+    assert re.search(r"^ +3 +80\.00 +1181 ", capsys.readouterr().out, re.MULTILINE)
     assert (tmp_path / "sparse.pt").exists()
     (recipe,) = blocks("python", START)
     exec(compile(recipe, "start.md", "exec"), {"__name__": "__main__"})
@@ -54,11 +54,12 @@ def test_the_examples_of_the_readme_and_of_the_first_page_run(
 
 def test_the_examples_of_custom_tasks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    cnn, transformer = blocks("python", (DOCS / "custom.md").read_text())
-    exec(compile(cnn, "custom.md", "exec"), {"__name__": "__main__"})
-    assert (tmp_path / "cnn.pt").exists()
+    cnn, further, transformer = blocks("python", (DOCS / "custom.md").read_text())
+    exec(compile(cnn + further, "custom.md", "exec"), {"__name__": "__main__"})
+    assert all((tmp_path / name).exists() for name in ("cnn.pt", "cnn.swamp", "cnn.swamp.md", "runs/cnn.html"))
     shown = capsys.readouterr().out
-    assert "87.5% sparse: accuracy 9" in shown
+    assert re.search(r"^ +3 +80\.01 +950 +9", shown, re.MULTILINE)
+    assert "on the validation split, by which it was chosen" in shown
     assert "4.weight" in shown
     scope: dict[str, object] = {"__name__": "__main__"}
     exec(compile(transformer, "custom.md", "exec"), scope)

@@ -17,8 +17,8 @@ TYPE_CHECKING = False  # Type checkers know the name, and read what follows.
 if TYPE_CHECKING:
     from typing import Any
 
-    from swamp import landscape, scores
-    from swamp.api import Loaded, Pruned, Run, load, prune, rows, run
+    from swamp import core, export, landscape, scores, tasks
+    from swamp.api import Run, prune, rows, run
     from swamp.core.job import Job, Optimizer, Solution
     from swamp.core.mask import Mask
     from swamp.core.noise import Noise
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from swamp.core.state import State
     from swamp.export.compiled import compile_sparse
     from swamp.export.formats.sparse import load_sparse
+    from swamp.loading import Loaded, load
+    from swamp.pruned import Chosen, Pruned, PrunedSeeds
     from swamp.runs.config import Config, build_config
+    from swamp.runs.progress import Listener
     from swamp.store.records import RowRecord
     from swamp.tasks.custom import CustomTask
 
 _MODULES = {
-    "swamp.api": ("Loaded", "Pruned", "Run", "load", "prune", "rows", "run"),
+    "swamp.api": ("Run", "prune", "rows", "run"),
     "swamp.core.job": ("Job", "Optimizer", "Solution"),
     "swamp.core.mask": ("Mask",),
     "swamp.core.noise": ("Noise",),
@@ -41,21 +44,29 @@ _MODULES = {
     "swamp.core.state": ("State",),
     "swamp.export.compiled": ("compile_sparse",),
     "swamp.export.formats.sparse": ("load_sparse",),
+    "swamp.loading": ("Loaded", "load"),
+    "swamp.pruned": ("Chosen", "Pruned", "PrunedSeeds"),
     "swamp.runs.config": ("Config", "build_config"),
+    "swamp.runs.progress": ("Listener",),
     "swamp.store.records": ("RowRecord",),
     "swamp.tasks.custom": ("CustomTask",),
 }
 
+_PACKAGES = ("core", "export", "landscape", "scores", "tasks")
+
 __all__ = [
     "SWA",
+    "Chosen",
     "Config",
     "CustomTask",
     "Job",
+    "Listener",
     "Loaded",
     "Mask",
     "Noise",
     "Optimizer",
     "Pruned",
+    "PrunedSeeds",
     "Pruning",
     "RowRecord",
     "Run",
@@ -65,6 +76,8 @@ __all__ = [
     "__version__",
     "build_config",
     "compile_sparse",
+    "core",
+    "export",
     "landscape",
     "load",
     "load_sparse",
@@ -72,6 +85,7 @@ __all__ = [
     "rows",
     "run",
     "scores",
+    "tasks",
 ]
 
 
@@ -80,7 +94,7 @@ def __getattr__(name: str) -> "Any":
     for module, names in _MODULES.items():
         if name in names:
             return getattr(importlib.import_module(module), name)
-    if name in ("landscape", "scores"):
+    if name in _PACKAGES:
         return importlib.import_module(f"swamp.{name}")
     raise AttributeError(f"module 'swamp' has no attribute {name!r}")
 

@@ -4,39 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, overload
 
 from torch import Tensor, nn
 
-from swamp.core.mask import Mask
+from swamp.core.errors import brief
+from swamp.loading import Loaded, load
+from swamp.pruned import Pruned, PrunedSeeds
 from swamp.runs.config import HELD_OUT, Config, build_config
-from swamp.runs.opening import PreparedRun, RunRequest, open_stored_task, prepare
+from swamp.runs.opening import PreparedRun, RunRequest, prepare
 from swamp.runs.progress import Listener
 from swamp.runs.recipes import DEFAULT_RECIPE
-from swamp.runs.runner import run_rows
-from swamp.runs.stored import find_row, load_network, read_config
+from swamp.runs.runner import run_rows, run_to_end
+from swamp.runs.setting_list import require_known_names
+from swamp.runs.stored import read_config
 from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import Task
 from swamp.trackers import parse_trackers
 from swamp.trackers.tracking import tracked
-
-
-class Pruned(NamedTuple):
-    """What `prune` returns."""
-
-    model: nn.Module  # of the same class, in evaluation mode; pruned weights are zero
-    mask: Mask
-    rows: list[RowRecord]  # one for each sparsity, dense first
-    directory: Path
-
-
-class Loaded(NamedTuple):
-    """What `load` returns: a network that a run found."""
-
-    model: nn.Module  # in evaluation mode; pruned weights are zero
-    mask: Mask
-    row: RowRecord
 
 
 class Run:
@@ -56,8 +42,16 @@ class Run:
     def __iter__(self) -> Iterator[RowRecord]:
         return iter(read_rows(self.directory))
 
-    def load(self, cycle: int | None = None, particle: int | None = None, task: Task | None = None, trust: bool = False) -> Loaded:
-        return load(self.directory, cycle, particle, task, trust)
+    def load(
+        self,
+        cycle: int | None = None,
+        particle: int | None = None,
+        task: Task | None = None,
+        trust: bool = False,
+        *,
+        model: nn.Module | None = None,
+    ) -> Loaded:
+        return load(self.directory, cycle, particle, task, trust, model=model)
 
 
 def rows(
@@ -76,8 +70,9 @@ def rows(
 
     >>> next(rows("digits", method="imp", pruning={"cylces": 3}))
     Traceback (most recent call last):
-    ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: cycles, pattern, prune_fraction, rewind, targets
+    ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: cycles, pattern, prune_fraction, rewind, sparsity, targets
     """
+    require_known_names(settings, rows)
     yield from _tracked_rows(_prepared(build_config(recipe, settings), out, cache), listener, trackers)
 
 
@@ -91,23 +86,40 @@ def run(
     **settings: Any,
 ) -> Run:
     """Run a recipe to its end. `rows` takes the same arguments and yields each row on the way."""
+    require_known_names(settings, run)
     prepared = _prepared(build_config(recipe, settings), out, cache)
     for _ in _tracked_rows(prepared, listener, trackers):
         pass
     return Run(prepared.directory)
 
 
-def _prepared(config: Config, out: str | Path | None, cache: str | Path | None, task: Task | None = None) -> PreparedRun:
-    """Check a run with the arguments that all functions share, and return it."""
-    request = RunRequest(config, Path(out or f"runs/{config.title}"), task)
+def _prepared(config: Config, out: str | Path | None, cache: str | Path | None) -> PreparedRun:
+    """Check the run of a recipe, and return it."""
+    request = RunRequest(config, Path(out or f"runs/{config.title}"))
     return prepare([request], Path(cache) if cache else None)[0]
+
+
+def _tracker_names(trackers: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of trackers after a check."""
+    return parse_trackers(trackers if isinstance(trackers, str) else ",".join(trackers)) if trackers else ()
 
 
 def _tracked_rows(prepared: PreparedRun, listener: Listener | None, trackers: Sequence[str]) -> Iterator[RowRecord]:
     """Run what was prepared and yield its rows. The trackers of these names log them."""
-    names = parse_trackers(",".join(trackers)) if trackers else ()
-    with tracked(names, prepared.directory, listener or Listener()) as listening:
+    with tracked(_tracker_names(trackers), prepared.directory, listener or Listener()) as listening:
         yield from run_rows(prepared, listening)
+
+
+@overload
+def prune(
+    model: nn.Module | Callable[[], nn.Module], train_data: Any, test_data: Any, *, seeds: None = None, **settings: Any
+) -> Pruned: ...
+
+
+@overload
+def prune(
+    model: nn.Module | Callable[[], nn.Module], train_data: Any, test_data: Any, *, seeds: Sequence[int], **settings: Any
+) -> PrunedSeeds: ...
 
 
 def prune(
@@ -125,12 +137,17 @@ def prune(
     recipe: str = "custom",
     out: str | Path | None = None,
     cache: str | Path | None = None,
+    seeds: Sequence[int] | None = None,
+    listener: Listener | None = None,
+    trackers: Sequence[str] = (),
     quiet: bool = False,
     **settings: Any,
-) -> Pruned:
+) -> Pruned | PrunedSeeds:
     """Make your own network sparse. See `CustomTask` for model, data, loss, metric and what is prunable, and `rows` for settings.
 
-    The run is stored in `out`; the same call continues it if it was stopped. The model that was given is not changed.
+    `sparsity=0.9` prunes until a tenth of the weights is left; without it, `pruning={"cycles": …}` says how often. The run is stored in
+    `out`; the same call continues it if it was stopped. The model that was given is not changed. With several `seeds`, each run goes to
+    `out`/seed-K. A `listener` is notified of the progress, beside the display; `quiet` shows remarks alone.
 
     >>> import tempfile, torch
     >>> x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
@@ -143,9 +160,12 @@ def prune(
     """
     from swamp.progress_display import progress_display
     from swamp.report.tables import prunable_table
+    from swamp.run_display import run_displayed
     from swamp.terminal import print_table
 
-    config = build_config(recipe, {"task": "custom", **settings})
+    require_known_names(settings, prune)
+    names = _tracker_names(trackers)
+    configs = _configs_of_seeds(recipe, {"task": "custom", **settings}, seeds)
     task = CustomTask(
         model,
         train_data,
@@ -156,30 +176,32 @@ def prune(
         batch_size=batch_size,
         prunable=prunable,
         exclude=exclude,
-        validation=validation or (HELD_OUT if config.method_module.selects else 0),
+        validation=validation or (HELD_OUT if configs[0].method_module.selects else 0),
     )
-    prepared = _prepared(config, out, cache, task)
-    if quiet or prepared.role == "helper":
-        found = list(run_rows(prepared))
+    whole = Path(out or f"runs/{configs[0].title if seeds is None else f'{configs[0].recipe}-{configs[0].method}'}")
+    folders = [whole if seeds is None else whole / f"seed-{config.seed}" for config in configs]
+    requests = [RunRequest(config, folder, task) for config, folder in zip(configs, folders, strict=True)]
+    runs = prepare(requests, Path(cache) if cache else None)
+    if any(run.role == "helper" for run in runs):  # Another process shows what this one helps to run.
+        for run in runs:
+            run_to_end(run)
     else:
-        print_table(prunable_table(task))
-        with progress_display() as listening:
-            found = list(run_rows(prepared, listening))
-    loaded = load(prepared.directory, task=task)
-    return Pruned(loaded.model, loaded.mask, found, prepared.directory)
+        if not quiet:
+            print_table(prunable_table(task))
+        with progress_display(quiet) as display:
+            failures = run_displayed(runs, display, names, listener)
+        for failure in filter(None, failures):
+            raise failure
+    found = [Pruned(run.directory, task) for run in runs]
+    return found[0] if seeds is None else PrunedSeeds(whole, found)
 
 
-def load(
-    directory: str | Path, cycle: int | None = None, particle: int | None = None, task: Task | None = None, trust: bool = False
-) -> Loaded:
-    """Load the sparse network of a cycle, by default the last: the average, or one of its particles.
-
-    A run whose task was made by a script needs that `task` again. So does one whose directory names a function that makes its task,
-    unless you `trust` the directory: the function is then imported and called.
-    """
-    directory = Path(directory)
-    row = find_row(directory, read_rows(directory), cycle)
-    state, mask = load_network(directory, row, particle)
-    model = (task or open_stored_task(read_config(directory), directory, trust)).model()
-    state.into(model)
-    return Loaded(model.eval(), mask, row)
+def _configs_of_seeds(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int] | None) -> list[Config]:
+    """Return the configuration of each seed, or the only one if no seeds are given."""
+    if seeds is None:
+        return [build_config(recipe, settings)]
+    if "seed" in settings:
+        raise ValueError("give either seed or seeds")
+    if isinstance(seeds, str | int) or not len(seeds) or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds = {brief(seeds)}: expected different whole numbers, such as [0, 1, 2]")
+    return [build_config(recipe, {**settings, "seed": seed}) for seed in seeds]

@@ -47,6 +47,7 @@ def make_app() -> App:
             app.command(f"{module.__name__}:command", name=info.name, help=inspect.getdoc(command), usage=usage)
         elif command:
             app.command(command, usage=usage)
+    app.register_install_completion_command(help="Install completion of commands and options for the shell in use, or for --shell NAME.")
     return app
 
 

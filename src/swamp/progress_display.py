@@ -1,7 +1,8 @@
-"""The progress of runs and analyses on standard error: moving bars on a terminal, lines in a log."""
+"""The progress of runs and analyses on standard error: moving bars on a terminal or in a notebook, lines in a log."""
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import sys
 import time
@@ -116,7 +117,7 @@ class RemarksOnly(ProgressLines):
 
 
 class ProgressBars(ProgressLines):
-    """Shows runs on a terminal: rows above, and below them a moving bar for each training."""
+    """Shows runs on a terminal or in a notebook: rows above, and below them a moving bar for each training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,7 +258,17 @@ class AnalysisProgress(AnalysisListener):
 
 
 def progress_display(quiet: bool = False, plain: bool = False) -> ProgressLines:
-    """Return moving bars for a terminal, and lines for a log or if `plain`; only remarks if `quiet`."""
+    """Return moving bars for a terminal or a notebook, and lines for a log or if `plain`; only remarks if `quiet`."""
     if quiet:
         return RemarksOnly()
-    return ProgressBars() if sys.stderr.isatty() and not plain else ProgressLines()
+    return ProgressBars() if not plain and (sys.stderr.isatty() or shows_widgets()) else ProgressLines()
+
+
+def shows_widgets() -> bool:
+    """Whether this is a notebook that can show moving bars. rich draws them there with the packages IPython and ipywidgets."""
+    return Console(stderr=True).is_jupyter and all(map(is_installed, ("IPython", "ipywidgets")))
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported. It is not imported."""
+    return package in sys.modules or importlib.util.find_spec(package) is not None

@@ -77,6 +77,13 @@ def test_rows_are_found_by_sparsity(swamp_run: Path, tmp_path: Path, capsys: pyt
     assert not (tmp_path / "n").exists()
 
 
+def test_the_suffix_says_the_format(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("export", swamp_run, "--out", tmp_path / "m.safetensors") == 0
+    assert load_file(tmp_path / "m.safetensors").keys() == swamp.load(swamp_run).model.state_dict().keys()
+    assert status_of("export", swamp_run, "--out", tmp_path / "m") == 2
+    assert "says no format: give it a suffix out of" in capsys.readouterr().err
+
+
 def test_nothing_is_overwritten_without_being_asked(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["export", swamp_run, "--format", "torch", "--out", tmp_path / "m"]
     (tmp_path / "m.md").write_text("mine")

@@ -9,9 +9,10 @@ import torch
 
 from swamp import cli
 from swamp.commands import arguments
+from swamp.core.machine import resolve_device
 from swamp.engines import engine_modules, sequential
 from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, step_timer, variants
-from swamp.runs.config import Config, build_config, resolve, resolve_device
+from swamp.runs.config import Config, build_config, resolve
 from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import estimate, make_plan
 from swamp.store.directory import Store

@@ -9,7 +9,8 @@ import torch
 
 from swamp.methods import find_method, methods, presets
 from swamp.methods.method import at_cycle
-from swamp.runs.config import build_config, complete, config_hash, deciding_settings, resolve
+from swamp.runs.config import build_config, complete, config_hash, deciding_settings, resolve, with_settings
+from swamp.runs.other_names import OTHER_NAMES
 from swamp.runs.recipes import merge, merge_all, nested, read_layers, recipe_texts
 from swamp.runs.setting_list import all_settings, parse_setting, to_toml
 
@@ -224,3 +225,39 @@ def test_auto_is_the_card_with_its_engine_where_there_is_one(
 
 def test_an_engine_names_its_short_settings() -> None:
     assert parse_setting("ray-address", "auto") == ("engines.ray.address", "auto")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("lr", "--cycle.learning_rate"),
+        ("epochs", "--cycle.epochs"),
+        ("target-sparsity", "--sparsity"),
+        ("num_particles", "--methods.swamp.particles"),
+        ("trackers", "--tracker"),
+        ("sparsty", "--sparsity"),
+    ],
+)
+def test_names_of_other_libraries_get_the_right_hint(name: str, hint: str) -> None:
+    with pytest.raises(ValueError, match="unknown setting") as caught:
+        parse_setting(name, "3", ["sparsity", "tracker", "out"])
+    assert str(caught.value).startswith(f"unknown setting --{name}; did you mean {hint}? (all of them")
+
+
+def test_every_hint_names_a_setting() -> None:
+    known = {setting.name for setting in all_settings()}
+    assert set(OTHER_NAMES.values()) <= known
+    assert not set(OTHER_NAMES) & known
+    with pytest.raises(ValueError, match=r"unknown setting 'cycle.lr'; did you mean 'learning_rate'"):
+        build_config("digits", {"cycle.lr": 0.1})
+    with pytest.raises(ValueError, match=r"unknown setting 'optimizer.lr'; did you mean 'cycle.learning_rate'"):
+        build_config("digits", {"optimizer": {"lr": 0.1}})
+
+
+def test_data_is_short_for_the_setting_of_the_task_when_a_run_is_resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = build_config("cifar10-wrn28-2", {"data": "there"})
+    assert with_settings(config, {"data": Path("here")}).tasks["image"]["data"] == str(tmp_path / "here")
+    assert config_hash(with_settings(config, {"data": "here"})) == config_hash(config)
+    with pytest.raises(ValueError, match="data = 'here': task 'custom' reads no data folder"):
+        with_settings(build_config("custom"), {"data": "here"})

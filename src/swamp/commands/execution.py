@@ -5,17 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from swamp.commands.arguments import ProgressOptions
 
 if TYPE_CHECKING:
-    from swamp.progress_display import ProgressLines
     from swamp.runs.grid import Sweep
-    from swamp.runs.opening import PreparedRun, RunRequest
-    from swamp.runs.progress import Listener
+    from swamp.runs.opening import RunRequest
 
 
 def execute(
@@ -30,6 +27,7 @@ def execute(
     The first error is raised when all runs have ended.
     """
     from swamp.progress_display import progress_display
+    from swamp.run_display import run_displayed
     from swamp.runs.opening import prepare
     from swamp.runs.runner import run_to_end
     from swamp.runs.stored import resume_command
@@ -42,7 +40,7 @@ def execute(
         return
     try:
         with progress_display(progress.quiet, progress.plain) as screen:
-            failures = _run_shown(runs, screen, progress.trackers)
+            failures = run_displayed(runs, screen, progress.trackers)
     except KeyboardInterrupt:
         shared = f" --cache {shlex.quote(str(cache))}" if cache else ""
         again = resume_command(runs[0].requested, whole, runs[0].config.engine_module.command)
@@ -55,24 +53,6 @@ def execute(
     for failure in failures:
         if failure:
             raise failure
-
-
-def _run_shown(runs: Sequence[PreparedRun], screen: ProgressLines, trackers: Sequence[str]) -> list[BaseException | None]:
-    """Run one or several runs on one screen, and return the error that ended each, or None. The error of a single run is raised."""
-    from swamp.progress_display import OneOfSeveral
-    from swamp.runs.runner import run_to_end
-    from swamp.runs.several import run_several
-    from swamp.trackers.tracking import tracked
-
-    if len(runs) == 1:
-        with tracked(trackers, runs[0].directory, screen) as listener:
-            run_to_end(runs[0], listener)
-        return [None]
-
-    def listen(run: PreparedRun) -> AbstractContextManager[Listener]:
-        return tracked(trackers, run.directory, OneOfSeveral(screen, run.directory.name))
-
-    return run_several(runs, listen, screen.planned)
 
 
 def print_run(directory: Path, progress: ProgressOptions) -> None:

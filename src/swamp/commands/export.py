@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,8 +15,8 @@ def export(
     directory: Annotated[Path, Parameter(name="DIR", help="A run directory.")],
     /,
     *,
-    format: str,
     out: Path,
+    format: str | None = None,
     cycle: int | None = None,
     sparsity: float | None = None,
     values: Literal["float32", "float16", "bfloat16"] = "float32",
@@ -29,10 +28,11 @@ def export(
 
     Parameters
     ----------
-    format
-        The format, such as sparse, which is compact, or onnx, a graph for onnxruntime and others. docs/export.md lists the formats.
     out
         The file.
+    format
+        The format, such as sparse, which is compact, or onnx, a graph for onnxruntime and others. docs/export.md lists the formats.
+        Default: the format of the file's suffix (.swamp, .onnx, .safetensors, .pt).
     cycle
         The row of this cycle.
     sparsity
@@ -42,46 +42,19 @@ def export(
     overwrite
         Replace existing files.
     """
-    import hashlib
-
-    from swamp.export.formats import export as encode
-    from swamp.export.formats import find_format
-    from swamp.export.formats.sparse import dense_bytes
-    from swamp.report.card import model_card
+    from swamp.network_file import checked_format, write_network
     from swamp.results.stored_run import read_run
     from swamp.runs.checks import require_same_task
     from swamp.runs.opening import open_stored_task
-    from swamp.runs.stored import about, find_row, load_network
-    from swamp.store.files import write_output
+    from swamp.runs.stored import find_row
     from swamp.terminal import print_line
-    from swamp.training.numerics import applied
 
-    card = out.with_name(out.name + ".md")
-    find_format(format)
-    for path in (out, card):
-        if path.is_dir():
-            raise ValueError(f"--out {path} is a directory; name a file")
-        if path.exists() and not overwrite:
-            raise ValueError(f"{path} is there already; --overwrite replaces it")
+    chosen = checked_format(out, format, overwrite)
     run = read_run(directory)
     print_notices([run])
     row = find_row(directory, run.rows, cycle, sparsity)
-    config = run.config
-    state, mask = load_network(directory, row)
-    opened = made_task(task) or open_stored_task(config, directory, trust)
+    opened = made_task(task) or open_stored_task(run.config, directory, trust)
     if task:
         require_same_task(opened, run.header, directory)
-    with applied(config.numerics):
-        content, notes = encode(state, mask, opened, format, values, about(config, run.header, row), config.pruning.pattern == "channel")
-    options = {"cycle": row.cycle, "format": format, "out": out, "values": values}
-    command = shlex.join(
-        ["swamp", "export", str(directory), *(part for name, value in options.items() for part in (f"--{name}", str(value)))]
-    )
-    digest = hashlib.sha256(content).hexdigest()
-    write_output(out, content)
-    write_output(card, model_card(run, row, out, len(content), digest, command, notes).encode(errors="backslashreplace"))
-    print_line(f"cycle {row.cycle}, {100 * row.sparsity:.2f} % sparse, stored {row.metric} {row.metrics[row.metric]:.4f}")
-    for note in notes:
-        print_line(note)
-    dense = dense_bytes(state)
-    print_line(f"{out}: {len(content):,} bytes, {len(content) / dense:.3f} times the {dense:,} of its dense tensors; card: {card}")
+    for line in write_network(run, row, opened, out, chosen, values):
+        print_line(line)

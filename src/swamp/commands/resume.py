@@ -18,6 +18,7 @@ def resume(
     /,
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")],
     cache: Path | None = None,
+    data: Path | None = None,
     task: TaskOption = None,
     trust: TrustOption = False,
     progress: ProgressOptions = PROGRESS_OPTIONS,
@@ -33,6 +34,8 @@ def resume(
         Settings as --name value.
     cache
         Directory in which runs share what they have in common.
+    data
+        Folder that holds your data sets, if it is another than before.
     """
     from swamp.runs.config import require_trust, with_settings
     from swamp.runs.opening import RunRequest
@@ -44,6 +47,8 @@ def resume(
         raise ValueError(f"one directory at a time, not {', '.join(alone)} too; settings are written --name value")
     if task is not None:
         settings["task"] = task
+    if data is not None:
+        settings["data"] = data
     progress.check()
     paths = runs_in(directory)
     if linked := [path for path in paths if path != directory and path.is_symlink()]:

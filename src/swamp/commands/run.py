@@ -21,6 +21,7 @@ def run(
     seeds: str | None = None,
     cache: Path | None = None,
     data: Path | None = None,
+    sparsity: float | None = None,
     scale: float | None = None,
     dry_run: Flag = False,
     progress: ProgressOptions = PROGRESS_OPTIONS,
@@ -51,13 +52,16 @@ def run(
         Directory in which runs share tickets, masks and everything else that they have in common.
     data
         Folder that holds your data sets. Default: the environment's SWAMP_DATA.
+    sparsity
+        Share of the weights that is pruned at the end, such as 0.9, in place of --pruning.cycles: the last cycle has exactly this sparsity.
     scale
         Factor of all epoch counts, such as 0.1 for a tenth; each is rounded, and is at least 1.
     dry_run
         Show what would be done (what is pruned, sparsities, cost, disk, time) and do nothing.
     """
     recipe, settings = recipe_and_settings(arguments, run)
-    settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
+    shorthands = {"data": data, "sparsity": sparsity, "scale": scale}
+    settings |= {name: value for name, value in shorthands.items() if value is not None}
     progress.check()
     requests, group = asked_runs(recipe, settings, parse_numbers("--seeds", seeds, different=True) if seeds is not None else [], out)
     if dry_run:

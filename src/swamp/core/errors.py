@@ -37,13 +37,14 @@ def closest(name: str, names: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)), None)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: the nearest valid name, and all of them where there are at most 20.
+def nearest(name: str, names: Iterable[str], meant: str | None = None) -> str:
+    """Return the end of a message about an unknown name: the nearest valid name, and all of them where there are at most 20. Where it is
+    known which one is `meant`, that is the nearest.
 
     >>> nearest("swmap", ["imp", "swamp"])
     "did you mean 'swamp'? Known: imp, swamp"
     """
     known = sorted(names)
-    close = closest(name, known)
+    close = meant or closest(name, known)
     guess = f"did you mean {close!r}? " if close else ""
     return guess + ("Known: " + ", ".join(known) if len(known) <= 20 else "").strip()

@@ -1,4 +1,4 @@
-"""Describes this machine: its cores, and the code and versions that are installed on it."""
+"""Describes this machine: its cores and devices, and the code and versions that are installed on it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,20 @@ def num_cores() -> int:
     affinity = getattr(os, "sched_getaffinity", None)  # Only Linux has it.
     available = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(available // int(os.environ.get("LOCAL_WORLD_SIZE", 1)), 1)
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of this name, which must exist; `auto` is a GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps", "xpu"):
+            raise RuntimeError("swamp trains on cpu, cuda, mps and xpu")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device = {name!r} is not there: {str(error).splitlines()[0]}") from None
+    return device
 
 
 @cache

@@ -8,18 +8,20 @@ from fractions import Fraction
 from typing import Annotated, Literal
 
 import torch
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 from torch import Tensor
 
 from swamp.core.mask import Mask
 from swamp.core.patterns import Pattern, keep_highest_groups
 from swamp.core.state import State
 
+MOST_CYCLES = 1000
+
 
 class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often, how much and in which pattern a method prunes, and what each cycle starts from."""
 
-    cycles: Annotated[int, Meta(ge=0, le=1000, description="Number of prunings C; cycles 0..C are trained and reported.")] = 13
+    cycles: Annotated[int, Meta(ge=0, le=MOST_CYCLES, description="Number of prunings C; cycles 0..C are trained and reported.")] = 13
     prune_fraction: Annotated[float, Meta(gt=0, lt=1, description="α: fraction of the survivors removed after each cycle.")] = 0.2
     rewind: Annotated[
         Literal["weights", "lr", "init"],
@@ -37,8 +39,17 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str, Meta(description="Which weights are pruned together: unstructured, N:M such as 2:4, block:RxC, or channel (core/patterns.py).")
     ] = "unstructured"
 
+    sparsity: Annotated[
+        float,
+        Meta(
+            ge=0, description="Share of the weights that the last cycle has pruned (short: --sparsity), in place of cycles; 0: none is set."
+        ),
+    ] = 0.0
+
     def __post_init__(self) -> None:
         Pattern.parse(self.pattern)
+        if self.sparsity:
+            structs.force_setattr(self, "cycles", self._cycles_to_sparsity())
         if too_late := [cycle for cycle in self.targets if cycle > self.cycles]:
             raise ValueError(f"pruning.targets names cycle {too_late[0]}, but pruning.cycles = {self.cycles}")
         if list(self.targets) != sorted(set(self.targets)):
@@ -55,15 +66,38 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         def nearest(density: float) -> int:
             return min(range(self.cycles + 1), key=lambda cycle: abs(math.log(self.density(cycle) / Fraction(str(density)))))
 
-        return self.targets or tuple(sorted({nearest(density) for density in (0.5, 0.25, 0.1, 0.05)}))
+        last = {self.cycles} if self.sparsity else set()
+        return self.targets or tuple(sorted({nearest(density) for density in (0.5, 0.25, 0.1, 0.05)} | last))
 
     def density(self, cycle: int) -> Fraction:
-        """Return (1 − α)^cycle, with α as the exact decimal that was written.
+        """Return (1 − α)^cycle, with α as the exact decimal that was written. With a target sparsity, it is never less than the target's.
 
         >>> Pruning(prune_fraction=0.2).density(2)
         Fraction(16, 25)
+        >>> target = Pruning(prune_fraction=0.5, sparsity=0.9)
+        >>> [str(target.density(cycle)) for cycle in range(target.cycles + 1)]
+        ['1', '1/2', '1/4', '1/8', '1/10']
         """
-        return (1 - Fraction(str(self.prune_fraction))) ** cycle
+        return max((1 - Fraction(str(self.prune_fraction))) ** cycle, self._last_density)
+
+    @property
+    def _last_density(self) -> Fraction:
+        """The density of the target sparsity, or 0 if none is set."""
+        return 1 - Fraction(str(self.sparsity)) if self.sparsity else Fraction(0)
+
+    def _cycles_to_sparsity(self) -> int:
+        """Return the smallest number of prunings that reaches the target sparsity."""
+        if self.sparsity >= 1:
+            percent = f", such as {self.sparsity / 100:g} for {self.sparsity:g} %" if self.sparsity < 100 else ", such as 0.9 for 90 %"
+            raise ValueError(f"pruning.sparsity = {self.sparsity:g}: expected a share of the weights below 1{percent}")
+        about = math.log(self._last_density) / math.log1p(-self.prune_fraction)
+        if about > MOST_CYCLES:
+            raise ValueError(
+                f"pruning.sparsity = {self.sparsity} takes {math.ceil(about)} cycles at pruning.prune_fraction = {self.prune_fraction}, "
+                f"and at most {MOST_CYCLES} are allowed: raise pruning.prune_fraction"
+            )
+        exact = (cycle for cycle in range(max(int(about) - 1, 1), int(about) + 3) if self.density(cycle) == self._last_density)
+        return next(exact)
 
 
 def rounded_share(total: int, share: Fraction) -> int:

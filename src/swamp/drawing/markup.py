@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from swamp.drawing.tables import Table
+
 
 class Html(str):
     """Text that is HTML already."""
@@ -88,6 +90,18 @@ def scrolled_table(
     """Return a table that scrolls sideways where it is wider than the page. `label` tells a screen reader what it shows."""
     table = element("table", caption, element("thead", element("tr", *heads)), element("tbody", *rows), class_=kind)
     return element("div", table, class_="scroll", **attributes, tabindex="0", role="region", aria_label=label)
+
+
+def table_html(table: Table) -> Html:
+    """Return a table without a style of its own, as notebooks show it.
+
+    >>> table_html(Table("Squares of <x>", ["x", "x²"], [["2", "4"]], "exact"))[:90]
+    '<div><table><caption>Squares of &lt;x&gt;</caption><thead><tr><th>x</th><th>x²</th></tr></t'
+    """
+    head = element("thead", element("tr", *(element("th", name) for name in table.header)))
+    body = element("tbody", *(element("tr", *(element("td", cell) for cell in row)) for row in table.rows))
+    notes = [element("p", note) for note in table.note.splitlines()]
+    return element("div", element("table", element("caption", table.title), head, body), *notes)
 
 
 def count(number: int, noun: str) -> str:

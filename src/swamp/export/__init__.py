@@ -1,1 +1,8 @@
 """Write networks to files in several formats, read them again, and run sparse ones fast on a CPU."""
+
+from typing import TYPE_CHECKING
+
+from swamp.lazy_modules import lazy_modules
+
+if not TYPE_CHECKING:  # Type checkers know the modules of a package.
+    __getattr__ = lazy_modules(__name__)

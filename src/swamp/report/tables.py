@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from swamp.core.metric import Metric
-from swamp.drawing.numbers import duration, over_seeds, percent
+from swamp.drawing.numbers import duration, over_seeds, percent, spread
 from swamp.drawing.tables import Column, Table, make_table
 from swamp.export.inference import Speed
 from swamp.results.ensemble import EnsembleRow
-from swamp.results.series import particle_range
+from swamp.results.series import main_metrics, particle_range
 from swamp.results.stored_run import StoredRun
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config
@@ -37,6 +37,27 @@ def run_table(run: StoredRun) -> Table:
     empty = sorted({layer for row in rows for layer in row.empty_layers})
     note = f"empty layers: {', '.join(empty)}" if empty else ""
     return make_table(f"{config.method} on {config.recipe}, seed {config.seed}", columns, rows, note)
+
+
+def seeds_table(title: str, runs: Sequence[Sequence[RowRecord]], note: str = "") -> Table:
+    """List the rows of runs that differ in their seed: the metric that counts and the likelihood, as means and deviations over seeds."""
+    by_cycle = [{row.cycle: row for row in rows} for rows in runs]
+    cycles = [cycle for cycle in by_cycle[0] if all(cycle in rows for rows in by_cycle)]
+
+    def values(cycle: int, value: Callable[[RowRecord], float], digits: int) -> str:
+        found = [value(rows[cycle]) for rows in by_cycle]
+        return spread(found[:1] if len(set(found)) == 1 else found, digits)  # Most methods reach the same sparsity with every seed.
+
+    def metric_over_seeds(metric: Metric) -> Column[int]:
+        return Column(metric.label, lambda cycle: over_seeds(metric, [[rows[cycle].metrics] for rows in by_cycle]))
+
+    columns: list[Column[int]] = [
+        Column("cycle", str),
+        Column("sparsity %", lambda cycle: values(cycle, lambda row: 100 * row.sparsity, 2)),
+        Column("weights", lambda cycle: values(cycle, lambda row: row.num_survivors, 0)),
+        *map(metric_over_seeds, main_metrics(runs[0][0])),
+    ]
+    return make_table(title, columns, cycles, note)
 
 
 def metric_column(metric: Metric) -> Column[Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from swamp.core.patterns import Pattern
-from swamp.core.pruning import rounded_share
+from swamp.core.pruning import Pruning, rounded_share
 from swamp.methods.method import Keep
 from swamp.runs.config import Config, complete, deciding_settings
 from swamp.store.directory import holds_header
@@ -38,7 +38,7 @@ def check_survivors(config: Config, task: Task) -> None:
         )
     if not rounded_share(num_weights, config.pruning.density(config.pruning.cycles)):
         empty = next(cycle for cycle in range(config.pruning.cycles + 1) if not rounded_share(num_weights, config.pruning.density(cycle)))
-        raise ValueError(f"none of {num_weights} weights would survive at cycle {empty}: lower pruning.cycles or pruning.prune_fraction")
+        raise ValueError(f"none of {num_weights} weights would survive at cycle {empty}: {_lower(config.pruning)}")
 
 
 def check_pattern(config: Config, task: Task) -> None:
@@ -56,8 +56,13 @@ def check_pattern(config: Config, task: Task) -> None:
     if below is not None:
         raise ValueError(
             f"pruning.pattern = {pruning.pattern!r} leaves at least {least} of {dense_mask(task).num_weights} weights, and cycle {below} "
-            f"asks for {rounded_share(first, pruning.density(below))}: lower pruning.cycles or pruning.prune_fraction"
+            f"asks for {rounded_share(first, pruning.density(below))}: {_lower(pruning)}"
         )
+
+
+def _lower(pruning: Pruning) -> str:
+    """Return what a user who prunes too much can do."""
+    return f"lower pruning.sparsity = {pruning.sparsity}" if pruning.sparsity else "lower pruning.cycles or pruning.prune_fraction"
 
 
 def require_same_config(config: Config, directory: Path, header: Mapping[str, Any]) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
-import torch
 from msgspec import Meta, Struct, structs
 
 from swamp import tasks
@@ -21,18 +20,20 @@ from swamp.core.discovery import modules_with
 from swamp.core.errors import nearest
 from swamp.core.job import Numerics, Optimizer
 from swamp.core.keys import canonical
+from swamp.core.machine import resolve_device
 from swamp.core.pruning import Pruning
 from swamp.core.schedules import SWA, Schedule
 from swamp.engines import default_engine, engine_modules, find_engine
 from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
-from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_chain, recipe_texts, scaled
+from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, layered, merge, merge_all, nested, read_chain, recipe_texts, scaled
 from swamp.runs.settings import convert, flat
 from swamp.store.directory import is_in_run_directory
 
 # Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
+SHORTHANDS = ("data", "scale", "sparsity")  # what `build_config` takes beside settings
 HELD_OUT = 0.1  # the share of training examples that a method which selects holds out by default
 
 
@@ -135,13 +136,15 @@ def module_of(selector: str, name: str) -> Any:
 def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None, trust: bool = False) -> Config:
     """Return the complete configuration of a recipe with some settings changed.
 
-    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands `data` and `scale` are allowed too. Code
-    that a file in a run directory names must be named by the settings too, unless there is `trust`.
+    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands `data`, `scale` and `sparsity` are allowed
+    too. Code that a file in a run directory names must be named by the settings too, unless there is `trust`.
     """
     given = dict(settings or {})
-    data, scale = given.pop("data", None), given.pop("scale", None)
+    data, scale, sparsity = (given.pop(name, None) for name in SHORTHANDS)
+    if sparsity is not None:
+        given = nested({**nested(given), "pruning.sparsity": sparsity})
     chain = read_chain(recipe)
-    layers = [*chain.values(), _changes(given)]
+    layers = layered([*chain.values(), _changes(given)])
     if data is not None:
         layers.append(_data_setting(merge_all(layers), data))
     # A preset goes right under the layer that names it, so that the settings of that layer win.
@@ -165,8 +168,11 @@ def _data_setting(asked: TomlTable, data: str | Path) -> TomlTable:
 
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
-    """Return a complete configuration with some settings changed."""
-    return complete(merge(msgspec.to_builtins(config), _changes(settings)))
+    """Return a complete configuration with some settings changed. The shorthand `data` is allowed too."""
+    given = dict(settings)
+    data = given.pop("data", None)
+    changed = merge(msgspec.to_builtins(config), _changes(given))
+    return complete(changed if data is None else merge(changed, _data_setting(changed, data)))
 
 
 def _changes(settings: Mapping[str, Any]) -> TomlTable:
@@ -270,20 +276,6 @@ def resolve(config: Config, frozen: Mapping[str, Any] | None = None) -> Config:
         precision = frozen["precision"] if frozen else ("bf16" if device.type == "cuda" else "float32")
     engine = config.engine_module.name
     return complete(msgspec.to_builtins(structs.replace(config, device=str(device), precision=precision, engine=engine)))
-
-
-def resolve_device(name: str) -> torch.device:
-    """Return the device of this name, which must exist; `auto` is a GPU if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda", "mps", "xpu"):
-            raise RuntimeError("swamp trains on cpu, cuda, mps and xpu")
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device = {name!r} is not there: {str(error).splitlines()[0]}") from None
-    return device
 
 
 def deciding_settings(config: Config) -> TomlTable:

@@ -15,7 +15,7 @@ import torch
 from msgspec import structs
 
 from swamp.core.keys import canonical, key_of
-from swamp.core.machine import code_digest, versions
+from swamp.core.machine import code_digest, resolve_device, versions
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
@@ -23,7 +23,7 @@ from swamp.engines import FALLBACK, check_launch
 from swamp.engines.engine import Engine, EngineContext, Role
 from swamp.export.checkpoint import read_checkpoint
 from swamp.runs.checks import check, require_empty_or_run, require_same_run
-from swamp.runs.config import Config, config_hash, deciding_settings, require_trust, resolve, resolve_device, task_modules
+from swamp.runs.config import Config, config_hash, deciding_settings, require_trust, resolve, task_modules
 from swamp.runs.plan import Plan, make_plan
 from swamp.runs.setting_list import to_toml
 from swamp.store.directory import Store, cache_part, make_cache

@@ -30,6 +30,29 @@ class Listener:
         """There is something that the user should know."""
 
 
+class Listeners(Listener):
+    """Passes the progress of a run on to several listeners."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self.listeners = listeners
+
+    def planned(self, num_epochs: int) -> None:
+        for listener in self.listeners:
+            listener.planned(num_epochs)
+
+    def epoch(self, progress: Progress) -> None:
+        for listener in self.listeners:
+            listener.epoch(progress)
+
+    def row(self, result: RowRecord) -> None:
+        for listener in self.listeners:
+            listener.row(result)
+
+    def say(self, text: str) -> None:
+        for listener in self.listeners:
+            listener.say(text)
+
+
 class WatchedRun:
     """Reports to a listener what is new in a run directory since the last look.
 

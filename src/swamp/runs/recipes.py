@@ -12,7 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from swamp.core.errors import nearest
+from swamp.core.errors import brief, nearest
+from swamp.core.pruning import Pruning
+from swamp.runs.settings import convert
 
 TomlTable = dict[str, Any]  # settings as TOML gives them, nested
 DEFAULT_RECIPE = "digits"
@@ -101,6 +103,27 @@ def _merge_tables(below: Any, above: Any, depth: int) -> Any:
     if not depth or not isinstance(below, dict) or not isinstance(above, dict):
         return above
     return {**below, **{key: _merge_tables(below.get(key), value, depth - 1) for key, value in above.items()}}
+
+
+def layered(layers: Iterable[TomlTable]) -> list[TomlTable]:
+    """Return the layers, where pruning.cycles takes the place of a pruning.sparsity below it. One layer says one of the two.
+
+    A complete configuration, such as the config.toml of a run, has both, and its cycles are those that follow from its sparsity.
+    """
+    result: list[TomlTable] = []
+    for layer in layers:
+        given = pruning if isinstance(pruning := layer.get("pruning"), dict) else {}
+        if "cycles" in given and "sparsity" not in given:
+            layer = merge(layer, {"pruning": {"sparsity": 0.0}})
+        result.append(layer)
+        if "cycles" in given and given.get("sparsity"):
+            found = convert(merge_all(result)["pruning"], Pruning, "pruning")
+            if found.cycles != given["cycles"]:
+                raise ValueError(
+                    f"pruning.cycles = {brief(given['cycles'])} beside pruning.sparsity = {found.sparsity}, which takes {found.cycles} "
+                    f"cycles at pruning.prune_fraction = {found.prune_fraction}: give one of the two"
+                )
+    return result
 
 
 def nested(settings: Mapping[str, Any]) -> TomlTable:

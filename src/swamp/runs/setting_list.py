@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,8 +11,9 @@ from msgspec import Struct, structs
 
 from swamp.core.errors import closest
 from swamp.engines import engine_modules
-from swamp.runs.config import Config, selectable
-from swamp.runs.recipes import SELECTORS, TomlTable
+from swamp.runs.config import SHORTHANDS, Config, selectable
+from swamp.runs.other_names import OTHER_KEYWORDS, OTHER_NAMES, in_python
+from swamp.runs.recipes import SELECTORS, TomlTable, nested
 from swamp.runs.settings import bare, description, flat, parse_value, toml_text
 
 
@@ -50,11 +52,33 @@ def parse_setting(name: str, text: str, options: Sequence[str] = ()) -> tuple[st
     for candidate in (short.get(name, name), name.replace("-", "_")):
         if candidate in settings:
             return candidate, parse_value(bare(settings[candidate].kind), text)
-    meant = [setting for setting in settings if setting.endswith(f".{name}")]  # The user may have left out its table.
+    meant = _meant(name.replace("-", "_"), settings)
+    if meant == ["pruning.sparsity"] and "sparsity" in options:
+        meant = ["sparsity"]
     if not meant and (close := closest(name, [*settings, *options])):
         meant = [close]
     guess = f"; did you mean {' or '.join(f'--{one}' for one in meant)}?" if meant else ""
     raise ValueError(f"unknown setting --{name}{guess} (all of them: swamp recipes digits)")
+
+
+def _meant(name: str, settings: Iterable[str]) -> list[str]:
+    """Return the settings that an unknown name may stand for: other libraries call one so, or the user left out its table."""
+    return [OTHER_NAMES[name]] if name in OTHER_NAMES else [setting for setting in settings if setting.endswith(f".{name}")]
+
+
+def require_known_names(given: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    """Check the names of settings that a function was given as keywords, beside those that it has itself."""
+    keywords = [key for key, one in inspect.signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    known = [*(field.name for field in structs.fields(Config)), *SHORTHANDS]
+    for name in nested(given):
+        if name in known:
+            continue
+        other = OTHER_KEYWORDS.get(name)
+        meant = [f"{other}=…"] if other in keywords else list(map(in_python, _meant(name, (setting.name for setting in all_settings()))))
+        if not meant and (close := closest(name, [*keywords, *known])):
+            meant = [f"{close}=…"]
+        guess = f"; did you mean {' or '.join(meant)}?" if meant else ""
+        raise ValueError(f"unknown setting {name!r}{guess} (all of them: swamp recipes digits)")
 
 
 def to_toml(config: Config, recipe: TomlTable | None = None) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, structs
 
 from swamp.core.errors import brief, nearest
+from swamp.runs.other_names import OTHER_NAMES
 
 
 def convert(value: Any, kind: Any, prefix: str = "") -> Any:
@@ -53,7 +54,9 @@ def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
         name = match.group(1)
         full = f"{path}.{name}".lstrip(".")
         here = [field.name for field in structs.fields(_struct_at(kind, inner))]
-        return f"unknown setting {full!r}; {nearest(name, here)}"
+        meant = OTHER_NAMES.get(name, "")
+        inside = meant.rpartition(".")[2]
+        return f"unknown setting {full!r}; {nearest(name, here, inside if inside in here else meant or None)}"
     if "Invalid enum value" in what:
         allowed = typing.get_args(bare(_field_type(kind, inner)))
         return f"{path} = {brief(found)} is not allowed; {nearest(str(found), map(str, allowed))}"

@@ -7,6 +7,10 @@ A format module defines
     float32_only                          whether it refuses 16-bit values
     encode_network(network) -> Exported   the bytes of a file
 
+where wanted
+
+    suffixes                              the endings of file names that mean this format where none is named, such as (".onnx",)
+
 and, if `swamp bench-inference` can open its files,
 
     runtime                               torch or onnxruntime
@@ -69,6 +73,15 @@ def find_format(name: str) -> ModuleType:
     if name not in formats():
         raise ValueError(f"unknown format {name!r}; {nearest(name, formats())}")
     return formats()[name]
+
+
+def format_for(path: Path) -> ModuleType:
+    """Return the format that a file is to be written in, by its suffix."""
+    known = {suffix: module for module in formats().values() for suffix in getattr(module, "suffixes", ())}
+    if path.suffix not in known:
+        named = ", ".join(f"{suffix} ({module.name})" for suffix, module in known.items())
+        raise ValueError(f"the name {str(path)!r} says no format: give it a suffix out of {named}, or name the format")
+    return known[path.suffix]
 
 
 def format_of(path: Path) -> ModuleType:

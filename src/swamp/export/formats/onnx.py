@@ -27,6 +27,7 @@ from swamp.tasks.task import Task
 from swamp.tasks.text import logits_of
 
 name = "onnx"
+suffixes = (".onnx",)
 narrows, float32_only = True, True
 runtime = "onnxruntime"
 TOLERANCE = 1e-3  # relative to the largest output; another order of summation in float32 changes outputs by about 1e-6 of it

@@ -15,6 +15,7 @@ from swamp.export.formats import Exported, TrainedNetwork, rounded, sparse
 from swamp.export.narrow import shaped_like
 
 name = "safetensors"
+suffixes = (".safetensors",)
 narrows, float32_only = True, False
 runtime = "torch"
 

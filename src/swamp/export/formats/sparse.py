@@ -21,6 +21,7 @@ from swamp.export.formats import Exported, TrainedNetwork, ValueType, rounded
 from swamp.export.reader import ESCAPE, FORMAT, Stream
 
 name = "sparse"
+suffixes = (".swamp",)
 narrows, float32_only = False, False  # pruned channels take hardly any bytes, and the network keeps its shapes
 runtime = "torch"
 TYPES = {  # safetensors' names

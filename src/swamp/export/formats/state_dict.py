@@ -10,6 +10,7 @@ from swamp.export.formats import Exported, TrainedNetwork
 from swamp.export.formats.safetensors import dense_tensors
 
 name = "torch"
+suffixes = (".pt", ".pth")
 narrows, float32_only = True, False
 
 

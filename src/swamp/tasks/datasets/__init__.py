@@ -1,7 +1,7 @@
 """Data sets: one module each (or each family), found by discovery. Other distributions add modules by entry points of `swamp.datasets`.
 
 A module has a dictionary `IMAGE_SETS` or `TEXT_SETS` that maps names to functions. Such a function takes the folder that holds the
-user's data and reads the data set from it.
+user's data and reads the data set from it. A dictionary `OFFICIAL_SETS` maps names to what is published, for `swamp download`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from swamp.core.discovery import modules_of, registered
-from swamp.tasks.datasets.dataset import FileSet, ImageSet, TextSet
+from swamp.tasks.datasets.dataset import FileSet, ImageSet, Official, TextSet
 
 
 @cache
@@ -25,6 +25,12 @@ def image_sets() -> dict[str, Callable[[str], ImageSet | FileSet]]:
 def text_sets() -> dict[str, Callable[[str], TextSet]]:
     """Return the functions that read text data sets, by the data sets' names."""
     return _found("TEXT_SETS")
+
+
+@cache
+def official_sets() -> dict[str, Official]:
+    """Return what is published of the data sets, by their names. Those that come with a package are not among them."""
+    return _found("OFFICIAL_SETS")
 
 
 def _found(attribute: str) -> dict[str, Any]:

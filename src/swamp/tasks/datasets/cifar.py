@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from swamp.tasks.datasets.dataset import Images, ImageSet, Official
+from swamp.tasks.datasets.dataset import Download, Images, ImageSet, Official
 
 TRAIN_10 = [f"data_batch_{index}" for index in range(1, 6)]
 CIFAR10 = Official(
@@ -30,6 +30,11 @@ CIFAR10 = Official(
     contents="data_batch_1 to data_batch_5 and test_batch",
     marker="data_batch_1",
     archive="cifar-10-python.tar.gz",
+    downloads=(
+        Download(
+            "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "cifar-10-python.tar.gz", md5="c58f30108f718f92721af3b95e74349a"
+        ),
+    ),
     md5s={
         "data_batch_1": ("c99cafc152244af753f735de768cd75f",),
         "data_batch_2": ("d4bba439e000b95fd0a9bffe97cbabec",),
@@ -46,6 +51,11 @@ CIFAR100 = Official(
     contents="train, test and meta",
     marker="meta",
     archive="cifar-100-python.tar.gz",
+    downloads=(
+        Download(
+            "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "cifar-100-python.tar.gz", md5="eb9058c3a382ffc7106e4002c42a8d85"
+        ),
+    ),
     md5s={"train": ("16019d7e3df5f24257cddd939b257f8d",), "test": ("f0ef6b0ae62326f3e7ffdfab6717acfc",)},
 )
 
@@ -61,6 +71,7 @@ def read_cifar100(data: str) -> ImageSet:
 
 
 IMAGE_SETS = {"cifar10": read_cifar10, "cifar100": read_cifar100}
+OFFICIAL_SETS = {"cifar10": CIFAR10, "cifar100": CIFAR100}
 
 
 def _read(official: Official, data: str, files: dict[str, Sequence[str]], labels: bytes) -> dict[str, Images]:

@@ -159,6 +159,22 @@ class AtMost:
         return data
 
 
+def data_folder(data: str) -> Path | None:
+    """Return the folder that holds the user's data sets: the one that is named, or else that of the environment, or None."""
+    named = data or os.environ.get(VARIABLE, "")
+    return Path(named).expanduser() if named else None
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file of a data set that any program may fetch from where the authors publish it."""
+
+    url: str
+    file: str  # its path below the data folder
+    md5: str = ""  # the published checksum; empty where none is published, as of zip archives, which have checksums inside
+    is_unpacked: bool = False  # whether it is a zip archive that is unpacked beside itself, because a folder is read
+
+
 @dataclass(frozen=True)
 class Official:
     """A data set in the form in which its authors publish it."""
@@ -170,13 +186,13 @@ class Official:
     marker: str  # a file or folder in it that no other data set has
     archive: str = ""  # the downloaded file, where it can be read without unpacking
     md5s: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the published checksums of its files
+    downloads: tuple[Download, ...] = ()  # what `swamp download` fetches; none where that takes an account, an installer or much space
 
     def find(self, data: str) -> Path:
         """Return the data set's folder or archive, which is below the data folder or is that folder itself."""
-        named = data or os.environ.get(VARIABLE, "")
-        if not named:
+        root = data_folder(data)
+        if root is None:
             raise ValueError(f"{self.title} is read from a folder that you name with --data DIR or {VARIABLE}; {self.wanted}")
-        root = Path(named).expanduser()
         for folder in (*(root / name for name in self.folders), root):
             if (folder / self.marker).exists():
                 return folder

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from swamp.tasks.datasets.dataset import Official, Pairs, TextSet
+from swamp.tasks.datasets.dataset import Download, Official, Pairs, TextSet
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,15 @@ class GlueFormat:
     counts: dict[str, tuple[int, ...]]  # the published number of examples of each class in each file
 
 
-def _official(name: str, contents: str) -> Official:
-    folders = (name, f"glue/{name}", f"glue_data/{name}")
-    return Official(title=f"GLUE's {name}", url="https://gluebenchmark.com/tasks", folders=folders, contents=contents, marker="train.tsv")
+def _official(name: str, contents: str, *downloads: Download) -> Official:
+    return Official(
+        title=f"GLUE's {name}",
+        url="https://gluebenchmark.com/tasks",
+        folders=(name, f"glue/{name}", f"glue_data/{name}"),
+        contents=contents,
+        marker="train.tsv",
+        downloads=downloads,
+    )
 
 
 MRPC = GlueFormat(
@@ -37,7 +43,11 @@ MRPC = GlueFormat(
     counts={"train.tsv": (1194, 2474), "dev.tsv": (129, 279), "msr_paraphrase_test.txt": (578, 1147)},
 )
 RTE = GlueFormat(
-    _official("RTE", "train.tsv (2,490 rows) and dev.tsv (277) with the columns sentence1, sentence2 and label"),
+    _official(
+        "RTE",
+        "train.tsv (2,490 rows) and dev.tsv (277) with the columns sentence1, sentence2 and label",
+        Download("https://dl.fbaipublicfiles.com/glue/data/RTE.zip", "RTE.zip", is_unpacked=True),
+    ),
     columns=("sentence1", "sentence2", "label"),
     classes=("entailment", "not_entailment"),
     counts={"train.tsv": (1249, 1241), "dev.tsv": (146, 131)},
@@ -56,6 +66,7 @@ def read_rte(data: str) -> TextSet:
 
 
 TEXT_SETS = {"mrpc": read_mrpc, "rte": read_rte}
+OFFICIAL_SETS = {"mrpc": MRPC.official, "rte": RTE.official}  # MRPC's corpus comes from Microsoft, as an installer.
 
 
 def read_pairs(file_format: GlueFormat, path: Path) -> Pairs:

@@ -74,6 +74,7 @@ def read_test_set(name: str, data: str, synsets: Sequence[str]) -> Files:
 
 
 IMAGE_SETS = {"imagenet": read_imagenet}
+OFFICIAL_SETS = {"imagenet": IMAGENET, **TEST_SETS}
 
 
 def _class_folders(official: Official, folder: Path) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from swamp.core.machine import num_cores
-from swamp.tasks.datasets.dataset import Images, ImageSet, Official
+from swamp.tasks.datasets.dataset import Download, Images, ImageSet, Official
 from swamp.tasks.datasets.jpeg import read_image, to_tensor
 
 TINY_IMAGENET = Official(
@@ -23,6 +23,7 @@ TINY_IMAGENET = Official(
     folders=("tiny-imagenet-200",),
     contents="wnids.txt, train/SYNSET/images/*.JPEG (500 of each of 200 classes), val/val_annotations.txt and val/images/*.JPEG (10,000)",
     marker="wnids.txt",
+    downloads=(Download("http://cs231n.stanford.edu/tiny-imagenet-200.zip", "tiny-imagenet-200.zip", is_unpacked=True),),
 )
 NUM_CLASSES, NUM_TRAIN, NUM_TEST, SIZE = 200, 100_000, 10_000, 64
 MEAN, STD = (122.46, 114.26, 101.36), (70.49, 68.56, 71.81)
@@ -49,6 +50,7 @@ def read_tiny_imagenet(data: str) -> ImageSet:
 
 
 IMAGE_SETS = {"tiny-imagenet": read_tiny_imagenet}
+OFFICIAL_SETS = {"tiny-imagenet": TINY_IMAGENET}
 
 
 def _expect(found: int, wanted: int, what: str, place: Path) -> None:
