@@ -17,16 +17,15 @@ from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.custom_checks import check_range, check_task
-from swamp.tasks.datasets.dataset import HeldOut, LimitExamples, hold_out, resolved_limit
-from swamp.tasks.examples import Examples, moved
+from swamp.tasks.custom_data import CustomData
+from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.loaders import Order
 from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
 from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
-from swamp.tasks.objectives import ModelLoss, Objective, find_objective, is_class, logits_in, loss_in, pair
-from swamp.tasks.task import Batch, EpochPlan, Task, prunable_weights, seeded_state
+from swamp.tasks.objectives import ModelLoss, Objective, find_objective, logits_in, loss_in, pair
+from swamp.tasks.task import Batch, Task, prunable_weights, seeded_state
 from swamp.tasks.task_function import find_task_function
-from swamp.tasks.user_code import call_factory, call_loss, call_model, saying_whose, takes_labels, takes_model
+from swamp.tasks.user_code import call_factory, call_loss, call_model, is_of_torch, saying_whose, takes_labels, takes_model
 
 name = "custom"
 operational = ("factory",)  # It does not change results; the fingerprint says whether the task is the same.
@@ -64,7 +63,7 @@ def build(config: Config) -> Task:
     return task.limited(config.limit_examples)
 
 
-class CustomTask:
+class CustomTask(CustomData):
     """A model, data and a loss of your own. See `Task`.
 
     `model`: a module, whose weights are then the init, or a function without arguments that makes a model with a newly drawn init.
@@ -95,18 +94,10 @@ class CustomTask:
         prunable: Sequence[str] = ("conv", "linear"),
         exclude: Sequence[str] = (),
         validation: HeldOut = 0,
-        limit_examples: LimitExamples = 0,
+        limit_examples: Limit = 0,
     ) -> None:
         self.original = model
-        self.examples = {"train": Examples(train_data, "training"), "test": Examples(test_data, "test")}
-        if validation:
-            whole = self.examples["train"]
-            train, held_out = hold_out(whole.count, validation, seed=0)
-            self.examples |= {"train": whole.subset(train), "validation": whole.subset(held_out)}
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size = {batch_size}: expected at least 1")
-        self.batch_size = batch_size or self.examples["train"].batch_size
-        self._limit(limit_examples)
+        super().__init__(train_data, test_data, batch_size, validation, limit_examples)
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
@@ -115,16 +106,12 @@ class CustomTask:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_losses": {}}  # The process that it is sent to may have other devices.
 
-    def _limit(self, most: LimitExamples) -> None:
-        if most := resolved_limit(most, self.batch_size):
-            self.examples = {split: examples.limited(most) for split, examples in self.examples.items()}
-
-    def limited(self, most: LimitExamples) -> CustomTask:
+    def limited(self, most: Limit) -> CustomTask:
         """Return this task with at most so many examples of each split."""
-        made: CustomTask = copy.copy(self)
+        made = copy.copy(self)
         for name in [name for name in vars(self) if isinstance(getattr(CustomTask, name, None), cached_property)]:
             del vars(made)[name]
-        made._limit(most)
+        made.limit(most)
         return made
 
     # -- the model ----------------------------------------------------------------------------------------------------------------
@@ -176,74 +163,13 @@ class CustomTask:
             loss=identity(self.given_loss),
             batch_size=self.batch_size,
             prunable=list(self.prunable),
-            **({"order": self.order.identity} if self.order.identity is not None else {}),
-            **({"drop_last": True} if self.drop_last else {}),
+            **self.loader_key,
         )
 
     @cached_property
     def macs(self) -> Mapping[str, int]:
         batch = self.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0))
         return macs_per_weight(self.model(), lambda model: self.loss(model, batch))
-
-    # -- the data -----------------------------------------------------------------------------------------------------------------
-
-    @property
-    def order(self) -> Order:
-        """Decides which examples an epoch has, as the loader's sampler says."""
-        return self.examples["train"].order
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether an epoch leaves out the examples that would make a smaller last batch, as the loader says."""
-        return self.examples["train"].drop_last
-
-    @property
-    def num_examples(self) -> int:
-        return self.order.length // self.batch_size * self.batch_size if self.drop_last else self.order.length
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-self.num_examples // self.batch_size)
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Sentences about what was asked for and is done otherwise, for the user."""
-        unused = dict.fromkeys(name for examples in self.examples.values() for name in examples.unused)
-        found = []
-        if unused:
-            found.append(
-                f"{', '.join(unused)} of the data loader: not used, since examples are fetched in the training process and all random draws "
-                "follow from the run's seed"
-            )
-        if self.examples["test"].drop_last:
-            found.append("drop_last of the test data's loader: not used, since all test examples are measured")
-        return tuple(found)
-
-    @cached_property
-    def resident(self) -> bool:
-        """Whether the data are tensors that are held on the device. The host reads the examples of a data set."""
-        return self.examples["train"].fit_a_device
-
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
-        fold = noise.fold("epoch", epoch)
-        order = self.order.draw(fold)[: self.num_examples]
-        if self.resident:
-            return EpochPlan({"order": order.to(device)})
-        return EpochPlan({"order": order, "device": torch.empty(0, device=device), "draws": torch.tensor(fold.integer())})
-
-    def batch(self, plan: EpochPlan, step: int) -> Batch:
-        rows = plan.tables["order"][step * self.batch_size : (step + 1) * self.batch_size]
-        if self.resident:
-            return self.examples["train"].gather(rows)
-        noise = Noise(int(plan.tables["draws"])).fold("batch", step)
-        return moved(self._checked(self.examples["train"].take(rows, noise), "train"), plan.tables["device"].device)
-
-    def size(self, split: str) -> int:
-        return self.examples[split].count
-
-    def unaugmented(self, rows: Tensor, device: torch.device, split: str = "train") -> Batch:
-        """Return the examples with these indices. Where a data set augments them itself, its random draws are the same at every call."""
-        return moved(self.examples[split].take(rows.cpu(), Noise(0).fold("unaugmented")), device)
 
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 
@@ -256,10 +182,9 @@ class CustomTask:
         if loss is None:
             objective = self.objective
             return loss_in(returned) if isinstance(objective, ModelLoss) else objective.loss(logits_in(returned), targets)
-        if isinstance(loss, nn.Module):
-            outputs = logits_in(returned)
-            return call_loss(self._loss_module(outputs.device), outputs, targets)
-        return call_loss(loss, returned, targets)
+        outputs = logits_in(returned) if is_of_torch(loss) else returned
+        own = self._loss_module(next(model.parameters()).device) if isinstance(loss, nn.Module) else loss
+        return call_loss(own, outputs, targets)
 
     def _pair(self, batch: Batch) -> tuple[Any, Tensor]:
         return pair(batch, self._takes_labels)
@@ -320,30 +245,12 @@ class CustomTask:
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         device = next(model.eval().parameters()).device
-        return self.measurement.measure(self, model, self._batches(split, device), self.size(split))
-
-    def _batches(self, split: str, device: torch.device) -> Iterator[Batch]:
-        """Yield the split's batches one at a time, because a data set need not fit into memory."""
-        return (moved(self._checked(batch, split), device) for batch in self.examples[split].in_order())
+        return self.measurement.measure(self, model, self.batches(split, device), self.size(split))
 
     def outputs(self, model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the model's outputs for each batch, and its targets."""
         for inputs, targets in map(self._pair, batches):
             yield logits_in(call_model(model, inputs)), targets
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return tuple(self.examples)
-
-    @cached_property
-    def num_classes(self) -> int | None:
-        labels = self.examples["train"].labels()
-        return None if labels is None or labels.is_floating_point() or labels.ndim != 1 else len(labels.unique())
-
-    def labels(self, batch: Batch) -> Tensor | None:
-        """Return the targets if they look like classes: one whole number for each example."""
-        targets = batch.get("labels") if isinstance(batch, Mapping) else batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
-        return targets if isinstance(targets, Tensor) and is_class(targets) else None
 
     @property
     def classifies(self) -> bool:
@@ -361,12 +268,12 @@ class CustomTask:
         if not self.classifies:
             return None
         device = next(model.eval().parameters()).device
-        return gathered(self.outputs(model, self._batches(split, device)), self.size(split), torch.float32)
+        return gathered(self.outputs(model, self.batches(split, device)), self.size(split), torch.float32)
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         return self.measurement.of_pairs([(logits, labels)], len(labels)) or standard_metrics(logits, labels)
 
-    def _checked(self, batch: Batch, split: str) -> Batch:
+    def checked(self, batch: Batch, split: str) -> Batch:
         """Return the batch after a check of its labels. Those of a data set are first seen here, and on a GPU a wrong one would end the
         process."""
         if self.num_outputs is not None:

@@ -138,7 +138,9 @@ def read_loader(loader: DataLoader[Any], what: str) -> LoaderSettings:
         raise refused(what, "batch_size=None, so that its data set makes the batches", "give a data set of single examples")
     if type(batches) is not BatchSampler:
         kind = type(batches).__name__
-        raise refused(what, f"a batch_sampler of its own ({kind})", "give a sampler and a batch_size instead, since all batches have one size")
+        raise refused(
+            what, f"a batch_sampler of its own ({kind})", "give a sampler and a batch_size instead, since all batches have one size"
+        )
     unused = [name for name in ("num_workers", "worker_init_fn", "generator") if getattr(loader, name)]
     settings = LoaderSettings(batches.batch_size, loader.collate_fn, batches.drop_last, unused=tuple(unused))
     if isinstance(loader.dataset, IterableDataset):

@@ -92,12 +92,13 @@ def _cross_entropy(outputs: Tensor, targets: Tensor) -> CrossEntropy:
     shapes = f"{shape_text(outputs)} and {shape_text(targets)}"
     if second and last and targets.ndim > 1:
         raise ValueError(
-            f"outputs and targets have the shapes {shapes}, so that the classes may be dimension 1 or the last one: give a loss(outputs, targets)"
+            f"outputs and targets have the shapes {shapes}, so that the classes may be dimension 1 or the last one: "
+            "give a loss(outputs, targets)"
         )
     if not second and not last:
         raise ValueError(
-            f"outputs and targets have the shapes {shapes}, which no cross-entropy of whole-number targets takes: the outputs need one more "
-            "dimension, of the classes (bool targets mean yes or no, float targets mean regression)"
+            f"outputs and targets have the shapes {shapes}, which no cross-entropy of whole-number targets takes: the outputs need one "
+            "more dimension, of the classes (bool targets mean yes or no, float targets mean regression)"
         )
     return CrossEntropy(outputs.shape[1 if second else -1], positions=targets.ndim > 1, last=not second)
 
@@ -112,7 +113,7 @@ def counted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return (logits, labels) if kept.all() else (logits[kept], labels[kept])
 
 
-# -- batches, and what models return for them ------------------------------------------------------------------------------------------------------------
+# -- batches, and what models return for them -------------------------------------------------------------------------------------
 
 
 def pair(batch: Any, with_labels: bool = False) -> tuple[Any, Tensor]:

@@ -91,8 +91,7 @@ def call_sampler(sampler: Iterable[Any], noise: Noise) -> list[int]:
 
 def read_examples(data: Any, indices: Iterable[int] | None = None) -> Iterator[Any]:
     """Yield the examples with these indices, or all of a data set that can only be read in order."""
-    for example in data if indices is None else map(data.__getitem__, indices):
-        yield example
+    yield from data if indices is None else map(data.__getitem__, indices)
 
 
 def make_batch(collate: Callable[[list[Any]], Any], examples: list[Any]) -> Any:
@@ -130,3 +129,8 @@ def takes_labels(model: nn.Module) -> bool:
     """Return whether a model's forward pass takes `labels` by name, as those of `transformers` do."""
     parameters = inspect.signature(model.forward).parameters.values()
     return any(parameter.name == "labels" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def is_of_torch(loss: Any) -> bool:
+    """Return whether a loss is a function or a module of torch, which takes tensors and nothing else."""
+    return str(getattr(type(loss) if isinstance(loss, nn.Module) else loss, "__module__", "")).startswith("torch.")

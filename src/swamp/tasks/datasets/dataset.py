@@ -35,13 +35,14 @@ ValidationSeed = Annotated[
     int, Meta(ge=0, le=2**63 - 1, description="Seed of the choice of these examples; it does not depend on the seed of the run.")
 ]
 
+Limit = Annotated[int, Meta(ge=0, le=2**63 - 1)] | Literal["batch"]
 LimitExamples = Annotated[
-    Annotated[int, Meta(ge=0, le=2**63 - 1)] | Literal["batch"],
+    Limit,
     Meta(description="Most examples of each split that are used (short: --limit-examples), by a fixed choice; batch: one batch; 0: all."),
 ]
 
 
-def resolved_limit(limit: Any, batch_size: int) -> int:
+def resolved_limit(limit: Limit, batch_size: int) -> int:
     """Return a limit of examples as a number, 0 where there is none."""
     if limit == "batch":
         return batch_size
