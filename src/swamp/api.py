@@ -116,12 +116,14 @@ def prune(
     test_data: Any,
     *,
     loss: Callable[..., Tensor] | None = None,
-    metric: Callable[..., float | Mapping[str, float]] | None = None,
+    metric: Callable[..., float | Mapping[str, float]] | Any = None,
     maximise: bool | None = None,
     batch_size: int | None = None,
     prunable: Sequence[str] = ("conv", "linear"),
     exclude: Sequence[str] = (),
     validation: int | float = 0,
+    limit_examples: int | str = 0,
+    fast: bool = False,
     recipe: str = "custom",
     out: str | Path | None = None,
     cache: str | Path | None = None,
@@ -130,7 +132,8 @@ def prune(
 ) -> Pruned:
     """Make your own network sparse. See `CustomTask` for model, data, loss, metric and what is prunable, and `rows` for settings.
 
-    The run is stored in `out`; the same call continues it if it was stopped. The model that was given is not changed.
+    The run is stored in `out`; the same call continues it if it was stopped. The model that was given is not changed. `fast` tries the
+    set-up in seconds, with one batch, one epoch of each training and one pruning; its numbers mean nothing.
 
     >>> import tempfile, torch
     >>> x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
@@ -145,7 +148,7 @@ def prune(
     from swamp.report.tables import prunable_table
     from swamp.terminal import print_table
 
-    config = build_config(recipe, {"task": "custom", **settings})
+    config = build_config(recipe, {"task": "custom", **settings, "limit_examples": limit_examples, "fast": fast})
     task = CustomTask(
         model,
         train_data,
@@ -157,6 +160,7 @@ def prune(
         prunable=prunable,
         exclude=exclude,
         validation=validation or (HELD_OUT if config.method_module.selects else 0),
+        limit_examples=config.selected("task").limit_examples,
     )
     prepared = _prepared(config, out, cache, task)
     if quiet or prepared.role == "helper":

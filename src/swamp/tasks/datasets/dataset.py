@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import IO, Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import IO, Annotated, Any, Generic, NamedTuple, TypeVar, cast
 
 import torch
 from msgspec import Meta
@@ -35,7 +35,8 @@ ValidationSeed = Annotated[
     int, Meta(ge=0, le=2**63 - 1, description="Seed of the choice of these examples; it does not depend on the seed of the run.")
 ]
 
-Limit = Annotated[int, Meta(ge=0, le=2**63 - 1)] | Literal["batch"]
+ONE_BATCH = "batch"
+Limit = Annotated[int, Meta(ge=0, le=2**63 - 1)] | Annotated[str, Meta(pattern=f"^{ONE_BATCH}$")]
 LimitExamples = Annotated[
     Limit,
     Meta(description="Most examples of each split that are used (short: --limit-examples), by a fixed choice; batch: one batch; 0: all."),
@@ -44,7 +45,7 @@ LimitExamples = Annotated[
 
 def resolved_limit(limit: Limit, batch_size: int) -> int:
     """Return a limit of examples as a number, 0 where there is none."""
-    if limit == "batch":
+    if limit == ONE_BATCH:
         return batch_size
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise ValueError(f"limit_examples = {brief(limit)}: expected a whole number, or batch")
