@@ -143,8 +143,7 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     data, limit, scale, fast = (given.pop(name, None) for name in ("data", "limit_examples", "scale", "fast"))
     chain = read_chain(recipe)
     layers = [*chain.values(), _changes(given)]
-    folder = None if data is None else str(Path(data).expanduser().absolute())  # absolute, so that it can be resumed from anywhere
-    of_task = {"data": folder, "limit_examples": ONE_BATCH if fast else limit}
+    of_task = {"data": data, "limit_examples": ONE_BATCH if fast else limit}
     layers += [_task_setting(merge_all(layers), name, value) for name, value in of_task.items() if value is not None]
     # A preset goes right under the layer that names it, so that the settings of that layer win.
     named = max(index for index, layer in enumerate(layers) if "method" in layer or not index)
@@ -161,11 +160,11 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
 
 
 def _task_setting(asked: TomlTable, name: str, value: Any) -> TomlTable:
-    """Return a setting of the task that was asked for."""
+    """Return a setting of the task that was asked for. A data folder is absolute, so that the run can be resumed from anywhere."""
     task = str(asked.get("task"))
     if name not in [field.name for field in structs.fields(module_of("task", task).Config)]:
-        raise ValueError(f"{name} = {value!r}: task {task!r} has no such setting")
-    return {"tasks": {task: {name: value}}}
+        raise ValueError(f"{name} = {str(value)!r}: task {task!r} has no such setting")
+    return {"tasks": {task: {name: str(Path(value).expanduser().absolute()) if name == "data" else value}}}
 
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:

@@ -21,7 +21,7 @@ from swamp.tasks.user_code import call_metric, takes_model
 MOST_OUTPUT_BYTES = 2**32  # of all outputs together, where a metric takes them at once
 STREAMING = ("update", "compute", "reset")
 
-Pairs = Iterable[tuple[Tensor, Tensor]]  # outputs and targets of one batch after the other
+OutputBatches = Iterable[tuple[Tensor, Tensor]]  # outputs and targets of one batch after the other
 
 
 def is_streaming(metric: Any) -> bool:
@@ -51,7 +51,7 @@ def _fresh(metric: Any) -> Any:
 class Measured(Protocol):
     """What a measurement needs of a task."""
 
-    def outputs(self, model: nn.Module, batches: Iterable[Batch]) -> Pairs: ...
+    def outputs(self, model: nn.Module, batches: Iterable[Batch]) -> OutputBatches: ...
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor: ...
 
@@ -68,7 +68,7 @@ class Measurement:
         """Return the metric's values for batches that have `count` examples."""
         return mean_over_batches(partial(task.loss, model), batches, "loss")
 
-    def of_pairs(self, pairs: Pairs, count: int) -> dict[str, float]:
+    def of_pairs(self, pairs: OutputBatches, count: int) -> dict[str, float]:
         """Return the metric's values for outputs and targets; nothing where they are not enough."""
         return {}
 
@@ -79,7 +79,7 @@ class OfOutputs(Measurement):
     def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], count: int) -> dict[str, float]:
         return self.of_pairs(task.outputs(model, batches), count)
 
-    def of_pairs(self, pairs: Pairs, count: int) -> dict[str, float]:
+    def of_pairs(self, pairs: OutputBatches, count: int) -> dict[str, float]:
         dtype = torch.float32 if self.metric is standard_metrics else None
         return as_metrics(call_metric(self.metric, *gathered(pairs, count, dtype)), "metric")
 
@@ -95,7 +95,7 @@ class Streamed(Measurement):
             return self._updated((model, batch) for batch in batches)
         return self.of_pairs(task.outputs(model, batches), count)
 
-    def of_pairs(self, pairs: Pairs, count: int) -> dict[str, float]:
+    def of_pairs(self, pairs: OutputBatches, count: int) -> dict[str, float]:
         return self._updated((self.flat or _as_they_are)(outputs.detach().cpu(), targets.cpu()) for outputs, targets in pairs)
 
     def _updated(self, batches: Iterable[tuple[Any, Any]]) -> dict[str, float]:
@@ -194,7 +194,7 @@ class Buffer:
 ADVICE = "give an object with update(outputs, targets), compute() and reset() as metric, which needs one batch at a time"
 
 
-def gathered(pairs: Pairs, count: int, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+def gathered(pairs: OutputBatches, count: int, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     """Return all outputs, if wanted in a type of their own, and all targets of `count` examples, each as one tensor on the CPU."""
     outputs, targets = Buffer(dtype), Buffer()
     for index, (some, theirs) in enumerate(pairs):
