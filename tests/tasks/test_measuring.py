@@ -64,7 +64,7 @@ def test_f1_is_that_of_all_examples_unless_it_is_a_mean_over_batches() -> None:
     model = biased()
     expected = f1_score(LABELS, model(X).argmax(1))
 
-    def measured(metric: Any, batch_size: int) -> tuple[float, str]:
+    def measured(metric: Any, batch_size: int) -> tuple[Any, str]:
         data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*DATA), batch_size=batch_size)
         task = CustomTask(model, DATA, data, metric=metric)
         return task.evaluate(task.model(), "test")[task.metric], task.metrics[task.metric].label
@@ -96,6 +96,9 @@ def test_an_object_may_take_the_model_and_is_exact_then_too() -> None:
     tasks = [CustomTask(biased(), DATA, DATA, metric=metric, batch_size=9) for metric in (F1(), Whole())]
     assert tasks[0].evaluate(tasks[0].model(), "test") == tasks[1].evaluate(tasks[1].model(), "test")
     assert tasks[1].metrics["f1"].label == "F1 %"
+    logits = biased()(X).detach()  # as an ensemble has them, without a model
+    assert tasks[0].measure(logits, LABELS) == tasks[0].evaluate(tasks[0].model(), "test")
+    assert tasks[1].measure(logits, LABELS).keys() == {"accuracy", "nll", "calibrated_nll", "ece"}
 
 
 def test_the_values_and_the_code_of_a_metric_decide_its_key_and_what_it_has_seen_does_not() -> None:

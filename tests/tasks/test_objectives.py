@@ -129,6 +129,17 @@ def test_models_that_return_dicts_and_tuples() -> None:
     assert own.loss(own.model(), (X, labels)).item() >= 0  # a function of the user's own takes what the model returns
 
 
+@pytest.mark.parametrize("method", ["synflow", "grasp"])
+def test_methods_that_look_at_outputs_find_them(method: str, tmp_path: Path) -> None:
+    labels = (X[:, 0] > 0).long()
+    found = []
+    for place, form in enumerate((lambda loss, logits: logits, lambda loss, logits: (logits, 1), lambda loss, logits: {"out": logits})):
+        torch.manual_seed(0)
+        settings = {**SHORT, "method": method, "quiet": True, "out": tmp_path / str(place)}
+        found.append(swamp.prune(Wrapped(form), (X, labels), (X, labels), **settings).rows[-1])
+    assert len({row.mask for row in found}) == len({str(row.metrics) for row in found}) == 1
+
+
 def test_the_loss_that_a_model_returns_is_used(tmp_path: Path) -> None:
     data = {"x": X, "labels": (X[:, 0] > 0).long()}
     for form in (

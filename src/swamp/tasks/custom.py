@@ -22,7 +22,7 @@ from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
 from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
-from swamp.tasks.objectives import ModelLoss, Objective, find_objective, logits_in, loss_in, pair
+from swamp.tasks.objectives import ModelLoss, Objective, find_objective, logits_in, pair
 from swamp.tasks.task import Batch, Task, prunable_weights, seeded_state
 from swamp.tasks.task_function import find_task_function
 from swamp.tasks.user_code import call_factory, call_loss, call_model, is_of_torch, saying_whose, takes_labels, takes_model
@@ -181,7 +181,7 @@ class CustomTask(CustomData):
         returned = call_model(model, inputs)
         if loss is None:
             objective = self.objective
-            return loss_in(returned) if isinstance(objective, ModelLoss) else objective.loss(logits_in(returned), targets)
+            return objective.loss(returned) if isinstance(objective, ModelLoss) else objective.loss(logits_in(returned), targets)
         outputs = logits_in(returned) if is_of_torch(loss) else returned
         own = self._loss_module(next(model.parameters()).device) if isinstance(loss, nn.Module) else loss
         return call_loss(own, outputs, targets)

@@ -96,6 +96,8 @@ class Streamed(Measurement):
         return self.of_pairs(task.outputs(model, batches), count)
 
     def of_pairs(self, pairs: OutputBatches, count: int) -> dict[str, float]:
+        if takes_model(self.metric.update):
+            return {}
         return self._updated((self.flat or _as_they_are)(outputs.detach().cpu(), targets.cpu()) for outputs, targets in pairs)
 
     def _updated(self, batches: Iterable[tuple[Any, Any]]) -> dict[str, float]:

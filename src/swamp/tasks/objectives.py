@@ -65,6 +65,11 @@ class ModelLoss:
 
     num_classes: int | None = None
 
+    def loss(self, returned: Any) -> Tensor:
+        if (found := loss_in(returned)) is None:
+            raise ValueError("the model returned a loss for the first batch and none for this one")
+        return found
+
 
 Objective = CrossEntropy | BinaryCrossEntropy | SquaredError | ModelLoss
 

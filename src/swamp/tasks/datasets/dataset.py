@@ -140,7 +140,10 @@ class Dataset(Generic[AnySplit]):
         def part(split: AnySplit) -> AnySplit:
             return split.take(limited_rows(len(split.labels), most)) if most < len(split.labels) else split
 
-        further = {name: lambda read=read: part(read()) for name, read in self.further.items()}
+        def later(read: Callable[[], AnySplit]) -> Callable[[], AnySplit]:
+            return lambda: part(read())
+
+        further = {name: later(read) for name, read in self.further.items()}
         splits = {name: part(split) for name, split in self.splits.items()}
         return replace(self, splits=splits, **({"further": further} if further else {}))  # type: ignore[type-var]
 
