@@ -128,12 +128,14 @@ def prune(
     test_data: Any,
     *,
     loss: Callable[..., Tensor] | None = None,
-    metric: Callable[..., float | Mapping[str, float]] | None = None,
+    metric: Callable[..., float | Mapping[str, float]] | Any = None,
     maximise: bool | None = None,
     batch_size: int | None = None,
     prunable: Sequence[str] = ("conv", "linear"),
     exclude: Sequence[str] = (),
     validation: int | float = 0,
+    limit_examples: int | str = 0,
+    fast: bool = False,
     recipe: str = "custom",
     out: str | Path | None = None,
     cache: str | Path | None = None,
@@ -148,6 +150,7 @@ def prune(
     `sparsity=0.9` prunes until a tenth of the weights is left; without it, `pruning={"cycles": …}` says how often. The run is stored in
     `out`; the same call continues it if it was stopped. The model that was given is not changed. With several `seeds`, each run goes to
     `out`/seed-K. A `listener` is notified of the progress, beside the display; `quiet` shows remarks alone.
+    `fast` tries the set-up in seconds, with one batch, one epoch of each training and one pruning; its numbers mean nothing.
 
     >>> import tempfile, torch
     >>> x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
@@ -165,7 +168,7 @@ def prune(
 
     require_known_names(settings, prune)
     names = _tracker_names(trackers)
-    configs = _configs_of_seeds(recipe, {"task": "custom", **settings}, seeds)
+    configs = _configs_of_seeds(recipe, {"task": "custom", **settings, "limit_examples": limit_examples, "fast": fast}, seeds)
     task = CustomTask(
         model,
         train_data,
@@ -177,6 +180,7 @@ def prune(
         prunable=prunable,
         exclude=exclude,
         validation=validation or (HELD_OUT if configs[0].method_module.selects else 0),
+        limit_examples=configs[0].selected("task").limit_examples,
     )
     whole = Path(out or f"runs/{configs[0].title if seeds is None else f'{configs[0].recipe}-{configs[0].method}'}")
     folders = [whole if seeds is None else whole / f"seed-{config.seed}" for config in configs]

@@ -69,11 +69,11 @@ def open_streams() -> None:
             reconfigure(errors="backslashreplace")
 
 
-def fail(message: str, status: int) -> NoReturn:
-    """Print one sentence and end the process."""
+def fail(message: str, status: int, details: str = "") -> NoReturn:
+    """Print one sentence, and lines of details below it, and end the process."""
     from swamp.drawing.tables import visible
 
-    print(f"swamp: {visible(message)}", file=sys.stderr)
+    print(f"swamp: {visible(message)}", *map(visible, details.splitlines()), sep="\n", file=sys.stderr)
     raise SystemExit(status)
 
 
@@ -160,7 +160,7 @@ def run_command(arguments: Sequence[str] | None) -> None:
     except ValueError as error:
         if not is_mistake_of_user(error):
             raise
-        fail(str(error), getattr(error, "exit_status", 2))
+        fail(str(error), getattr(error, "exit_status", 2), getattr(error, "user_traceback", ""))
     except OSError as error:
         if isinstance(error, BrokenPipeError) and reader_has_left():
             raise SystemExit(141) from None  # The reader, such as head, has seen enough. SIGPIPE gives this status.

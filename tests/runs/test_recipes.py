@@ -51,7 +51,7 @@ def test_the_data_folder_is_the_tasks_and_decides_no_numbers(tmp_path: Path, mon
 
 
 def test_a_task_without_data_folder() -> None:
-    with pytest.raises(ValueError, match="data = 'x': task 'custom' reads no data folder"):
+    with pytest.raises(ValueError, match="data = 'x': task 'custom' has no such setting"):
         build_config("digits", {"task": "custom", "data": "x"})
     with pytest.raises(ValueError, match="unknown task 'nothing'"):
         build_config("digits", {"task": "nothing", "data": "x"})

@@ -23,6 +23,8 @@ def run(
     data: Path | None = None,
     sparsity: float | None = None,
     scale: float | None = None,
+    limit_examples: str | None = None,
+    fast: Flag = False,
     dry_run: Flag = False,
     progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
@@ -56,12 +58,19 @@ def run(
         Share of the weights that is pruned at the end, such as 0.9, in place of --pruning.cycles: the last cycle has exactly this sparsity.
     scale
         Factor of all epoch counts, such as 0.1 for a tenth; each is rounded, and is at least 1.
+    limit_examples
+        Use at most so many examples of each split, always the same ones; batch means one batch. Default: all.
+    fast
+        Try the set-up in seconds: one batch, one epoch of each training, one pruning. The numbers mean nothing.
     dry_run
         Show what would be done (what is pruned, sparsities, cost, disk, time) and do nothing.
     """
+    from swamp.runs.settings import parse_value
+
     recipe, settings = recipe_and_settings(arguments, run)
-    shorthands = {"data": data, "sparsity": sparsity, "scale": scale}
-    settings |= {name: value for name, value in shorthands.items() if value is not None}
+    limit = parse_value(int | str, limit_examples) if limit_examples is not None else None
+    short = {"data": data, "sparsity": sparsity, "scale": scale, "limit_examples": limit, "fast": fast or None}
+    settings |= {name: value for name, value in short.items() if value is not None}
     progress.check()
     requests, group = asked_runs(recipe, settings, parse_numbers("--seeds", seeds, different=True) if seeds is not None else [], out)
     if dry_run:

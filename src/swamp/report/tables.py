@@ -35,8 +35,8 @@ def run_table(run: StoredRun) -> Table:
         Column("cost GMACs", lambda row: f"{row.cost / 1e9:.3g}"),
     ]
     empty = sorted({layer for row in rows for layer in row.empty_layers})
-    note = f"empty layers: {', '.join(empty)}" if empty else ""
-    return make_table(f"{config.method} on {config.recipe}, seed {config.seed}", columns, rows, note)
+    notes = [run.limit_note, f"empty layers: {', '.join(empty)}" if empty else ""]
+    return make_table(f"{config.method} on {config.recipe}, seed {config.seed}", columns, rows, "\n".join(filter(None, notes)))
 
 
 def seeds_table(title: str, runs: Sequence[Sequence[RowRecord]], note: str = "") -> Table:

@@ -98,7 +98,9 @@ def notes_of(all_series: Sequence[Series]) -> list[str]:
     quoted = [series for series in all_series if any(paper_numbers(series, metric.name).keys() & series.cycles for metric in metrics)]
     changed = [series.label for series in quoted if shortened(series)]
     other = f"; trainings have another length here: {', '.join(changed)}" if changed else ""
+    limits = dict.fromkeys(f"{series.label}: {run.limit_note}" for series in all_series for run in series.runs if run.limit_note)
     found = [
+        *limits,
         f"{OTHER_SPARSITY}; such a row has no rank" if is_inexact(all_series) else "",
         selection_note(selected),
         f"{PAPER}{other}" if quoted else "",

@@ -13,6 +13,7 @@ from swamp.runs.stored import config_of, resume_command
 from swamp.store import files, formats
 from swamp.store.directory import Store, by_number, holds_header, runs_in
 from swamp.store.records import RowRecord, checked_rows
+from swamp.tasks.datasets.dataset import ONE_BATCH
 
 CURVES = "metrics.jsonl"
 
@@ -49,6 +50,14 @@ class StoredRun:
     def problem(self) -> str:
         """The fingerprint of a user's own task without its initial weights; empty for built-in tasks."""
         return str(self.header.get("problem", ""))
+
+    @property
+    def limit_note(self) -> str:
+        """Say so if the run used only some of the examples; an empty text if it used all."""
+        most = self.config.tasks.get(self.config.task, {}).get("limit_examples", 0)
+        if most == ONE_BATCH:
+            return "one batch of each split: these numbers mean nothing"
+        return f"at most {most} examples of each split" if most else ""
 
     @property
     def resume_command(self) -> str:

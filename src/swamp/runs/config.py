@@ -27,13 +27,26 @@ from swamp.engines import default_engine, engine_modules, find_engine
 from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
-from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, layered, merge, merge_all, nested, read_chain, recipe_texts, scaled
+from swamp.runs.recipes import (
+    DEFAULT_RECIPE,
+    SELECTORS,
+    TomlTable,
+    layered,
+    merge,
+    merge_all,
+    nested,
+    read_chain,
+    recipe_texts,
+    scaled,
+    shortest,
+)
 from swamp.runs.settings import convert, flat
 from swamp.store.directory import is_in_run_directory
+from swamp.tasks.datasets.dataset import ONE_BATCH
 
 # Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
-SHORTHANDS = ("data", "scale", "sparsity")  # what `build_config` takes beside settings
+SHORTHANDS = ("data", "limit_examples", "scale", "sparsity", "fast")  # what `build_config` takes beside settings
 HELD_OUT = 0.1  # the share of training examples that a method which selects holds out by default
 
 
@@ -136,17 +149,17 @@ def module_of(selector: str, name: str) -> Any:
 def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None, trust: bool = False) -> Config:
     """Return the complete configuration of a recipe with some settings changed.
 
-    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands `data`, `scale` and `sparsity` are allowed
-    too. Code that a file in a run directory names must be named by the settings too, unless there is `trust`.
+    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands (`SHORTHANDS`) are allowed too. Code that a
+    file in a run directory names must be named by the settings too, unless there is `trust`.
     """
     given = dict(settings or {})
-    data, scale, sparsity = (given.pop(name, None) for name in SHORTHANDS)
+    data, limit, scale, sparsity, fast = (given.pop(name, None) for name in SHORTHANDS)
     if sparsity is not None:
         given = nested({**nested(given), "pruning.sparsity": sparsity})
     chain = read_chain(recipe)
     layers = layered([*chain.values(), _changes(given)])
-    if data is not None:
-        layers.append(_data_setting(merge_all(layers), data))
+    of_task = {"data": data, "limit_examples": ONE_BATCH if fast else limit}
+    layers += [_task_setting(merge_all(layers), name, value) for name, value in of_task.items() if value is not None]
     # A preset goes right under the layer that names it, so that the settings of that layer win.
     named = max(index for index, layer in enumerate(layers) if "method" in layer or not index)
     if isinstance(method := layers[named].get("method"), str) and (preset := find_method(method)[1]):
@@ -156,15 +169,17 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     received = [Path(name) for name in chain if name not in recipe_texts() and is_in_run_directory(Path(name))]
     if received and not trust:  # such as the config.toml of a run
         require_trust(complete(asked), received[-1], named=given, can_trust=False)
-    return complete(asked) if scale is None else complete(scaled(msgspec.to_builtins(complete(asked)), scale))
+    config = complete(asked)
+    config = config if scale is None else complete(scaled(msgspec.to_builtins(config), scale))
+    return complete(shortest(msgspec.to_builtins(config))) if fast else config
 
 
-def _data_setting(asked: TomlTable, data: str | Path) -> TomlTable:
-    """Return the data folder as a setting of the task that was asked for. It is absolute, so that the run can be resumed from anywhere."""
+def _task_setting(asked: TomlTable, name: str, value: Any) -> TomlTable:
+    """Return a setting of the task that was asked for. A data folder is absolute, so that the run can be resumed from anywhere."""
     task = str(asked.get("task"))
-    if "data" not in [field.name for field in structs.fields(module_of("task", task).Config)]:
-        raise ValueError(f"data = {str(data)!r}: task {task!r} reads no data folder")
-    return {"tasks": {task: {"data": str(Path(data).expanduser().absolute())}}}
+    if name not in [field.name for field in structs.fields(module_of("task", task).Config)]:
+        raise ValueError(f"{name} = {str(value)!r}: task {task!r} has no such setting")
+    return {"tasks": {task: {name: str(Path(value).expanduser().absolute()) if name == "data" else value}}}
 
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -172,7 +187,7 @@ def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
     given = dict(settings)
     data = given.pop("data", None)
     changed = merge(msgspec.to_builtins(config), _changes(given))
-    return complete(changed if data is None else merge(changed, _data_setting(changed, data)))
+    return complete(changed if data is None else merge(changed, _task_setting(changed, "data", data)))
 
 
 def _changes(settings: Mapping[str, Any]) -> TomlTable:

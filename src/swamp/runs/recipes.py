@@ -169,6 +169,21 @@ def scaled(settings: TomlTable, scale: Any) -> TomlTable:
     return result
 
 
+def shortest(settings: TomlTable) -> TomlTable:
+    """Return a complete configuration with one epoch of each training and one pruning. The recipe's name tells such runs from others."""
+    result: TomlTable = merge(settings, {"recipe": f"{settings['recipe']}-fast"})
+    for name in ("ticket", "cycle"):
+        result[name] = _one_epoch(result[name])
+    result["methods"] = {name: _one_epoch(table) for name, table in result["methods"].items()}
+    cycles = min(result["pruning"]["cycles"], 1)
+    return merge(result, {"pruning": {"cycles": cycles, "sparsity": 0.0, "targets": []}})
+
+
+def _one_epoch(table: TomlTable) -> TomlTable:
+    limits = {name: min(table[name], most) for name, most in (("epochs", 1), ("warmup", 0.0)) if isinstance(table.get(name), int | float)}
+    return {**table, **limits}
+
+
 def _scaled_table(table: TomlTable, factor: Fraction) -> TomlTable:
     result = dict(table)
     if isinstance(epochs := table.get("epochs"), int):

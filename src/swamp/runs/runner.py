@@ -21,6 +21,7 @@ from swamp.runs.progress import Listener
 from swamp.store.directory import BEGUN, FAILED, PLAN
 from swamp.store.files import Damaged
 from swamp.store.records import RowRecord, read_rows, row_identity
+from swamp.tasks.user_code import saying_whose
 
 
 def run_rows(run: PreparedRun, listener: Listener | None = None, engine: Engine | None = None) -> Iterator[RowRecord]:
@@ -37,6 +38,8 @@ def run_rows(run: PreparedRun, listener: Listener | None = None, engine: Engine 
     with run.begin():
         while run.repairs:
             listener.say(run.repairs.pop(0))
+        for remark in getattr(run.task, "remarks", ()) if not run.store.finished() else ():
+            listener.say(remark)
         config = run.config if run.store.finished() else able_config(run.config, run.task, listener.say)
         context = make_engine_context(config, run.task, run.store, must_match)
         with contextlib.closing(engine or build_engine(config, context)) as used:
@@ -73,7 +76,8 @@ def _continue_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iter
     if then["torch"] != now["torch"]:
         listener.say(f"this run began with torch {then['torch']}; with {now['torch']} the last bits may differ")
     try:
-        yield from _run_method(run, ctx, listener)
+        with saying_whose():
+            yield from _run_method(run, ctx, listener)
     except Exception as error:
         with contextlib.suppress(OSError, Damaged):  # The failure itself may be a full disk, or a link in place of the journal.
             store.journal.log({"what": FAILED, "why": _failure_line(error)})

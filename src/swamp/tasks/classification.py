@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
 from swamp.core.errors import nearest
 from swamp.core.metric import Metric
+from swamp.tasks.datasets.dataset import resolved_limit
 from swamp.tasks.metrics import ClassificationMetric, all_metrics, classification_metrics, descriptions, measurement_key
 
 
@@ -28,11 +30,19 @@ class ClassificationTask:
 
     @cached_property
     def data(self) -> Any:
-        """The data set with the test sets that the settings name, and with what they ask for held out."""
+        """The data set with the test sets that the settings name, with what they ask for held out, and no larger than they say."""
         found = self.read(self.config.data)
         for test_set in self.config.test_sets:
             found.check_split(test_set)
-        return found.holding_out(self.config.validation, self.config.validation_seed) if self.config.validation else found
+        if self.config.validation:
+            found = found.holding_out(self.config.validation, self.config.validation_seed)
+        most = resolved_limit(self.config.limit_examples, self.config.batch_size)
+        return found.limited(most) if most else found
+
+    def deciding_settings(self, others: Collection[str]) -> dict[str, Any]:
+        """Return the settings for the fingerprint, without the `others`, and without what came later and is not used."""
+        plain: dict[str, Any] = msgspec.to_builtins(self.config)
+        return {name: value for name, value in plain.items() if name not in others and (name != "limit_examples" or value)}
 
     def model(self) -> nn.Module:
         with torch.random.fork_rng(devices=[]):  # A constructor draws weights, which must not change the caller's random numbers.

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import torch
 from msgspec import Meta, Struct, structs
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from swamp.core.cost import macs_per_weight
 from swamp.core.keys import key_of
@@ -18,12 +17,15 @@ from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.custom_checks import check_range, check_task
-from swamp.tasks.datasets.dataset import HeldOut, hold_out
-from swamp.tasks.examples import Examples, as_metrics, joined, moved, outputs_of, pair, takes_model
+from swamp.tasks.custom_data import CustomData
+from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.metrics import STANDARD, all_metrics, classification_metrics, find_metric, measurement_key
-from swamp.tasks.task import Batch, EpochPlan, Task, num_examples, prunable_weights, seeded_state
+from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
+from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
+from swamp.tasks.objectives import ModelLoss, Objective, find_objective, logits_in, pair
+from swamp.tasks.task import Batch, Task, prunable_weights, seeded_state
 from swamp.tasks.task_function import find_task_function
+from swamp.tasks.user_code import call_factory, call_loss, call_model, is_of_torch, saying_whose, takes_labels, takes_model
 
 name = "custom"
 operational = ("factory",)  # It does not change results; the fingerprint says whether the task is the same.
@@ -41,6 +43,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             description="module:function that returns the task (short: --task module:function); empty where a script gave the task itself.",
         ),
     ] = ""
+    limit_examples: LimitExamples = 0
 
 
 def build(config: Config) -> Task:
@@ -49,25 +52,33 @@ def build(config: Config) -> Task:
     found = find_task_function(config.factory)
     if not callable(found):
         raise ValueError(f"--task {config.factory} is a {type(found).__name__}, not a function that returns a task")
-    task: Task = found()
+    with saying_whose():
+        task: Task = call_factory(found)
     if not hasattr(task, "fingerprint"):
         raise ValueError(f"--task {config.factory} returned a {type(task).__name__}, not a task (swamp.CustomTask makes one)")
-    return task
+    if not config.limit_examples:
+        return task
+    if not isinstance(task, CustomTask):
+        raise ValueError(f"limit_examples = {config.limit_examples!r} is for tasks made by swamp.CustomTask, not a {type(task).__name__}")
+    return task.limited(config.limit_examples)
 
 
-class CustomTask:
+class CustomTask(CustomData):
     """A model, data and a loss of your own. See `Task`.
 
     `model`: a module, whose weights are then the init, or a function without arguments that makes a model with a newly drawn init.
-    `train_data`, `test_data`: tensors (a pair of inputs and targets, or any tuple or dict), a data set, or a DataLoader.
-    `loss`: a function `loss(outputs, targets)`, or `loss(model, batch)` if its first parameter is called model. The default is
-    cross-entropy for integer targets and mean squared error for others.
-    `metric`: a function of the same two forms. It returns a number, or a dict of numbers whose first one counts. The defaults are accuracy
-    and other metrics of classification where the loss is our cross-entropy, and else the loss. A classifier with its own loss can use
-    `swamp.tasks.metrics.classification_metrics`.
+    `train_data`, `test_data`: tensors or NumPy arrays (a pair of inputs and targets, or any tuple or dict), a data set, or a DataLoader.
+    `loss`: a function `loss(outputs, targets)`, or `loss(model, batch)` if its first parameter is called model. By default it is the loss
+    that the model returns, if it does; else cross-entropy for whole-number targets, binary cross-entropy for bool targets and mean squared
+    error for others (`swamp.tasks.objectives`).
+    `metric`: a function `metric(outputs, targets)` of all outputs, or an object with `update(outputs, targets)`, `compute()` and `reset()`,
+    both of which are exact; or a function `metric(model, batch)`, whose values are averaged over batches. It returns a number, or a dict of
+    numbers whose first one counts. The defaults are accuracy and other metrics of classification where the loss is our cross-entropy, and
+    else the loss. A classifier with its own loss can use `swamp.tasks.metrics.classification_metrics`.
     `maximise`: whether more of the metric is better. The default is yes, unless the metric is the loss.
     `prunable`, `exclude`: module kinds (conv, linear) and patterns of parameter names.
     `validation`: the number or the share of training examples that are held out for methods that select by validation.
+    `limit_examples`: the most examples that are used of each split, or "batch" for one batch, to try a set-up quickly.
     """
 
     def __init__(
@@ -77,29 +88,31 @@ class CustomTask:
         test_data: Any,
         *,
         loss: Callable[..., Tensor] | None = None,
-        metric: Callable[..., Metrics] | None = None,
+        metric: Callable[..., Metrics] | Any = None,
         maximise: bool | None = None,
         batch_size: int | None = None,
         prunable: Sequence[str] = ("conv", "linear"),
         exclude: Sequence[str] = (),
         validation: HeldOut = 0,
+        limit_examples: Limit = 0,
     ) -> None:
         self.original = model
-        self.examples = {"train": Examples(train_data, "training"), "test": Examples(test_data, "test")}
-        if validation:
-            whole = self.examples["train"]
-            train, held_out = hold_out(whole.count, validation, seed=0)
-            self.examples |= {"train": whole.subset(train), "validation": whole.subset(held_out)}
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size = {batch_size}: expected at least 1")
-        self.batch_size = batch_size or self.examples["train"].batch_size
+        super().__init__(train_data, test_data, batch_size, validation, limit_examples)
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
-        self.num_outputs = check_task(self)  # of a classifier with our loss, whose labels are compared with it
+        check_task(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_losses": {}}  # The process that it is sent to may have other devices.
+
+    def limited(self, most: Limit) -> CustomTask:
+        """Return this task with at most so many examples of each split."""
+        made = copy.copy(self)
+        for name in [name for name in vars(self) if isinstance(getattr(CustomTask, name, None), cached_property)]:
+            del vars(made)[name]
+        made.limit(most)
+        return made
 
     # -- the model ----------------------------------------------------------------------------------------------------------------
 
@@ -109,7 +122,8 @@ class CustomTask:
 
     def _construct(self) -> nn.Module:
         if not isinstance(self.original, nn.Module):
-            made = self.original()
+            with saying_whose():
+                made = call_factory(self.original)
             if not isinstance(made, nn.Module):
                 raise ValueError(f"the model's factory returned a {type(made).__name__}, not a module")
             return made
@@ -135,11 +149,9 @@ class CustomTask:
         own = self.given_metric is None and self.classifies  # metrics that others add do not make it another problem
         return key_of("custom problem", training=self._training, measured=measurement_key(STANDARD) if own else self.measured)
 
-    @cached_property
+    @property
     def measured(self) -> Any:
-        if self.given_metric is not None:
-            return identity(self.given_metric)
-        return measurement_key(all_metrics()) if self.classifies else ["loss"]
+        return self.measurement.identity
 
     @cached_property
     def _training(self) -> str:
@@ -151,6 +163,7 @@ class CustomTask:
             loss=identity(self.given_loss),
             batch_size=self.batch_size,
             prunable=list(self.prunable),
+            **self.loader_key,
         )
 
     @cached_property
@@ -158,58 +171,38 @@ class CustomTask:
         batch = self.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0))
         return macs_per_weight(self.model(), lambda model: self.loss(model, batch))
 
-    # -- the data -----------------------------------------------------------------------------------------------------------------
-
-    @property
-    def num_examples(self) -> int:
-        return self.size("train")
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-self.num_examples // self.batch_size)
-
-    @cached_property
-    def resident(self) -> bool:
-        """Whether the data are tensors that are held on the device. The host reads the examples of a data set."""
-        return self.examples["train"].fit_a_device
-
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
-        fold = noise.fold("epoch", epoch)
-        order = torch.randperm(self.num_examples, generator=fold.generator())
-        if self.resident:
-            return EpochPlan({"order": order.to(device)})
-        return EpochPlan({"order": order, "device": torch.empty(0, device=device), "draws": torch.tensor(fold.integer())})
-
-    def batch(self, plan: EpochPlan, step: int) -> Batch:
-        rows = plan.tables["order"][step * self.batch_size : (step + 1) * self.batch_size]
-        if self.resident:
-            return self.examples["train"].gather(rows)
-        noise = Noise(int(plan.tables["draws"])).fold("batch", step)
-        return moved(self._checked(self.examples["train"].take(rows, noise), "train"), plan.tables["device"].device)
-
-    def size(self, split: str) -> int:
-        return self.examples[split].count
-
-    def unaugmented(self, rows: Tensor, device: torch.device, split: str = "train") -> Batch:
-        """Return the examples with these indices. Where a data set augments them itself, its random draws are the same at every call."""
-        return moved(self.examples[split].take(rows.cpu(), Noise(0).fold("unaugmented")), device)
-
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        if self.given_loss is not None and takes_model(self.given_loss):
-            return self.given_loss(model, batch)
-        inputs, targets = pair(batch)
-        outputs = outputs_of(model, inputs)
-        if self.given_loss is None and targets.is_floating_point() and outputs.shape != targets.shape:
-            # torch would broadcast them.
-            shapes = " and ".join("×".join(map(str, tensor.shape)) for tensor in (outputs, targets))
-            raise ValueError(f"the mean squared error is of outputs and targets of one shape, not {shapes}")
-        if isinstance(self.given_loss, nn.Module):
-            return self._loss_module(outputs.device)(outputs, targets)
-        if self.given_loss is not None:
-            return self.given_loss(outputs, targets)
-        return F.mse_loss(outputs, targets) if targets.is_floating_point() else F.cross_entropy(outputs, targets)
+        loss = self.given_loss
+        if loss is not None and takes_model(loss):
+            return call_loss(loss, model, batch)
+        inputs, targets = self._pair(batch)
+        returned = call_model(model, inputs)
+        if loss is None:
+            objective = self.objective
+            return objective.loss(returned) if isinstance(objective, ModelLoss) else objective.loss(logits_in(returned), targets)
+        outputs = logits_in(returned) if is_of_torch(loss) else returned
+        own = self._loss_module(next(model.parameters()).device) if isinstance(loss, nn.Module) else loss
+        return call_loss(own, outputs, targets)
+
+    def _pair(self, batch: Batch) -> tuple[Any, Tensor]:
+        return pair(batch, self._takes_labels)
+
+    @cached_property
+    def _takes_labels(self) -> bool:
+        return takes_labels(self.model())
+
+    @property
+    def objective_or_none(self) -> Objective | None:
+        return self.objective if self.given_loss is None else None
+
+    @cached_property
+    def objective(self) -> Objective:
+        """The loss of a task that names none. It follows from the first batch."""
+        inputs, targets = self._pair(self.examples["train"].first())
+        with torch.no_grad():
+            return find_objective(call_model(self.model().eval(), inputs), targets)
 
     def _loss_module(self, device: torch.device) -> Any:
         """Return a copy of the user's loss module on the device, since it may hold tensors, such as the weights of classes."""
@@ -225,73 +218,64 @@ class CustomTask:
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:
         """A metric of the user's own is called by its name; more of the one that counts is better unless the user says otherwise."""
-        found = {name: find_metric(name) for name in self._metrics_of_a_batch}
+        described = {name: find_metric(name) for name in self._metrics_of_a_batch}
+        found = {name: structs.replace(metric, label=metric.label + self.measurement.mark) for name, metric in described.items()}
         counts = found[self.metric]
         known = True if counts.maximise is None else counts.maximise
         maximise = known if self.given_maximise is None else self.given_maximise
         return {**found, counts.name: structs.replace(counts, maximise=maximise)}
 
     @cached_property
+    def measurement(self) -> Measurement:
+        """How the task is measured: by the user's metric, or by what fits the loss."""
+        return own_measurement(self.objective_or_none) if self.given_metric is None else measurement_of(self.given_metric)
+
+    @cached_property
     def _metrics_of_a_batch(self) -> dict[str, float]:
+        """What is measured, by the example of two examples or, where they are too few for the metric, of a batch."""
+        examples, model = self.examples["test"], self.model().eval()
         with torch.no_grad():
-            return self._measure(self.model().eval(), [self.examples["test"].first()])
+            try:
+                return self.measurement.measure(self, model, [examples.first()], examples.count)
+            except Exception:
+                if examples.count < 3:
+                    raise
+                return self.measurement.measure(self, model, [examples.first(examples.batch_size)], examples.count)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        model.eval()
-        device = next(model.parameters()).device
-        return self._measure(model, self._batches(split, device))
+        device = next(model.eval().parameters()).device
+        return self.measurement.measure(self, model, self.batches(split, device), self.size(split))
 
-    def _batches(self, split: str, device: torch.device) -> Iterator[Batch]:
-        """Yield the split's batches one at a time, because a data set need not fit into memory."""
-        return (moved(self._checked(batch, split), device) for batch in self.examples[split].in_order())
+    def outputs(self, model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the model's outputs for each batch, and its targets."""
+        for inputs, targets in map(self._pair, batches):
+            yield logits_in(call_model(model, inputs)), targets
 
     @property
-    def splits(self) -> tuple[str, ...]:
-        return tuple(self.examples)
-
-    @cached_property
-    def num_classes(self) -> int | None:
-        labels = self.examples["train"].labels()
-        return None if labels is None or labels.is_floating_point() or labels.ndim != 1 else len(labels.unique())
-
-    def labels(self, batch: Batch) -> Tensor | None:
-        """Return the targets if they look like classes: one whole number for each example."""
-        targets = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
-        is_class = isinstance(targets, Tensor) and targets.ndim == 1 and not targets.is_floating_point()
-        return targets if is_class else None
-
-    @cached_property
     def classifies(self) -> bool:
-        """Whether the loss is our cross-entropy over classes."""
-        return self.given_loss is None and not pair(self.examples["test"].first())[1].is_floating_point()
+        """Whether our cross-entropy, or the model's own loss, is one over classes of examples."""
+        return self.num_outputs is not None and not getattr(self.objective, "positions", False)
+
+    @property
+    def num_outputs(self) -> int | None:
+        """The number of classes that the model knows, where the loss is not the user's own."""
+        return getattr(self.objective_or_none, "num_classes", None)
 
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None:
-        """Return logits and labels, or None where the loss is not our cross-entropy over classes."""
+        """Return logits and labels, or None where there are no classes of examples."""
         if not self.classifies:
             return None
         device = next(model.eval().parameters()).device
-        outputs, targets = joined(model, self._batches(split, device))
-        return outputs.float(), targets
+        return gathered(self.outputs(model, self.batches(split, device)), self.size(split), torch.float32)
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
-        if self.given_metric is None or takes_model(self.given_metric):
-            return classification_metrics(logits, labels)
-        return as_metrics(self.given_metric(logits, labels), "metric")
+        return self.measurement.of_pairs([(logits, labels)], len(labels)) or standard_metrics(logits, labels)
 
-    def _measure(self, model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
-        of_outputs = self.classifies if self.given_metric is None else not takes_model(self.given_metric)
-        if of_outputs:
-            return self.measure(*joined(model, batches))
-        function, called = (self.loss, "loss") if self.given_metric is None else (self.given_metric, "metric")
-        found = [(num_examples(batch), as_metrics(function(model, batch), called)) for batch in batches]
-        count = sum(size for size, _ in found)
-        return {key: sum(size * one[key] for size, one in found) / count for key in found[0][1]}
-
-    def _checked(self, batch: Batch, split: str) -> Batch:
+    def checked(self, batch: Batch, split: str) -> Batch:
         """Return the batch after a check of its labels. Those of a data set are first seen here, and on a GPU a wrong one would end the
         process."""
-        if self.num_outputs is not None and (labels := self.labels(batch)) is not None:
-            check_range(labels, self.num_outputs, split)
+        if self.num_outputs is not None:
+            check_range(self._pair(batch)[1], self.num_outputs, split)
         return batch

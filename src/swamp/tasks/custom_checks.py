@@ -6,40 +6,44 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
-from swamp.tasks.examples import outputs_of
-from swamp.tasks.task import Batch
+from swamp.tasks.objectives import IGNORED
+from swamp.tasks.user_code import UserCodeError, saying_whose
 
 if TYPE_CHECKING:
     from swamp.tasks.custom import CustomTask
 
-MISTAKES = (IndexError, RuntimeError, TypeError, ValueError)  # what a user's model, loss or metric raises for data that do not fit
+MISTAKES = (IndexError, RuntimeError, TypeError, ValueError)  # what torch raises for data that do not fit
 
 
-def check_task(task: CustomTask) -> int | None:
-    """Pass one batch through model, loss and metric. Return the model's number of outputs, where labels can be compared with it."""
+def check_task(task: CustomTask) -> None:
+    """Pass one batch through model, loss and metric."""
     _ = task.prunable
     model = task.model()
     batch = task.examples["train"].first()
     try:
-        loss = task.loss(model.eval(), batch)
+        with saying_whose(" (for a batch of the training data)"):
+            check_labels(task)
+            loss = task.loss(model.eval(), batch)
+    except UserCodeError:
+        raise
     except MISTAKES as error:
-        check_labels(task, model, batch)
         raise ValueError(f"the model and the loss cannot take a batch of the training data: {reason_of(error)}") from error
     if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:
         raise ValueError("the loss must be one number that depends on the model's parameters, such as a mean over the batch")
     if not math.isfinite(loss.item()):
         raise ValueError(f"the loss of the untrained model is {loss.item()}")
-    num_outputs = check_labels(task, model, batch)
     check_batches_of_one(task)
     try:
-        _ = task.metric
+        with saying_whose(" (for a batch of the test data)"):
+            _ = task.metric
+    except UserCodeError:
+        raise
     except MISTAKES as error:
         raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
-    return num_outputs
 
 
 def check_batches_of_one(task: CustomTask) -> None:
@@ -55,29 +59,20 @@ def check_batches_of_one(task: CustomTask) -> None:
         ) from error
 
 
-def check_labels(task: CustomTask, model: nn.Module, batch: Batch) -> int | None:
-    """Check that all labels that are at hand are classes of the model, where the loss is our cross-entropy, and return its number of
-    outputs."""
-    if task.given_loss is not None or not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        return None
-    try:
-        with torch.no_grad():
-            outputs = outputs_of(model.eval(), batch[0])
-    except (RuntimeError, TypeError):
-        return None  # The labels are not what is wrong.
-    if outputs.ndim < 2:
-        return None
-    num_outputs = int(outputs.shape[1])
+def check_labels(task: CustomTask) -> None:
+    """Check that all labels that are at hand are classes of the model, where the loss is not the user's own."""
+    if task.num_outputs is None:
+        return
     for split, examples in task.examples.items():
         if (labels := examples.labels()) is not None:
-            check_range(labels, num_outputs, split)
-    return num_outputs
+            check_range(labels, task.num_outputs, split)
 
 
 def check_range(labels: Tensor, num_outputs: int, split: str) -> None:
-    if labels.is_floating_point():
+    """Check that the labels that count are classes of the model."""
+    if labels.is_floating_point() or not (counted := labels[labels != IGNORED]).numel():
         return
-    low, high = int(labels.min()), int(labels.max())
+    low, high = int(counted.min()), int(counted.max())
     if low < 0 or high >= num_outputs:
         raise ValueError(
             f"labels of the {split} data go from {low} to {high}, but the model has {num_outputs} outputs: 0 to {num_outputs - 1}"

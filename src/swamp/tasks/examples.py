@@ -1,43 +1,43 @@
-"""A user's own data (tensors, data sets or data loaders) as examples that are read by index, and what a user's functions take and give."""
+"""A user's own data (tensors, arrays, data sets or data loaders) as examples that are read by index."""
 
 from __future__ import annotations
 
 import copy
-import inspect
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
 
 from swamp.core.errors import reason_of
 from swamp.core.keys import digest, key_of
 from swamp.core.noise import Noise
+from swamp.tasks.datasets.dataset import limited_rows
+from swamp.tasks.loaders import LoaderSettings, Order, Shuffled, read_loader
 from swamp.tasks.task import Batch
+from swamp.tasks.user_code import make_batch, read_examples, saying_whose, seeded
 
 DEFAULT_BATCH = 128
-MOST_BYTES = 2**32  # Larger tensors are not copied to the device as a whole.
+MOST_BYTES = 2**32  # Larger tensors are not copied to the device as a whole, and no larger iterable data set is read into memory.
 CHECKED_AT_ONCE = 1024  # examples
 SAMPLE = 16  # the examples that stand for a data set in a fingerprint
 
 
 class Examples:
-    """A finite collection of examples. The caller decides their order; a loader's sampler is not used."""
+    """A finite collection of examples. `order` decides which of them an epoch of training has, and in which order."""
 
     def __init__(self, data: Any, what: str) -> None:
-        self.batch_size = DEFAULT_BATCH
-        self.collate: Callable[[list[Any]], Batch] = default_collate
-        if isinstance(data, DataLoader):
-            self.batch_size = data.batch_size or DEFAULT_BATCH
-            self.collate, data = data.collate_fn, data.dataset
-        self.data, self.what = data, what
-        leaves = pytree.tree_leaves(data) if isinstance(data, (tuple, list, dict)) else []
-        self.are_tensors = bool(leaves) and all(isinstance(leaf, Tensor) and leaf.ndim for leaf in leaves)
+        loader = read_loader(data, what) if isinstance(data, DataLoader) else LoaderSettings(DEFAULT_BATCH, default_collate, False)
+        self.batch_size, self.collate, self.drop_last, self.unused = loader.batch_size, loader.collate, loader.drop_last, loader.unused
+        data = data.dataset if isinstance(data, DataLoader) else data
+        if isinstance(data, IterableDataset) and hasattr(data, "__len__"):
+            data = read_all(data, what)
+        self.data, self.what = pytree.tree_map(lambda leaf: as_tensor(leaf, what), data) if are_arrays(data) else data, what
+        leaves = pytree.tree_leaves(self.data) if are_arrays(self.data) else []
+        self.are_tensors = bool(leaves) and isinstance(self.data, (tuple, list, dict))
         if self.are_tensors:
             lengths = sorted({len(leaf) for leaf in leaves})
             if len(lengths) > 1:
@@ -52,15 +52,18 @@ class Examples:
                 "__len__ and __getitem__, or a DataLoader over one"
             )
         else:
-            self.count = len(data)
+            self.count = len(self.data)
         if not self.count:
             raise ValueError(f"the {what} data are empty")
         self._on_device: dict[torch.device, Any] = {}
         self.numbers: Sequence[int] = range(self.count)  # of the examples, in the data as the user gave them
+        self.order: Order = loader.order or Shuffled(self.count, self.count)
         if self.are_tensors:  # Data sets are checked as their examples come.
             for first in range(0, self.count, CHECKED_AT_ONCE):
                 part = self.numbers[first : first + CHECKED_AT_ONCE]
                 require_finite([leaf[part.start : part.stop] for leaf in leaves], what, part)
+        if loader.chosen is not None:
+            vars(self).update(vars(self.subset(torch.tensor(loader.chosen, dtype=torch.long))))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_on_device": {}}
@@ -81,30 +84,40 @@ class Examples:
         """Return a batch of the examples with these indices. The noise decides random draws inside a data set, such as augmentation."""
         if self.are_tensors:
             return pytree.tree_map(lambda leaf: leaf[indices], self.data)
-        with seeded(noise):
-            examples = [self.data[index] for index in indices.tolist()]
-            try:
-                batch = self.collate(examples)
-            except (RuntimeError, TypeError) as error:  # Images may be no tensors, or have several sizes.
-                raise ValueError(f"examples of the {self.what} data make no batch: {reason_of(error)}") from error
+        with seeded(noise), saying_whose(f" (in the {self.what} data)"):
+            examples = list(read_examples(self.data, indices.tolist()))
+            batch = make_batch(self.collate, examples) if self.collate is not default_collate else self._collated(examples)
         require_finite(batch, self.what, [self.numbers[index] for index in indices.tolist()])
         return batch
 
-    def first(self) -> Batch:
+    def _collated(self, examples: list[Any]) -> Batch:
+        try:
+            return default_collate(examples)
+        except (RuntimeError, TypeError) as error:  # Images may be no tensors, or have several sizes.
+            raise ValueError(f"examples of the {self.what} data make no batch: {reason_of(error)}") from error
+
+    def first(self, count: int = 2) -> Batch:
         """Return a batch of the first two examples, or of the only one, to show what batches look like."""
-        return self.take(torch.arange(min(2, self.count)), Noise(0))
+        return self.take(torch.arange(min(count, self.count)), Noise(0))
 
     def subset(self, rows: Tensor) -> Examples:
         """Return these examples alone."""
         part = copy.copy(self)
+        part.order = self.order.within(rows)
         part.data = pytree.tree_map(lambda leaf: leaf[rows], self.data) if self.are_tensors else Subset(self.data, rows.tolist())
         part.count, part.numbers, part._on_device = len(rows), [self.numbers[row] for row in rows.tolist()], {}
         return part
 
+    def limited(self, most: int) -> Examples:
+        """Return at most so many of these examples, which a fixed random choice takes."""
+        return self.subset(limited_rows(self.count, most)) if most < self.count else self
+
     def labels(self) -> Tensor | None:
         """Return the targets of all examples, where they can be had without reading the data."""
         if self.are_tensors:
-            return self.data[1] if isinstance(self.data, (tuple, list)) and len(self.data) == 2 else None
+            found = self.data[1] if isinstance(self.data, (tuple, list)) and len(self.data) == 2 else None
+            found = self.data.get("labels") if isinstance(self.data, dict) else found
+            return found if isinstance(found, Tensor) else None
         found = getattr(self.data, "targets", None)
         return torch.as_tensor(found) if isinstance(found, (Tensor, list)) and len(found) == self.count else None
 
@@ -138,55 +151,50 @@ def _values(data: tuple[Any, ...] | dict[str, Any]) -> list[Any]:
     return list(data.values() if isinstance(data, dict) else data)
 
 
-@contextmanager
-def seeded(noise: Noise) -> Iterator[None]:
-    """Seed the random generators of Python, NumPy and torch on the CPU with the noise, and restore them afterwards."""
-    before = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            # A GPU's generator belongs to the model's own draws and is not seeded.
-            torch.default_generator.manual_seed(noise.integer())
-            random.seed(noise.integer())
-            np.random.seed(noise.integer() % 2**32)
-            yield
-        finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])
-
-
-def takes_model(function: Callable[..., Any]) -> bool:
-    """Return whether a function takes a model and a batch, not outputs and targets: its first parameter is called model."""
-    try:
-        return next(iter(inspect.signature(function).parameters), "") == "model"
-    except (TypeError, ValueError):  # The parameters of a function written in C may be unknown.
-        return False
-
-
-def pair(batch: Batch) -> tuple[Any, Tensor]:
-    """Return a batch's inputs and targets."""
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2 or not isinstance(batch[1], Tensor):
-        raise ValueError("a batch is no pair of inputs and targets: give a loss(model, batch) that takes it as it is")
-    return batch[0], batch[1]
-
-
-def outputs_of(model: nn.Module, inputs: Any) -> Any:
-    """Return model(x), model(*xs) or model(**xs), whichever the inputs ask for."""
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
-
-
-def joined(model: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-    """Return all outputs and all targets, each as one tensor on the CPU."""
-    pairs = ((outputs_of(model, inputs).cpu(), targets.cpu()) for inputs, targets in map(pair, batches))
-    outputs, targets = zip(*pairs, strict=True)
-    return torch.cat(outputs), torch.cat(targets)
-
-
-def as_metrics(value: Any, called: str) -> dict[str, float]:
-    """Return what a user's metric gives, a number or a dictionary of numbers, as a dictionary."""
-    return {str(key): float(item) for key, item in value.items()} if isinstance(value, Mapping) else {called: float(value)}
-
-
 def moved(batch: Batch, device: torch.device) -> Batch:
     return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch)
+
+
+# -- forms of data ----------------------------------------------------------------------------------------------------------------
+
+
+def are_arrays(data: Any) -> bool:
+    """Return whether data are an array or tensor, or tuples, lists and dicts of nothing else. A list of tuples is a data set."""
+    if isinstance(data, np.ndarray):
+        return True
+    if not isinstance(data, (tuple, list, dict)) or (isinstance(data, list) and all(isinstance(one, (tuple, dict)) for one in data)):
+        return False
+    leaves = pytree.tree_leaves(data)
+    return bool(leaves) and all(isinstance(leaf, (Tensor, np.ndarray)) and leaf.ndim for leaf in leaves)
+
+
+def as_tensor(array: Tensor | np.ndarray[Any, Any], what: str) -> Tensor:
+    """Return an array as a tensor that shares its memory where that is possible. Floats of 64 bits become float32, as networks have."""
+    if isinstance(array, Tensor):
+        return array
+    if array.dtype.kind not in "biuf" or array.dtype in (np.uint64, np.longdouble):
+        raise ValueError(f"an array of the {what} data has the type {array.dtype}: give numbers (bool, integers, floats)")
+    same = {np.dtype(np.float64): np.float32, np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64}
+    native = array.dtype.newbyteorder("=")
+    array = array.astype(same.get(native, native), copy=False)
+    return torch.from_numpy(array if array.flags.writeable and min(array.strides, default=0) >= 0 else array.copy())
+
+
+def read_all(data: Any, what: str) -> list[Any]:
+    """Read the examples of an iterable data set once, in its order. Random draws inside it are then the same in every epoch."""
+    stated, examples, num_bytes = len(data), [], 0
+    with seeded(Noise(0).fold("iterable")), saying_whose(f" (in the {what} data)"):
+        for example in read_examples(data):
+            examples.append(example)
+            num_bytes += sum(leaf.nbytes for leaf in pytree.tree_leaves(example) if isinstance(leaf, (Tensor, np.ndarray)))
+            if num_bytes > MOST_BYTES or len(examples) > stated:
+                break
+    if num_bytes > MOST_BYTES:
+        raise ValueError(
+            f"the {what} data ({type(data).__name__}) are iterable and larger than {MOST_BYTES / 2**30:g} GiB, too large to be read into "
+            "memory: give a data set with __getitem__"
+        )
+    if len(examples) != stated:
+        more = "more" if len(examples) > stated else f"only {len(examples)}"
+        raise ValueError(f"the {what} data ({type(data).__name__}) say that they have {stated} examples, and give {more}")
+    return examples

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated
 
-import msgspec
 import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.classification import ClassificationTask
 from swamp.tasks.datasets import image_sets
-from swamp.tasks.datasets.dataset import BatchSize, DataFolder, ImageSet, ValidationSeed, ValidationSize
+from swamp.tasks.datasets.dataset import BatchSize, DataFolder, ImageSet, LimitExamples, ValidationSeed, ValidationSize
 from swamp.tasks.models import find_model
 from swamp.tasks.streaming import EVALUATION_BATCH, Normaliser, StreamedSource
 from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
@@ -50,6 +49,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0.0
     validation: ValidationSize = 0
     validation_seed: ValidationSeed = 0
+    limit_examples: LimitExamples = 0
     test_sets: Annotated[
         tuple[str, ...], Meta(description="Further test sets of imagenet to report: imagenet-v2, imagenet-r, imagenet-sketch.")
     ] = ()
@@ -167,7 +167,7 @@ class ImageTask(ClassificationTask):
 
     @cached_property
     def fingerprint(self) -> str:
-        config = {key: value for key, value in msgspec.to_builtins(self.config).items() if key not in operational}
+        config = self.deciding_settings(operational)
         shapes = {name: list(p.shape) for name, p in self.model().named_parameters()}
         return key_of("task", config=config, data=self.source.digest, mean=self.data.mean, std=self.data.std, shapes=shapes)
 

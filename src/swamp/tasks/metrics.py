@@ -80,6 +80,52 @@ def calibrated_nll(logits: Tensor, labels: Tensor) -> float:
     return total / NUM_HALVINGS
 
 
+class StreamedMetrics:
+    """Accuracy, NLL and calibration error of logits and labels that come one batch after the other. They are those of all together."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.count, self.num_right, self.nll = 0, 0.0, 0.0
+        self.gap = torch.zeros(NUM_BINS, dtype=torch.float64)
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        confidence, right, bins = binned_confidence(logits, labels, NUM_BINS)
+        self.count += len(labels)
+        self.num_right += float(right.sum())
+        self.nll += float(F.cross_entropy(logits.double(), labels, reduction="sum"))
+        # NaN is in no bin, and shall be seen in the sum.
+        self.gap.index_add_(0, bins.clamp(0, NUM_BINS - 1), right - confidence)
+
+    def compute(self) -> dict[str, float]:
+        if not self.count:
+            raise ValueError("no label counts: all are to be ignored")
+        return {
+            "accuracy": self.num_right / self.count,
+            "nll": self.nll / self.count,
+            "ece": float(self.gap.abs().sum() / self.count),
+        }
+
+
+class BinaryMetrics:
+    """Accuracy and NLL of yes-or-no targets with one logit each, of one batch after the other."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.count, self.num_right, self.nll = 0, 0, 0.0
+
+    def update(self, logits: Tensor, targets: Tensor) -> None:
+        self.count += targets.numel()
+        self.num_right += int(((logits > 0) == targets).sum())
+        self.nll += float(F.binary_cross_entropy_with_logits(logits.double(), targets.double(), reduction="sum"))
+
+    def compute(self) -> dict[str, float]:
+        return {"accuracy": self.num_right / self.count, "nll": self.nll / self.count}
+
+
 class ClassificationMetric(NamedTuple):
     """A metric of classifiers: its description, and the function that computes it from logits and labels on the CPU.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from swamp.core.noise import Noise
+from swamp.tasks.objectives import logits_in
 from swamp.tasks.task import Batch, Task, num_examples
 
 
@@ -104,10 +105,14 @@ def outputs_on_ones(task: Task, model: nn.Module, example: Batch) -> Tensor:
 
 
 def with_logits(outputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return the outputs (a tensor, or an object with `logits`) with their logits changed."""
+    """Return what a model returned (a tensor, or an object, dict or tuple that has them) with its logits changed."""
     if isinstance(outputs, Tensor):
         return change(outputs)
     if hasattr(outputs, "logits"):
         outputs.logits = change(outputs.logits)
         return outputs
-    raise ValueError(f"the model returns a {type(outputs).__name__}; this method needs one that returns its logits")
+    logits = logits_in(outputs)
+    changed = change(logits)
+    if isinstance(outputs, Mapping):
+        return {name: changed if value is logits else value for name, value in outputs.items()}
+    return type(outputs)(changed if value is logits else value for value in outputs)

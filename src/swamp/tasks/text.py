@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-import msgspec
 import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from swamp.core.state import State
 from swamp.tasks import pretrained
 from swamp.tasks.classification import ClassificationTask
 from swamp.tasks.datasets import text_sets
-from swamp.tasks.datasets.dataset import BatchSize, DataFolder, Pairs, ValidationSeed, ValidationSize
+from swamp.tasks.datasets.dataset import BatchSize, DataFolder, LimitExamples, Pairs, ValidationSeed, ValidationSize
 from swamp.tasks.metrics import F1, ClassificationMetric
 from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
 
@@ -61,6 +60,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 16
     validation: ValidationSize = 0
     validation_seed: ValidationSeed = 0
+    limit_examples: LimitExamples = 0
     test_sets: Annotated[tuple[str, ...], Meta(description="Further test sets to report: mrpc-test.")] = ()
     prunable: Annotated[
         tuple[str, ...],
@@ -175,7 +175,7 @@ class TextTask(ClassificationTask):
     @cached_property
     def fingerprint(self) -> str:
         """Return a key of the tokens, which stand for data and tokenizer, and of the weights, which stand for the checkpoint."""
-        config = {key: value for key, value in msgspec.to_builtins(self.config).items() if key not in (*operational, "model")}
+        config = self.deciding_settings((*operational, "model"))
         network = {key: value for key, value in self.model_config.to_dict().items() if key not in NOT_OF_THE_NETWORK}
         splits = (*self.data.splits, *self.config.test_sets)
         tokens = {split: self.encoded(split, torch.device("cpu")) for split in splits}

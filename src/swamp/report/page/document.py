@@ -143,7 +143,7 @@ def dense_cell(all_series: Sequence[Series], metric: Metric, ranked: Sequence[st
 
 
 def notices(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], warnings: Sequence[str]) -> Html:
-    """Name the runs that are unfinished, damaged or changed."""
+    """Name the runs that are unfinished, damaged or changed, or that used only some examples."""
     bad, twice = (
         [element("li", element("code", one.directory), f": {one.why}") for one in left_out if one.damaged == damaged]
         for damaged in (True, False)
@@ -151,11 +151,13 @@ def notices(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], warnings: Se
     missing = [element("li", element("code", run.directory), f": {lack(run)}") for run in runs if not run.finished]
     changed = [element("li", element("code", run.directory), f": {what}") for run in runs for what in run.warnings]
     changed += [element("li", warning) for warning in warnings]
+    limited = [element("li", element("code", run.directory), f": {run.limit_note}") for run in runs if run.limit_note]
     return join(
         notice(f"Damaged, and not shown: {count(len(bad), 'run')}", bad, "notice bad"),
         notice(f"There already, and not shown again: {count(len(twice), 'run')}", twice, "notice"),
         notice(f"Not finished: {count(len(missing), 'run')}", missing, "notice"),
         notice("Not as they were", changed, "notice"),
+        notice(f"Not trained on all examples: {count(len(limited), 'run')}", limited, "notice"),
     )
 
 

@@ -17,7 +17,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from swamp.core.errors import nearest
+from swamp.core.errors import brief, nearest
 from swamp.core.noise import Noise
 from swamp.core.pruning import rounded_share
 
@@ -34,6 +34,27 @@ ValidationSize = Annotated[
 ValidationSeed = Annotated[
     int, Meta(ge=0, le=2**63 - 1, description="Seed of the choice of these examples; it does not depend on the seed of the run.")
 ]
+
+ONE_BATCH = "batch"
+Limit = Annotated[int, Meta(ge=0, le=2**63 - 1)] | Annotated[str, Meta(pattern=f"^{ONE_BATCH}$")]
+LimitExamples = Annotated[
+    Limit,
+    Meta(description="Most examples of each split that are used (short: --limit-examples), by a fixed choice; batch: one batch; 0: all."),
+]
+
+
+def resolved_limit(limit: Limit, batch_size: int) -> int:
+    """Return a limit of examples as a number, 0 where there is none."""
+    if limit == ONE_BATCH:
+        return batch_size
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise ValueError(f"limit_examples = {brief(limit)}: expected a whole number, or batch")
+    return limit
+
+
+def limited_rows(count: int, most: int) -> Tensor:
+    """Return the indices of `most` of `count` examples, in ascending order: always the same ones, and all of those of a lower limit."""
+    return torch.randperm(count, generator=Noise(0).fold("limit").generator())[:most].sort().values
 
 
 def hold_out(num_examples: int, held_out: HeldOut, seed: int) -> tuple[Tensor, Tensor]:
@@ -112,6 +133,19 @@ class Dataset(Generic[AnySplit]):
         train, held_out = hold_out(len(whole.labels), share, seed)
         splits = {**self.splits, "train": whole.take(train), "validation": whole.take(held_out)}
         return replace(self, splits=splits)  # type: ignore[type-var]
+
+    def limited(self, most: int) -> Any:
+        """Return this data set with at most so many examples of each split."""
+
+        def part(split: AnySplit) -> AnySplit:
+            return split.take(limited_rows(len(split.labels), most)) if most < len(split.labels) else split
+
+        def later(read: Callable[[], AnySplit]) -> Callable[[], AnySplit]:
+            return lambda: part(read())
+
+        further = {name: later(read) for name, read in self.further.items()}
+        splits = {name: part(split) for name, split in self.splits.items()}
+        return replace(self, splits=splits, **({"further": further} if further else {}))  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sklearn.metrics import f1_score, roc_auc_score
+from torch import Tensor, nn
+
+import swamp
+from swamp.report.tables import run_table
+from swamp.results.stored_run import read_run
+from swamp.tasks import measuring
+from swamp.tasks.custom import CustomTask
+from swamp.tasks.measuring import gathered
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(50, 4, generator=GENERATOR)
+LABELS = (X[:, 0] + 0.8 * torch.randn(50, generator=GENERATOR) > 0.9).long()  # few are positive
+DATA = (X, LABELS)
+SHORT: dict[str, Any] = {"engine": "sequential", "method": "imp", "ticket.epochs": 1, "cycle.epochs": 1, "pruning.cycles": 1}
+
+
+def of_outputs(outputs: Tensor, targets: Tensor) -> float:
+    return float(f1_score(targets, outputs.argmax(1)))
+
+
+def of_batches(model: nn.Module, batch: tuple[Tensor, Tensor]) -> float:
+    return float(f1_score(batch[1], model(batch[0]).argmax(1), zero_division=0))
+
+
+class F1:
+    """Counts as torchmetrics does."""
+
+    def __init__(self, positive: int = 1, scale: float = 1.0) -> None:
+        self.positive, self.scale = positive, scale
+        self.reset()
+
+    def reset(self) -> None:
+        self.right, self.wrong = 0, 0
+
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        predicted, positive = outputs.argmax(1) == self.positive, targets == self.positive
+        self.right += int((predicted & positive).sum())
+        self.wrong += int((predicted != positive).sum())
+
+    def compute(self) -> dict[str, Tensor]:
+        return {"f1": torch.tensor(self.scale * 2 * self.right / (2 * self.right + self.wrong)), "errors": torch.tensor(self.wrong)}
+
+
+def biased() -> nn.Module:
+    model = nn.Linear(4, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0, 0.1, 0, 0], [1.0, 0, 0, 0]]))
+        model.bias.copy_(torch.tensor([0.2, -0.3]))
+    return model
+
+
+def test_f1_is_that_of_all_examples_unless_it_is_a_mean_over_batches() -> None:
+    """No mean of F1 over batches is the F1 of all examples, so that such a metric is marked as what it is."""
+    model = biased()
+    expected = f1_score(LABELS, model(X).argmax(1))
+
+    def measured(metric: Any, batch_size: int) -> tuple[Any, str]:
+        data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*DATA), batch_size=batch_size)
+        task = CustomTask(model, DATA, data, metric=metric)
+        return task.evaluate(task.model(), "test")[task.metric], task.metrics[task.metric].label
+
+    for size in (7, 50):
+        assert measured(of_outputs, size) == (pytest.approx(expected, abs=1e-12), "metric")
+        assert measured(F1(), size) == (pytest.approx(expected, abs=1e-7), "F1 %")
+    value, label = measured(of_batches, 7)
+    assert abs(value - expected) > 0.01
+    assert label == "metric (mean over batches)"
+
+
+def test_rows_and_tables_say_which_metric_is_a_mean(tmp_path: Path) -> None:
+    found = swamp.prune(biased(), DATA, DATA, metric=of_batches, batch_size=20, out=tmp_path / "a", quiet=True, **SHORT)
+    assert found.rows[-1].metric == "metric"
+    assert found.rows[-1].described["metric"].label == "metric (mean over batches)"
+    assert "metric (mean over batches)" in run_table(read_run(tmp_path / "a")).header
+    given = F1()
+    found = swamp.prune(biased(), DATA, DATA, metric=given, batch_size=20, out=tmp_path / "b", quiet=True, **SHORT)
+    assert list(found.rows[-1].metrics) == ["f1", "errors"]
+    assert (given.right, given.wrong) == (0, 0)  # the user's object is not used up
+
+
+def test_an_object_may_take_the_model_and_is_exact_then_too() -> None:
+    class Whole(F1):
+        def update(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:  # type: ignore[override]
+            super().update(model(batch[0]), batch[1])
+
+    tasks = [CustomTask(biased(), DATA, DATA, metric=metric, batch_size=9) for metric in (F1(), Whole())]
+    assert tasks[0].evaluate(tasks[0].model(), "test") == tasks[1].evaluate(tasks[1].model(), "test")
+    assert tasks[1].metrics["f1"].label == "F1 %"
+    logits = biased()(X).detach()  # as an ensemble has them, without a model
+    assert tasks[0].measure(logits, LABELS) == tasks[0].evaluate(tasks[0].model(), "test")
+    assert tasks[1].measure(logits, LABELS).keys() == {"accuracy", "nll", "calibrated_nll", "ece"}
+
+
+def test_the_values_and_the_code_of_a_metric_decide_its_key_and_what_it_has_seen_does_not() -> None:
+    class Other(F1):
+        def compute(self) -> dict[str, Tensor]:
+            return {"f1": torch.tensor(0.0)}
+
+    used = F1()
+    used.update(torch.eye(2), torch.tensor([0, 1]))
+    keys = [str(measuring.metric_identity(metric)) for metric in (F1(), used, F1(positive=0), F1(scale=2.0), Other())]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
+
+
+def test_outputs_are_gathered_into_one_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside all outputs there are those of one batch at a time, and nothing is joined at the end."""
+    alive: list[weakref.ref[Tensor]] = []
+
+    def pairs() -> Any:
+        for first in range(0, 1000, 50):
+            outputs = torch.full((50, 30), float(first))
+            alive.append(weakref.ref(outputs))
+            assert sum(one() is not None for one in alive) <= 2
+            yield outputs, torch.arange(first, first + 50)
+
+    monkeypatch.setattr(torch, "cat", lambda *_: pytest.fail("outputs were joined"))
+    outputs, targets = gathered(pairs(), 1000)
+    assert outputs.untyped_storage().nbytes() == 1000 * 30 * 4
+    assert outputs[:, 0].tolist() == [float(first) for first in range(0, 1000, 50) for _ in range(50)]
+    assert targets.tolist() == list(range(1000))
+
+
+def test_outputs_may_have_any_number_of_rows() -> None:
+    parts = [torch.full((rows, 2), float(rows)) for rows in (3, 7, 5)]
+    outputs, _ = gathered([(part, torch.zeros(2)) for part in parts], 6)
+    assert torch.equal(outputs, torch.cat(parts))
+
+
+def test_too_many_outputs_are_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "MOST_OUTPUT_BYTES", 50 * 2 * 4 - 1)
+    with pytest.raises(ValueError, match=r"for 50 examples, and the limit is .*: give an object with update\(outputs, targets\)"):
+        CustomTask(biased(), DATA, DATA, metric=of_outputs)
+    CustomTask(biased(), DATA, DATA, metric=F1())
+
+
+def test_a_metric_that_needs_both_classes_is_tried_on_more_examples() -> None:
+    def auc(outputs: Tensor, targets: Tensor) -> float:
+        if len(set(targets.tolist())) < 2:
+            raise ValueError("only one class")
+        return float(roc_auc_score(targets, outputs[:, 1]))
+
+    assert LABELS[:2].tolist() == [0, 0]
+    task = CustomTask(biased(), DATA, DATA, metric=auc)
+    assert task.evaluate(task.model(), "test") == {"metric": pytest.approx(roc_auc_score(LABELS, biased()(X)[:, 1].detach()))}
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (lambda outputs, targets: outputs, "the metric is no number and no dict of numbers but tensor"),
+        (lambda outputs, targets: {}, "the metric is an empty dict"),
+        (lambda outputs, targets: {"a": "x"}, "the metric is no number"),
+    ],
+)
+def test_what_a_metric_gives_is_checked(metric: Callable[..., Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CustomTask(biased(), DATA, DATA, metric=metric)
