@@ -17,6 +17,7 @@ from swamp.runs.runner import run_rows
 from swamp.runs.stored import find_row, load_network, read_config
 from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.custom import CustomTask
+from swamp.tasks.prunable import DEFAULT_KINDS
 from swamp.tasks.task import Task
 from swamp.trackers import parse_trackers
 from swamp.trackers.tracking import tracked
@@ -119,7 +120,7 @@ def prune(
     metric: Callable[..., float | Mapping[str, float]] | None = None,
     maximise: bool | None = None,
     batch_size: int | None = None,
-    prunable: Sequence[str] = ("conv", "linear"),
+    prunable: Sequence[str] = DEFAULT_KINDS,
     exclude: Sequence[str] = (),
     validation: int | float = 0,
     recipe: str = "custom",

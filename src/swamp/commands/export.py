@@ -49,9 +49,9 @@ def export(
     from swamp.export.formats.sparse import dense_bytes
     from swamp.report.card import model_card
     from swamp.results.stored_run import read_run
-    from swamp.runs.checks import require_same_task
     from swamp.runs.opening import open_stored_task
     from swamp.runs.stored import about, find_row, load_network
+    from swamp.runs.stored_init import task_of_run
     from swamp.store.files import write_output
     from swamp.terminal import print_line
     from swamp.training.numerics import applied
@@ -70,7 +70,7 @@ def export(
     state, mask = load_network(directory, row)
     opened = made_task(task) or open_stored_task(config, directory, trust)
     if task:
-        require_same_task(opened, run.header, directory)
+        opened = task_of_run(opened, run.header, directory)
     with applied(config.numerics):
         content, notes = encode(state, mask, opened, format, values, about(config, run.header, row), config.pruning.pattern == "channel")
     options = {"cycle": row.cycle, "format": format, "out": out, "values": values}

@@ -22,7 +22,9 @@ from swamp.tasks.datasets.dataset import HeldOut, hold_out
 from swamp.tasks.examples import Examples, as_metrics, joined, moved, outputs_of, pair, takes_model
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.metrics import STANDARD, all_metrics, classification_metrics, find_metric, measurement_key
-from swamp.tasks.task import Batch, EpochPlan, Task, num_examples, prunable_weights, seeded_state
+from swamp.tasks.own_model import new_model
+from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
+from swamp.tasks.task import Batch, EpochPlan, Task, num_examples, seeded_state
 from swamp.tasks.task_function import find_task_function
 
 name = "custom"
@@ -66,7 +68,7 @@ class CustomTask:
     and other metrics of classification where the loss is our cross-entropy, and else the loss. A classifier with its own loss can use
     `swamp.tasks.metrics.classification_metrics`.
     `maximise`: whether more of the metric is better. The default is yes, unless the metric is the loss.
-    `prunable`, `exclude`: module kinds (conv, linear) and patterns of parameter names.
+    `prunable`, `exclude`: module kinds (conv, linear, recurrent, attention, embedding) and patterns of parameter names.
     `validation`: the number or the share of training examples that are held out for methods that select by validation.
     """
 
@@ -80,7 +82,7 @@ class CustomTask:
         metric: Callable[..., Metrics] | None = None,
         maximise: bool | None = None,
         batch_size: int | None = None,
-        prunable: Sequence[str] = ("conv", "linear"),
+        prunable: Sequence[str] = DEFAULT_KINDS,
         exclude: Sequence[str] = (),
         validation: HeldOut = 0,
     ) -> None:
@@ -96,6 +98,8 @@ class CustomTask:
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
+        if isinstance(model, nn.Module):
+            self.original = self._construct()  # Lazy layers get their sizes and weights once, and changes of the given module no effect.
         self.num_outputs = check_task(self)  # of a classifier with our loss, whose labels are compared with it
 
     def __getstate__(self) -> dict[str, Any]:
@@ -108,18 +112,25 @@ class CustomTask:
             return self._construct()
 
     def _construct(self) -> nn.Module:
-        if not isinstance(self.original, nn.Module):
-            made = self.original()
-            if not isinstance(made, nn.Module):
-                raise ValueError(f"the model's factory returned a {type(made).__name__}, not a module")
-            return made
-        try:
-            return copy.deepcopy(self.original)
-        except Exception as error:
-            raise ValueError(f"the model cannot be copied ({error}); give a function that makes it instead") from error
+        return new_model(self.original, lambda model: self.loss(model, self._one_example()))
+
+    def _one_example(self) -> Batch:
+        return self.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0))
 
     def init(self, noise: Noise) -> State:
         return State.of(self.original) if isinstance(self.original, nn.Module) else seeded_state(self._construct, noise)
+
+    def with_init(self, state: State) -> CustomTask | None:
+        """Return the same task with other weights in its module; None where a function makes the model."""
+        if not isinstance(self.original, nn.Module):
+            return None
+        model = self.model()
+        state.into(model)
+        other = copy.copy(self)
+        other.__dict__ |= {"original": model}
+        for cached in ("fingerprint", "parts"):
+            other.__dict__.pop(cached, None)
+        return other
 
     @cached_property
     def prunable(self) -> Mapping[str, tuple[int, ...]]:
@@ -132,8 +143,12 @@ class CustomTask:
     @cached_property
     def problem(self) -> str:
         """A key of what is learnt and measured, whatever the init. Results of different problems cannot be compared."""
+        return key_of("custom problem", training=self._training, measured=self._metric_key)
+
+    @cached_property
+    def _metric_key(self) -> Any:
         own = self.given_metric is None and self.classifies  # metrics that others add do not make it another problem
-        return key_of("custom problem", training=self._training, measured=measurement_key(STANDARD) if own else self.measured)
+        return measurement_key(STANDARD) if own else self.measured
 
     @cached_property
     def measured(self) -> Any:
@@ -142,21 +157,29 @@ class CustomTask:
         return measurement_key(all_metrics()) if self.classifies else ["loss"]
 
     @cached_property
+    def _deciding(self) -> dict[str, Any]:
+        """All that decides a training except the init. The metric is no part of it, so that a new metric needs no new training."""
+        return {
+            "model": architecture(self.model()),
+            "data": [examples.fingerprint() for examples in self.examples.values()],
+            "loss": identity(self.given_loss),
+            "batch_size": self.batch_size,
+            "prunable": list(self.prunable),
+        }
+
+    @cached_property
     def _training(self) -> str:
-        """A key of all that decides a training except the init. The metric is no part of it, so that a new metric needs no new training."""
-        return key_of(
-            "custom training",
-            model=architecture(self.model()),
-            data=[examples.fingerprint() for examples in self.examples.values()],
-            loss=identity(self.given_loss),
-            batch_size=self.batch_size,
-            prunable=list(self.prunable),
-        )
+        return key_of("custom training", **self._deciding)
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """A key of each thing that makes it this task, by the name that messages use, so that they can say what changed."""
+        init = self.init(Noise(0)).digest()
+        return {name: key_of("part", of=value) for name, value in {"init": init, **self._deciding, "metric": self._metric_key}.items()}
 
     @cached_property
     def macs(self) -> Mapping[str, int]:
-        batch = self.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0))
-        return macs_per_weight(self.model(), lambda model: self.loss(model, batch))
+        return macs_per_weight(self.model(), lambda model: self.loss(model, self._one_example()))
 
     # -- the data -----------------------------------------------------------------------------------------------------------------
 

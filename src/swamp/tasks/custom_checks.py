@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
 from swamp.tasks.examples import outputs_of
+from swamp.tasks.prunable import computed_weights
 from swamp.tasks.task import Batch
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def check_task(task: CustomTask) -> int | None:
     """Pass one batch through model, loss and metric. Return the model's number of outputs, where labels can be compared with it."""
     _ = task.prunable
     model = task.model()
+    check_spectral_norm(model)
     batch = task.examples["train"].first()
     try:
         loss = task.loss(model.eval(), batch)
@@ -40,6 +42,15 @@ def check_task(task: CustomTask) -> int | None:
     except MISTAKES as error:
         raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
     return num_outputs
+
+
+def check_spectral_norm(model: nn.Module) -> None:
+    """Check that no layer has spectral_norm: it keeps estimates in buffers, which do not fit the average of several networks."""
+    for weight in computed_weights(model):
+        if "spectral" in weight.by.lower():
+            raise ValueError(
+                f"{weight.name} has spectral_norm, whose estimate of the norm does not fit averaged weights; remove it ({weight.removal})"
+            )
 
 
 def check_batches_of_one(task: CustomTask) -> None:
