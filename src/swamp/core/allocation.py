@@ -20,11 +20,15 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Ranking(TypedDict):
-    """How weights are ranked, as arguments of `core.pruning.keep_highest` and as part of keys. The global allocation is left out, so that
-    keys are what they were before there were others."""
+    """How weights are ranked, as arguments of `core.pruning.keep_highest` and as part of keys."""
 
     pattern: str
     allocation: NotRequired[Allocation]
+
+
+def ranking(pattern: str, allocation: Allocation) -> Ranking:
+    """Return how weights are ranked. The global allocation is left out, so that keys are what they were before there were others."""
+    return {"pattern": pattern} if allocation == "global" else {"pattern": pattern, "allocation": allocation}
 
 
 def uniform_counts(shapes: Shapes, num_keep: int, available: Mapping[str, int] | None = None) -> dict[str, int]:

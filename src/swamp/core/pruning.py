@@ -11,7 +11,7 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor
 
-from swamp.core.allocation import COUNTS, Allocation, Ranking
+from swamp.core.allocation import COUNTS, Allocation, Ranking, ranking
 from swamp.core.mask import Mask
 from swamp.core.patterns import Pattern, keep_highest_groups
 from swamp.core.state import State
@@ -72,7 +72,7 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def ranking(self) -> Ranking:
         """How weights are ranked, as arguments of `keep_highest` and as part of keys."""
-        return Ranking(pattern=self.pattern, **({} if self.allocation == "global" else {"allocation": self.allocation}))
+        return ranking(self.pattern, self.allocation)
 
     def density(self, cycle: int) -> Fraction:
         """Return (1 − α)^cycle, with α as the exact decimal that was written.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from swamp.core.allocation import Allocation, Ranking
+from swamp.core.allocation import Allocation, Ranking, ranking
 from swamp.core.schedules import half_cosine
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -51,7 +51,7 @@ class Gradual(Struct, frozen=True, kw_only=True, tag="gradual"):
     @property
     def ranking(self) -> Ranking:
         """How weights are ranked, as arguments of `keep_highest`."""
-        return Ranking(pattern=self.pattern) if self.allocation is UNSET else Ranking(pattern=self.pattern, allocation=self.allocation)
+        return ranking(self.pattern, "global" if self.allocation is UNSET else self.allocation)
 
     def acts(self, step: int, num_steps: int) -> bool:
         first, last = self._window(num_steps)

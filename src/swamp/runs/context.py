@@ -102,7 +102,6 @@ class RunContext(JobMaker):
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
         inputs = {"by": [by, settings], "solution": solution.key, "mask": mask.digest, "keep": str(keep), "noise": str(noise)}
-        inputs |= self.pruning.ranking
 
         def make() -> Mask:
             model = self.task.model().to(self.device)
@@ -111,7 +110,8 @@ class RunContext(JobMaker):
                 seed_model_draws(self.device, noise.fold("model").integer())
                 return choice(model, mask, self.num_keep(keep))
 
-        return self._made_mask("choose", {**inputs, "task": self.task.fingerprint, "numerics": self.numerics}, make)
+        of_task = {"task": self.task.fingerprint, "numerics": self.numerics}
+        return self._made_mask("choose", {**inputs, **of_task, **self.pruning.ranking}, make)
 
     def _made_mask(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Mask]) -> Mask:
         """Return a mask that is made once. A record under the key of its inputs names it, and it is stored under its own content."""
