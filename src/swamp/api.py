@@ -20,6 +20,7 @@ from swamp.runs.setting_list import require_known_names
 from swamp.runs.stored import read_config
 from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.custom import CustomTask
+from swamp.tasks.prunable import DEFAULT_KINDS
 from swamp.tasks.task import Task
 from swamp.trackers import parse_trackers
 from swamp.trackers.tracking import tracked
@@ -131,7 +132,7 @@ def prune(
     metric: Callable[..., float | Mapping[str, float]] | Any = None,
     maximise: bool | None = None,
     batch_size: int | None = None,
-    prunable: Sequence[str] = ("conv", "linear"),
+    prunable: Sequence[str] = DEFAULT_KINDS,
     exclude: Sequence[str] = (),
     validation: int | float = 0,
     limit_examples: int | str = 0,

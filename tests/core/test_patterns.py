@@ -75,7 +75,21 @@ def test_channels_are_those_that_are_read_and_one_always_stays() -> None:
     assert all(last.layers[name][:, best[name]].all() for name in SHAPES)
 
 
-@pytest.mark.parametrize("pattern", ["2:4", "block:4x4", "block:1x3", "channel"])
+def test_filters_are_rows_of_a_layer_and_one_always_stays() -> None:
+    layer = {"w": torch.tensor([[1.0, 9.0], [4.0, 4.0], [6.0, 5.0]])}
+    assert keep_highest(layer, Mask.ones({"w": (3, 2)}), 5, "filter").layers["w"].int().tolist() == [[1, 1], [0, 0], [1, 1]]
+    mask = pruned("filter", 900)
+    assert 900 - 144 < mask.num_survivors <= 900
+    for found in mask.layers.values():
+        rows = found.flatten(1)
+        assert rows.all(1).equal(rows.any(1))
+    last = pruned("filter", Pattern.parse("filter").fewest_weights(SHAPES))
+    assert {name: found.flatten(1).any(1).nonzero().tolist() for name, found in last.layers.items()} == {
+        name: [[int(score.flatten(1).sum(1).argmax())]] for name, score in scores().items()
+    }
+
+
+@pytest.mark.parametrize("pattern", ["2:4", "block:4x4", "block:1x3", "channel", "filter"])
 def test_masks_are_nested_whatever_the_scores_say_later(pattern: str) -> None:
     mask = Mask.ones(SHAPES)
     for cycle in range(1, 4):
@@ -90,7 +104,7 @@ def test_groups_of_single_weights_are_plain_pruning() -> None:
     assert pruned("block:1x1", 1234).digest == pruned("unstructured", 1234).digest == keep_highest(scores(), Mask.ones(SHAPES), 1234).digest
 
 
-@pytest.mark.parametrize("pattern", ["", "4:4", "0:4", "2:4:8", "block", "block:0x4", "channels"])
+@pytest.mark.parametrize("pattern", ["", "4:4", "0:4", "2:4:8", "block", "block:0x4", "channels", "filters"])
 def test_other_patterns_are_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="expected unstructured, N:M"):
         Pruning(pattern=pattern)

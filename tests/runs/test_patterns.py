@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+import torch
+from torch import nn
 
+from swamp.core.allocation import COUNTS
 from swamp.core.mask import Mask
-from swamp.runs.config import Config, config_hash, deciding_settings
+from swamp.core.rules import Gradual
+from swamp.runs.checks import check_pattern
+from swamp.runs.config import Config, build_config, config_hash, deciding_settings
+from swamp.runs.opening import RunRequest, prepare
 from swamp.runs.stored import load_network
+from swamp.tasks.custom import CustomTask
 from tests.support.runs import iterate
 
 Quick = Callable[..., Config]
@@ -17,6 +26,19 @@ Quick = Callable[..., Config]
 
 def masks(config: Config, out: Path) -> list[Mask]:
     return [load_network(out, row)[1] for row in iterate(config, out)]
+
+
+@pytest.mark.parametrize(("method", "allocation"), [("imp", "erk"), ("snip", "uniform"), ("synflow", "erk"), ("gradual", "uniform")])
+def test_every_kind_of_ranking_follows_the_allocation(method: str, allocation: str, quick: Quick, tmp_path: Path) -> None:
+    settings = {
+        "pruning__cycles": 1,
+        "cycle__epochs": 1,
+        "pruning__allocation": allocation,
+        "pruning__targets": () if method == "imp" else (1,),
+    }
+    found = masks(quick(method=method, **settings), tmp_path)[-1]
+    expected = COUNTS[allocation]({name: tuple(layer.shape) for name, layer in found.layers.items()}, 2404)
+    assert {name: int(layer.sum()) for name, layer in found.layers.items()} == expected
 
 
 @pytest.mark.parametrize("method", ["imp", "swamp", "magnitude", "snip", "grasp", "synflow", "gradual"])
@@ -49,7 +71,39 @@ def test_what_a_pattern_cannot_do_is_said_before_anything_is_written(quick: Quic
         next(iterate(quick(pruning__pattern="2:4"), out))
     with pytest.raises(ValueError, match="method 'rigl' makes its masks without a ranking"):
         next(iterate(quick(method="rigl", pruning__pattern="channel"), out))
+    with pytest.raises(ValueError, match=r"method 'random' makes its masks without a ranking, which pruning.allocation = 'erk' is for"):
+        next(iterate(quick(method="random", pruning__allocation="erk"), out))
+    with pytest.raises(ValueError, match=r"pruning.pattern = '1:2' thins out all layers alike by itself"):
+        next(iterate(quick(pruning__pattern="1:2", pruning__allocation="uniform", pruning__cycles=1), out))
+    few = r"pruning.pattern = 'filter' leaves at least 9 weights of stem.weight, and by pruning.allocation = 'uniform' cycle 3 asks for 7:"
+    with pytest.raises(ValueError, match=few):
+        next(iterate(quick(pruning__pattern="filter", pruning__allocation="uniform", pruning__cycles=3, pruning__prune_fraction=0.55), out))
     assert not out.exists()
+
+
+def test_channels_of_a_transposed_convolution_are_refused() -> None:
+    data = torch.randn(8, 2, 4, 4), torch.randn(8, 3, 8, 8)
+    task = CustomTask(nn.ConvTranspose2d(2, 3, 2, stride=2), data, data)
+    for pattern in ("channel", "filter"):
+        with pytest.raises(ValueError, match=f"pruning.pattern = '{pattern}' takes .* and weight is transposed: exclude it"):
+            check_pattern(build_config("custom", {"pruning.pattern": pattern, "pruning.cycles": 1}), task)
+
+
+def test_an_allocation_of_its_own_has_keys_of_its_own_and_the_global_one_those_of_before(quick: Quick) -> None:
+    assert quick().pruning.ranking == {"pattern": "unstructured"}
+    assert quick(pruning__allocation="erk").pruning.ranking == {"pattern": "unstructured", "allocation": "erk"}
+    rule: dict[str, Any] = {"num_keep": 5, "interval": 1, "begin": 0.0, "end": 1.0}
+    assert "allocation" not in msgspec.to_builtins(Gradual(**rule))
+    assert Gradual(**rule, allocation="uniform").ranking["allocation"] == "uniform"
+
+
+def test_plans_of_other_rankings_share_no_trainings_but_the_first(quick: Quick, tmp_path: Path) -> None:
+    changes: list[dict[str, str]] = [{}, {"pruning__allocation": "erk"}, {"pruning__pattern": "filter"}]
+    configs = [quick(method="imp", pruning__cycles=1, **change) for change in changes]
+    plans = [run.make_plan() for run in prepare([RunRequest(config, tmp_path / str(i)) for i, config in enumerate(configs)])]
+    keys = [{job.key for job in plan.jobs} for plan in plans]
+    assert len(keys[0] & keys[1] & keys[2]) == 2  # the ticket and cycle 0
+    assert len(set().union(*keys)) == 2 + 3
 
 
 def test_another_pattern_is_another_configuration(quick: Quick) -> None:

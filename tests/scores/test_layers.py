@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from swamp.core.noise import Noise
 from swamp.scores import erk_counts, random_mask, uniform_counts
 from swamp.tasks.models import find_model
-from swamp.tasks.task import prunable_weights
+from swamp.tasks.prunable import prunable_weights
 
 SHAPES = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=6)
 

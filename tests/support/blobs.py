@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
+from swamp.tasks.prunable import prunable_weights
+from swamp.tasks.task import EpochPlan, seeded_state
 
 
 class Net(nn.Module):

@@ -22,7 +22,7 @@ from swamp.runs.config import build_config
 from swamp.runs.stored import read_config, resume_command
 from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
-from swamp.tasks.task import prunable_weights
+from swamp.tasks.prunable import prunable_weights
 from tests.support.runs import contents, iterate
 from tests.support.trainings import distance, graphed_on_cpu, make_engine_context, make_jobs, start_of, trained
 
@@ -293,9 +293,9 @@ def test_a_stopped_run_goes_on_and_another_task_is_refused(tmp_path: Path, capsy
     resumed = prune(tmp_path / "run", model, data, data)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
     assert resumed.rows == whole.rows
-    for other in ((mlp(), data), (model, (X + 1, LABELS)), (model, (X[:-1], LABELS[:-1]))):
-        with pytest.raises(ValueError, match="began with another model, other data or another loss"):
-            prune(tmp_path / "run", other[0], other[1], data)
+    for other in ((X + 1, LABELS), (X[:-1], LABELS[:-1])):
+        with pytest.raises(ValueError, match="began with other data than it is now given"):
+            prune(tmp_path / "run", model, other, data)
 
 
 def test_what_cannot_be_sent_is_trained_in_turn_and_says_so_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -382,7 +382,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert "swamp on custom" in out
     assert resume_command(read_config(Path("run")), Path("run")) == "swamp resume run --task my_task_module:make"
     for arguments, message in [
-        (["resume", "run", "--task", "my_task_module:other"], "began with another model"),
+        (["resume", "run", "--task", "my_task_module:other"], "began with other data than it is now given"),
         (["resume", "run", "--task", "my_task_module:wrong"], "returned a int, not a task"),
         (["resume", "run", "--task", "my_task_module:mkae"], "has no attribute 'mkae'"),
         (["resume", "run", "--task", "my_task_module:x"], "is a int, not a function that returns a task"),

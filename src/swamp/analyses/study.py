@@ -24,7 +24,6 @@ from swamp.drawing.numbers import finite
 from swamp.landscape.hessian import Hessian
 from swamp.landscape.point import EvaluationSetup, PointEvaluator, Split, combined, subset
 from swamp.results.stored_run import StoredRun
-from swamp.runs.checks import require_same_task
 from swamp.runs.config import Config, resolve, with_settings
 from swamp.runs.context import RunContext
 from swamp.runs.job_maker import JobMaker
@@ -32,6 +31,7 @@ from swamp.runs.opening import able_config, build_engine, make_engine_context, o
 from swamp.runs.progress import Listener
 from swamp.runs.settings import convert
 from swamp.runs.stored import resume_command
+from swamp.runs.stored_init import task_of_run
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.records import RowRecord
 from swamp.tasks.task import Batch, Task
@@ -97,8 +97,7 @@ class Study:
         self.are_cycles_chosen = cycles is not None  # by the user
         self.rows = rows_of(run, cycles)
         self.analysis_store = AnalysisStore(run.directory)
-        self.task = task or open_stored_task(self.config, run.directory, trust=False)
-        require_same_task(self.task, run.header, run.directory)
+        self.task = task_of_run(task or open_stored_task(self.config, run.directory, trust=False), run.header, run.directory)
         self.device = torch.device(self.config.device)
         self.num_examples = min(settings_of(Settings, self.options).examples, self.task.num_examples)
         noise = Noise(self.config.seed).fold("analysis")

@@ -44,9 +44,9 @@ def export(
     """
     from swamp.network_file import checked_format, write_network
     from swamp.results.stored_run import read_run
-    from swamp.runs.checks import require_same_task
     from swamp.runs.opening import open_stored_task
     from swamp.runs.stored import find_row
+    from swamp.runs.stored_init import task_of_run
     from swamp.terminal import print_line
 
     chosen = checked_format(out, format, overwrite)
@@ -55,6 +55,6 @@ def export(
     row = find_row(directory, run.rows, cycle, sparsity)
     opened = made_task(task) or open_stored_task(run.config, directory, trust)
     if task:
-        require_same_task(opened, run.header, directory)
+        opened = task_of_run(opened, run.header, directory)
     for line in write_network(run, row, opened, out, chosen, values):
         print_line(line)

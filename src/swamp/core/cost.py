@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from swamp.core.mask import Mask
 
 
 def macs_per_weight(model: nn.Module, forward: Callable[[nn.Module], Any]) -> dict[str, int]:
-    """Return the multiply-adds of one example's forward pass in every convolution and linear layer, by the name of the layer's weight.
+    """Return the multiply-adds of one example's forward pass in every convolution, linear, recurrent and attention layer, by the name of
+    the layer's weight. An embedding has none. Weights of other layers are missing, since nothing is known of them.
 
     `forward(model)` runs the model on one example. A layer that runs twice counts twice.
     """
     counts: dict[str, int] = {}
     names = {id(parameter): name for name, parameter in model.named_parameters()}
 
-    def hook(module: nn.Module, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        weight = module.weight
-        assert isinstance(weight, torch.Tensor)
-        # Each weight is multiplied once for every output position (in a transposed convolution, for every input position).
-        positions = inputs[0] if getattr(module, "transposed", False) else output
-        uses = positions.numel() // weight.shape[0]
-        counts[names[id(weight)]] = counts.get(names[id(weight)], 0) + uses * weight.numel()
+    def counting(path: str, count: Count) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+            for own, macs in count(module, inputs, named, output).items():
+                # A weight that is computed from others is no parameter.
+                name = names.get(id(attrgetter(own)(module)), f"{path}.{own}".lstrip("."))
+                counts[name] = counts.get(name, 0) + macs
 
-    kinds = (nn.modules.conv._ConvNd, nn.Linear)
-    handles = [module.register_forward_hook(hook) for module in model.modules() if isinstance(module, kinds)]
+        return hook
+
+    handles = [
+        module.register_forward_hook(counting(path, count), with_kwargs=True)
+        for path, module in model.named_modules()
+        if (count := _count_for(module)) is not None
+    ]
     try:
         model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), _without_fast_path():
             forward(model)
     finally:
         for handle in handles:
@@ -42,3 +50,70 @@ def macs_per_weight(model: nn.Module, forward: Callable[[nn.Module], Any]) -> di
 def masked_macs(macs: Mapping[str, int], mask: Mask) -> float:
     """Return the sum over layers of their dense multiply-adds times their density."""
     return float(sum(count * mask.densities.get(name, 1.0) for name, count in macs.items()))
+
+
+def uncounted(macs: Mapping[str, int], weights: Iterable[str]) -> list[str]:
+    """Return those of the weights whose multiply-adds are not known."""
+    return [name for name in weights if name not in macs]
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Keep torch from computing a whole transformer layer at once, in which no hook of its parts is called."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+# -- what one call of a module multiplies -----------------------------------------------------------------------------------------
+
+# The multiply-adds of a call by the name of the weight in the module, from the module, its arguments and its output.
+Count = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], dict[str, int]]
+RECURRENT = (nn.RNN, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell)
+
+
+def _count_for(module: nn.Module) -> Count | None:
+    """Return the function that counts for such a module; None where its multiply-adds are not known. Recurrent layers and attention call
+    no modules that could be counted, so that their count is known only if they have torch's own forward pass."""
+    if isinstance(module, (nn.modules.conv._ConvNd, nn.Linear)):
+        return _layer
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        return lambda *_: {"weight": 0}  # Its rows are looked up, not multiplied.
+    if any(isinstance(module, kind) and type(module).forward is kind.forward for kind in RECURRENT):
+        return _recurrent
+    if isinstance(module, nn.MultiheadAttention) and type(module).forward is nn.MultiheadAttention.forward:
+        return _attention
+    return None
+
+
+def _layer(module: Any, inputs: tuple[Any, ...], named: Mapping[str, Any], output: Tensor) -> dict[str, int]:
+    """Each weight is multiplied once for every output position (in a transposed convolution, for every input position)."""
+    weight = module.weight
+    positions = _argument(0, "input", inputs, named) if getattr(module, "transposed", False) else output
+    return {"weight": positions.numel() // weight.shape[0] * weight.numel()}
+
+
+def _recurrent(module: Any, inputs: tuple[Any, ...], named: Mapping[str, Any], output: Any) -> dict[str, int]:
+    """Each weight is multiplied once for every time step, in every layer and direction."""
+    given = _argument(0, "input", inputs, named)
+    steps = (given.data if isinstance(given, PackedSequence) else given).numel() // module.input_size
+    names = getattr(module, "_flat_weights_names", ("weight_ih", "weight_hh"))  # A cell has no list of its weights.
+    return {name: steps * getattr(module, name).numel() for name in names if name.startswith("weight")}
+
+
+def _attention(module: Any, inputs: tuple[Any, ...], named: Mapping[str, Any], output: Any) -> dict[str, int]:
+    """Each weight is multiplied once for every query, key or value. The output layer is used, but not called."""
+    widths = {"query": module.embed_dim, "key": module.kdim, "value": module.vdim}
+    given = [(_argument(index, name, inputs, named), width) for index, (name, width) in enumerate(widths.items())]
+    queries, keys, values = (tensor.numel() * module.embed_dim for tensor, width in given)
+    out = {"out_proj.weight": queries}
+    if module.in_proj_weight is not None:
+        return out | {"in_proj_weight": queries + keys + values}
+    return out | {"q_proj_weight": queries, "k_proj_weight": keys, "v_proj_weight": values}
+
+
+def _argument(index: int, name: str, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    return inputs[index] if len(inputs) > index else named[name]

@@ -4,9 +4,11 @@
     N:M            Of M weights that read neighbouring input channels at one position, N stay; the other M − N are pruned together.
     block:RxC      Blocks of R rows and C columns of the layer as a matrix (outputs × everything else), smaller at its edges.
     channel        All weights of a layer that read one input channel; the best channel of a layer always stays.
+    filter         All weights of a layer that write one output channel; the best filter of a layer always stays.
 
 `channel` prunes the weights that read a channel, not those that write it. BatchNorm turns a channel whose writing weights are pruned into
 a constant, which still has to be computed; but a channel that no layer reads can be removed with the weights that write it and its norm.
+`filter` prunes the weights that write a channel. Its bias and its norm stay, so that the channel is a constant, not necessarily zero.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+CHANNEL_DIMENSIONS = {"channel": 1, "filter": 0}  # the dimension of a weight whose slices are pruned together, by pattern
 KEPT = -1  # the group number of weights that a pattern never prunes
 
 
@@ -36,14 +39,14 @@ class Pattern:
         (Pattern(kind='n:m', sizes=(2, 4)), (4, 1))
         >>> Pattern.parse("4:2")
         Traceback (most recent call last):
-        ValueError: pruning.pattern = '4:2': expected unstructured, N:M with N below M (2:4), block:RxC (block:4x4) or channel
+        ValueError: pruning.pattern = '4:2': expected unstructured, N:M with N below M (2:4), block:RxC (block:4x4), channel or filter
         """
-        if text in ("unstructured", "channel"):
+        if text in ("unstructured", *CHANNEL_DIMENSIONS):
             return Pattern(text)
         for kind, form in (("n:m", r"([1-9]\d{0,3}):([1-9]\d{0,3})"), ("block", r"block:([1-9]\d{0,3})x([1-9]\d{0,3})")):
             if (match := re.fullmatch(form, text)) and (kind == "block" or int(match[1]) < int(match[2])):
                 return Pattern(kind, (int(match[1]), int(match[2])))
-        expected = "unstructured, N:M with N below M (2:4), block:RxC (block:4x4) or channel"
+        expected = "unstructured, N:M with N below M (2:4), block:RxC (block:4x4), channel or filter"
         raise ValueError(f"pruning.pattern = {text!r}: expected {expected}")
 
     @property
@@ -63,8 +66,8 @@ class Pattern:
         already pruned have no meaning."""
         if self.kind == "n:m":
             return self._among_neighbours(scores, alive)
-        if self.kind == "channel":
-            return self._channels(scores, alive)
+        if self.kind in CHANNEL_DIMENSIONS:
+            return self._slices(scores, alive, CHANNEL_DIMENSIONS[self.kind])
         rows, columns = self.sizes
         height, width = scores.shape[0], scores[0].numel()
         across = -(-width // columns)
@@ -87,13 +90,14 @@ class Pattern:
         full[..., :whole] = numbers.reshape(*inner.shape[:-1], whole)
         return full.movedim(-1, 1).contiguous()
 
-    def _channels(self, scores: Tensor, alive: Tensor) -> Tensor:
-        channels = scores.shape[1]
-        shape = [1, channels, *[1] * (scores.ndim - 2)]
-        totals = torch.where(alive, scores.double(), 0.0).transpose(0, 1).reshape(channels, -1).sum(1)
-        living = alive.transpose(0, 1).reshape(channels, -1).any(1)
-        numbers = torch.arange(channels)
+    def _slices(self, scores: Tensor, alive: Tensor, dimension: int) -> Tensor:
+        """Group the weights with the same index in a dimension, and keep the slice with the highest total."""
+        count = scores.shape[dimension]
+        totals = torch.where(alive, scores.double(), 0.0).transpose(0, dimension).reshape(count, -1).sum(1)
+        living = alive.transpose(0, dimension).reshape(count, -1).any(1)
+        numbers = torch.arange(count)
         numbers[torch.where(living, totals, -torch.inf).argmax()] = KEPT
+        shape = [count if index == dimension else 1 for index in range(scores.ndim)]
         return numbers.reshape(shape).expand(scores.shape).contiguous()
 
 

@@ -11,6 +11,7 @@ import torch
 from msgspec import Meta, Struct, structs
 from torch import Tensor
 
+from swamp.core.allocation import COUNTS, Allocation, Ranking, ranking
 from swamp.core.mask import Mask
 from swamp.core.patterns import Pattern, keep_highest_groups
 from swamp.core.state import State
@@ -36,7 +37,10 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ()
 
     pattern: Annotated[
-        str, Meta(description="Which weights are pruned together: unstructured, N:M such as 2:4, block:RxC, or channel (core/patterns.py).")
+        str,
+        Meta(
+            description="Which weights are pruned together: unstructured, N:M such as 2:4, block:RxC, channel or filter (core/patterns.py)."
+        ),
     ] = "unstructured"
 
     sparsity: Annotated[
@@ -45,6 +49,13 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ge=0, description="Share of the weights that the last cycle has pruned (short: --sparsity), in place of cycles; 0: none is set."
         ),
     ] = 0.0
+    allocation: Annotated[
+        Allocation,
+        Meta(
+            description="Where the pruned weights are: global (one ranking over all layers), uniform (the same density in every layer) or "
+            "erk (Erdős–Rényi-kernel: small layers stay denser)."
+        ),
+    ] = "global"
 
     def __post_init__(self) -> None:
         Pattern.parse(self.pattern)
@@ -68,6 +79,11 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
         last = {self.cycles} if self.sparsity else set()
         return self.targets or tuple(sorted({nearest(density) for density in (0.5, 0.25, 0.1, 0.05)} | last))
+
+    @property
+    def ranking(self) -> Ranking:
+        """How weights are ranked, as arguments of `keep_highest` and as part of keys."""
+        return ranking(self.pattern, self.allocation)
 
     def density(self, cycle: int) -> Fraction:
         """Return (1 − α)^cycle, with α as the exact decimal that was written. With a target sparsity, it is never less than the target's.
@@ -109,17 +125,26 @@ def rounded_share(total: int, share: Fraction) -> int:
     return math.floor(total * share + Fraction(1, 2))
 
 
-def keep_highest(scores: Mapping[str, Tensor], mask: Mask, num_keep: int, pattern: str = "unstructured") -> Mask:
-    """Return the mask of the `num_keep` highest scores over all layers together.
+def keep_highest(
+    scores: Mapping[str, Tensor], mask: Mask, num_keep: int, pattern: str = "unstructured", allocation: Allocation = "global"
+) -> Mask:
+    """Return the mask of the `num_keep` highest scores over all layers together, or in each layer as many as the allocation says.
 
     Weights that are already pruned rank last; among equal scores the lower index in parameter order is kept. A pattern may leave fewer
-    weights, by less than one of its groups.
+    weights, by less than one of its groups (of each layer, with an allocation).
     """
     grouping = Pattern.parse(pattern)
     if not grouping.is_free:
         num_keep = min(num_keep, mask.num_survivors)  # An earlier pruning may have left fewer than was asked for.
     if not 0 <= num_keep <= mask.num_survivors:
         raise ValueError(f"cannot keep {num_keep} of {mask.num_survivors} surviving weights")
+    if allocation != "global":
+        shapes = {name: tuple(layer.shape) for name, layer in mask.layers.items()}
+        survivors = {name: int(layer.sum()) for name, layer in mask.layers.items()}
+        counts = COUNTS[allocation](shapes, num_keep, survivors)
+        return Mask(
+            {name: keep_highest(scores, Mask({name: layer}), counts[name], pattern).layers[name] for name, layer in mask.layers.items()}
+        )
     flat = torch.cat([scores[name].detach().cpu().reshape(-1) for name in mask.layers])
     alive = torch.cat([layer.reshape(-1) for layer in mask.layers.values()])
     if flat[alive].isnan().any():

@@ -6,8 +6,9 @@ import math
 from fractions import Fraction
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
+from swamp.core.allocation import Allocation, Ranking, ranking
 from swamp.core.schedules import half_cosine
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -37,13 +38,20 @@ class RigL(Struct, frozen=True, kw_only=True, tag="rigl"):
 
 class Gradual(Struct, frozen=True, kw_only=True, tag="gradual"):
     """Gradual magnitude pruning (Zhu and Gupta 2017): every `interval` steps between the shares `begin` and `end` of the training the
-    smallest weights of all layers are pruned, so that the density falls along a cubic to `num_keep` weights."""
+    smallest weights of all layers, or of each by an allocation, are pruned, so that the density falls along a cubic to `num_keep`
+    weights."""
 
     num_keep: Annotated[int, Meta(ge=0)]
     interval: Annotated[int, Meta(ge=1)]
     begin: Share
     end: Share
     pattern: str = "unstructured"
+    allocation: Allocation | UnsetType = UNSET  # Unset means global, and leaves keys as they were before there were others.
+
+    @property
+    def ranking(self) -> Ranking:
+        """How weights are ranked, as arguments of `keep_highest`."""
+        return ranking(self.pattern, "global" if self.allocation is UNSET else self.allocation)
 
     def acts(self, step: int, num_steps: int) -> bool:
         first, last = self._window(num_steps)

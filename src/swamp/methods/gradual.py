@@ -24,8 +24,8 @@ cost = "1 to 2 dense trainings a row"
 exact = True
 nested = False
 notes = (
-    "Ranks over all layers together, as all magnitude pruning here does; the original gives every layer the same sparsity. The window "
-    "of 20 to 75 % of the training is ours."
+    "Ranks over all layers together, as all magnitude pruning here does; the original gives every layer the same sparsity, as "
+    '`pruning.allocation = "uniform"` does. The window of 20 to 75 % of the training is ours.'
 )
 
 
@@ -46,7 +46,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
 
     def rule(cycle: int) -> Gradual:
         num_keep = rounded_share(dense.num_weights, ctx.pruning.density(cycle))
-        return Gradual(num_keep=num_keep, interval=config.interval, begin=config.begin, end=config.end, pattern=ctx.pruning.pattern)
+        return Gradual(num_keep=num_keep, interval=config.interval, begin=config.begin, end=config.end, **ctx.pruning.ranking)
 
     jobs = [ctx.job(init, dense, ctx.noise.fold("target", cycle), rule=rule(cycle), length=config.length) for cycle in cycles]
     for cycle, solution in zip(cycles, ctx.train(jobs), strict=True):

@@ -109,7 +109,7 @@ class Method:
     docstring: str  # the module's docstring, which begins with the paper's update rule
     notes: str = ""  # how it differs from the original, and why
     needs: Keep = "last"  # the least that the run must keep for it
-    patterns: bool = True  # masks follow `pruning.pattern`
+    patterns: bool = True  # masks follow `pruning.pattern` and `pruning.allocation`
     # It selects by validation accuracy. A tenth of the training examples is held out for it, unless the task's settings say how many.
     selects: bool = False
     presets: tuple[Preset, ...] = ()

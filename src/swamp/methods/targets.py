@@ -8,10 +8,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from torch import nn
 
+from swamp.core.allocation import COUNTS
 from swamp.core.mask import Mask
 from swamp.core.rules import Rule
 from swamp.methods.method import Choice, Context, Row
-from swamp.scores import erk_counts, random_mask, uniform_counts
+from swamp.scores import random_mask
 from swamp.tasks.task import dense_mask
 
 Length = Annotated[
@@ -23,9 +24,6 @@ class OneShotConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The settings of a method whose trainings are as long as several cycles."""
 
     length: Length = 2.0
-
-
-COUNTS = {"uniform": uniform_counts, "erk": erk_counts}
 
 
 def chosen_masks(ctx: Context, by: str, settings: Struct | None, choice: Choice) -> list[Mask]:

@@ -18,14 +18,15 @@ def model_card(run: StoredRun, row: RowRecord, file: Path, size: int, sha256: st
     config = run.config
     settings = task_settings(config)
     what = ", ".join(str(settings[name]) for name in ("model", "dataset") if name in settings) or "made by a script"
+    without = f", without those of {', '.join(row.uncounted)}, which are unknown" if row.uncounted else ""
     facts = [
         ("task", f"{config.task}: {what}"),
         ("method", f"{config.method}, cycle {row.cycle}, seed {config.seed}, recipe {config.recipe}"),
         ("sparsity", f"{percent(row.sparsity)} % of {row.num_prunable:,} prunable weights ({row.num_survivors:,} survive)"),
-        ("pattern", config.pruning.pattern),
+        ("pattern", ", ".join([config.pruning.pattern, *([allocation] if (allocation := config.pruning.allocation) != "global" else [])])),
         ("sparsity of all parameters", f"{percent(row.sparsity_of_all)} %"),
         *((row.described[name].label, row.described[name].text(value)) for name, value in row.metrics.items()),
-        ("forward multiply-adds of one example", f"{row.macs:,.0f} where zeros are skipped"),
+        ("forward multiply-adds of one example", f"{row.macs:,.0f} where zeros are skipped{without}"),
         ("cost of finding it", f"{row.training_macs:,.3g} multiply-adds of training"),
         ("file", f"{file.name}, {size:,} bytes, sha256 {sha256}"),
         ("exported by", f"`{command}`"),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from swamp.core.cost import uncounted
 from swamp.core.metric import Metric
 from swamp.drawing.numbers import duration, over_seeds, percent, spread
 from swamp.drawing.tables import Column, Table, make_table
@@ -19,6 +20,7 @@ from swamp.runs.grid import Sweep
 from swamp.runs.plan import Estimate, Plan
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metrics
+from swamp.tasks.prunable import not_pruned
 from swamp.tasks.task import Task
 
 
@@ -35,7 +37,8 @@ def run_table(run: StoredRun) -> Table:
         Column("cost GMACs", lambda row: f"{row.cost / 1e9:.3g}"),
     ]
     empty = sorted({layer for row in rows for layer in row.empty_layers})
-    notes = [run.limit_note, f"empty layers: {', '.join(empty)}" if empty else ""]
+    unknown = uncounted_note(rows[-1].uncounted) if rows and rows[-1].uncounted else ""
+    notes = [run.limit_note, f"empty layers: {', '.join(empty)}" if empty else "", unknown]
     return make_table(f"{config.method} on {config.recipe}, seed {config.seed}", columns, rows, "\n".join(filter(None, notes)))
 
 
@@ -58,6 +61,11 @@ def seeds_table(title: str, runs: Sequence[Sequence[RowRecord]], note: str = "")
         *map(metric_over_seeds, main_metrics(runs[0][0])),
     ]
     return make_table(title, columns, cycles, note)
+
+
+def uncounted_note(weights: Sequence[str]) -> str:
+    """Say which weights are in no count of multiply-adds."""
+    return f"multiply-adds of {', '.join(weights)} are unknown and not counted"
 
 
 def metric_column(metric: Metric) -> Column[Any]:
@@ -102,14 +110,14 @@ def inference_table(speeds: Sequence[Speed], metric: Metric, threads: int) -> Ta
 
 
 def prunable_table(task: Task) -> Table:
-    """List the weights that are pruned."""
+    """List the weights that are pruned, and say below which parameters are not."""
     columns: list[Column[tuple[str, tuple[int, ...]]]] = [
         Column("weight", lambda weight: weight[0]),
         Column("shape", lambda weight: "×".join(map(str, weight[1]))),
         Column("weights", lambda weight: f"{math.prod(weight[1]):,}"),
-        Column("MACs", lambda weight: f"{task.macs.get(weight[0], 0):,}"),
+        Column("MACs", lambda weight: f"{task.macs[weight[0]]:,}" if weight[0] in task.macs else "unknown"),
     ]
-    return make_table("What is pruned", columns, task.prunable.items())
+    return make_table("What is pruned", columns, task.prunable.items(), "\n".join(not_pruned(task.model(), task.prunable)))
 
 
 def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> list[Table]:
@@ -135,9 +143,15 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> l
             f"({step} a step alone)",
         ],
     ]
+    unknown = uncounted(task.macs, task.prunable)
     return [
         prunable_table(task),
-        make_table("Cycles (costs are sums so far, as if every layer thinned out alike)", cycles, range(len(plan.rows))),
+        make_table(
+            "Cycles (costs are sums so far, as if every layer thinned out alike)",
+            cycles,
+            range(len(plan.rows)),
+            uncounted_note(unknown) if unknown else "",
+        ),
         Table("Altogether", ["what", "how much"], totals),
     ]
 

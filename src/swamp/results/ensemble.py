@@ -11,9 +11,9 @@ from msgspec import Struct
 from torch import Tensor
 
 from swamp.results.stored_run import StoredRun
-from swamp.runs.checks import require_same_task
 from swamp.runs.config import deciding_settings, resolve, with_settings
 from swamp.runs.opening import open_stored_task
+from swamp.runs.stored_init import task_of_run
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
 from swamp.store.files import Damaged
@@ -60,8 +60,7 @@ def average_predictions(
     if not common:
         raise ValueError("the runs have no cycle in common yet")
     config = resolve(with_settings(runs[0].config, {"device": device, "engine": "auto"}))
-    task = task or open_stored_task(config, runs[0].directory, trust)
-    require_same_task(task, runs[0].header, runs[0].directory)
+    task = task_of_run(task or open_stored_task(config, runs[0].directory, trust), runs[0].header, runs[0].directory)
     with applied(config.numerics):
         for chosen in common:
             predictions = []

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from swamp.core.patterns import Pattern
+from swamp.core.allocation import COUNTS
+from swamp.core.patterns import CHANNEL_DIMENSIONS, Pattern
 from swamp.core.pruning import Pruning, rounded_share
 from swamp.methods.method import Keep
 from swamp.runs.config import Config, complete, deciding_settings
 from swamp.store.directory import holds_header
+from swamp.tasks.prunable import transposed_weights
 from swamp.tasks.task import Task, dense_mask
 
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most
@@ -42,22 +44,45 @@ def check_survivors(config: Config, task: Task) -> None:
 
 
 def check_pattern(config: Config, task: Task) -> None:
-    """Check that the method knows patterns, and that the pattern allows as few weights as the last cycle asks for."""
+    """Check that the method knows patterns and allocations, and that the pattern allows as few weights as the last cycle asks for."""
     pruning, pattern = config.pruning, Pattern.parse(config.pruning.pattern)
-    if pattern.is_free:
+    asked = [f"pruning.pattern = {pruning.pattern!r}"] if not pattern.is_free else []
+    asked += [f"pruning.allocation = {pruning.allocation!r}"] if pruning.allocation != "global" else []
+    if not asked:
         return
     if not config.method_module.patterns:
-        raise ValueError(f"method {config.method!r} makes its masks without a ranking, so they have no pruning.pattern")
+        raise ValueError(f"method {config.method!r} makes its masks without a ranking, which {asked[0]} is for")
+    if pattern.is_free:
+        return
     flat = [name for name, shape in task.prunable.items() if len(shape) < 2]
     if flat:
-        raise ValueError(f"pruning.pattern = {pruning.pattern!r} is for weights with inputs and outputs, and {flat[0]} is a vector")
-    least, first = pattern.fewest_weights(task.prunable), dense_mask(task).num_survivors
-    below = next((cycle for cycle in range(pruning.cycles + 1) if rounded_share(first, pruning.density(cycle)) < least), None)
-    if below is not None:
-        raise ValueError(
-            f"pruning.pattern = {pruning.pattern!r} leaves at least {least} of {dense_mask(task).num_weights} weights, and cycle {below} "
-            f"asks for {rounded_share(first, pruning.density(below))}: {_lower(pruning)}"
-        )
+        raise ValueError(f"{asked[0]} is for weights with inputs and outputs, and {flat[0]} is a vector")
+    if pattern.kind in CHANNEL_DIMENSIONS and (turned := transposed_weights(task.model(), task.prunable)):
+        raise ValueError(f"{asked[0]} takes a layer's first dimension for its outputs, and {turned[0]} is transposed: exclude it")
+    if pattern.kind == "n:m" and len(asked) > 1:
+        raise ValueError(f"{asked[0]} thins out all layers alike by itself; leave pruning.allocation at 'global'")
+    _check_fewest(config, task, pattern)
+
+
+def _check_fewest(config: Config, task: Task, pattern: Pattern) -> None:
+    """Check that the pattern can leave as few weights as each cycle asks for, of all layers or, by an allocation, of each."""
+    pruning, first = config.pruning, dense_mask(task)
+    advice = _lower(pruning)
+    least = pattern.fewest_weights(task.prunable)
+    least_each = {name: pattern.fewest_weights({name: shape}) for name, shape in task.prunable.items()}
+    for cycle in range(pruning.cycles + 1):
+        asked = rounded_share(first.num_survivors, pruning.density(cycle))
+        if asked < least:
+            raise ValueError(
+                f"pruning.pattern = {pruning.pattern!r} leaves at least {least} of {first.num_weights} weights, and cycle {cycle} "
+                f"asks for {asked}: {advice}"
+            )
+        counts = {} if pruning.allocation == "global" else COUNTS[pruning.allocation](task.prunable, asked)
+        if below := next((name for name, count in counts.items() if count < least_each[name]), None):
+            raise ValueError(
+                f"pruning.pattern = {pruning.pattern!r} leaves at least {least_each[below]} weights of {below}, and by pruning.allocation "
+                f"= {pruning.allocation!r} cycle {cycle} asks for {counts[below]}: {advice}"
+            )
 
 
 def _lower(pruning: Pruning) -> str:
@@ -93,7 +118,18 @@ def require_same_task(task: Task, header: Mapping[str, Any], directory: Path) ->
     if header["task"] != task.fingerprint:
         then, now = header["versions"]["python"], platform.python_version()
         other = f" (code is compared as compiled by Python, and that was {then} then and is {now} now)" if then[:4] != now[:4] else ""
-        raise ValueError(f"{directory} began with another model, other data or another loss than those it is now given{other}")
+        raise ValueError(f"{directory} began with {_what_changed(task, header)} than it is now given{other}")
+
+
+PARTS = {"model": "another architecture", "data": "other data", "batch_size": "another batch size", "prunable": "other prunable weights"}
+
+
+def _what_changed(task: Task, header: Mapping[str, Any]) -> str:
+    """Say what of a task is not as it was. The tasks of recipes, and runs that earlier versions began, do not say what they are made of."""
+    then, now = header.get("task_parts", {}), getattr(task, "parts", {})
+    changed = [name for name in now if name in then and then[name] != now[name]]
+    changed = [name for name in changed if "model" not in changed or name not in ("init", "prunable")]  # An architecture has its own.
+    return ", ".join(PARTS.get(name, f"another {name}") for name in changed) or "another model, other data or another loss"
 
 
 def require_empty_or_run(directory: Path) -> None:

@@ -91,10 +91,10 @@ class RunContext(JobMaker):
         return self._solution(key, make)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep), "pattern": self.pruning.pattern}
+        inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep), **self.pruning.ranking}
 
         def make() -> Mask:
-            return keep_highest(magnitude(solution.load(), mask), mask, self.num_keep(keep), self.pruning.pattern)
+            return keep_highest(magnitude(solution.load(), mask), mask, self.num_keep(keep), **self.pruning.ranking)
 
         return self._made_mask("prune", inputs, make)
 
@@ -102,7 +102,6 @@ class RunContext(JobMaker):
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
         inputs = {"by": [by, settings], "solution": solution.key, "mask": mask.digest, "keep": str(keep), "noise": str(noise)}
-        inputs |= {"pattern": self.pruning.pattern}
 
         def make() -> Mask:
             model = self.task.model().to(self.device)
@@ -111,7 +110,8 @@ class RunContext(JobMaker):
                 seed_model_draws(self.device, noise.fold("model").integer())
                 return choice(model, mask, self.num_keep(keep))
 
-        return self._made_mask("choose", {**inputs, "task": self.task.fingerprint, "numerics": self.numerics}, make)
+        of_task = {"task": self.task.fingerprint, "numerics": self.numerics}
+        return self._made_mask("choose", {**inputs, **of_task, **self.pruning.ranking}, make)
 
     def _made_mask(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Mask]) -> Mask:
         """Return a mask that is made once. A record under the key of its inputs names it, and it is stored under its own content."""
@@ -146,7 +146,7 @@ class RunContext(JobMaker):
             keep=str(keep),
             noise=str(noise),
             numerics=self.numerics,
-            pattern=self.pruning.pattern,
+            **self.pruning.ranking,
         )
         self._starts[key] = self._starts[parts[0][1].key]
 
@@ -155,7 +155,7 @@ class RunContext(JobMaker):
             names = states[0][1].parameters
             total = {name: torch.stack([share * state.parameters[name] for share, state in states]).sum(0) for name in names}
             state = State(total, self._load(self._starts[key]).buffers)
-            mask = keep_highest(magnitude(state, dense), dense, self.num_keep(keep), self.pruning.pattern)
+            mask = keep_highest(magnitude(state, dense), dense, self.num_keep(keep), **self.pruning.ranking)
             with applied(self.numerics):
                 parameters = mask.apply(state).parameters
                 return self.engine.averaged(self.task, parameters, state.buffers, noise), mask

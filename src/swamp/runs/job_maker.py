@@ -10,13 +10,13 @@ from msgspec import structs
 
 from swamp.core.cost import masked_macs
 from swamp.core.job import Job, Solution
-from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.pruning import rounded_share
 from swamp.core.rules import Rule, num_gradients
 from swamp.engines.engine import EngineContext
 from swamp.runs.config import Config
+from swamp.runs.stored_init import init_key, init_noise
 from swamp.tasks.task import dense_mask
 
 
@@ -58,11 +58,11 @@ class JobMaker:
 
     @property
     def init_noise(self) -> Noise:
-        return self.noise.fold("init")
+        return init_noise(self.config.seed)
 
     @cached_property
     def init_key(self) -> str:
-        return key_of("init", task=self.task.fingerprint, noise=str(self.init_noise))
+        return init_key(self.task.fingerprint, self.config.seed)
 
     def ticket_job(self, init: Solution) -> Job:
         config, noise = self.config, self.noise.fold("ticket")

@@ -26,6 +26,7 @@ from swamp.runs.checks import check, require_empty_or_run, require_same_run
 from swamp.runs.config import Config, config_hash, deciding_settings, require_trust, resolve, task_modules
 from swamp.runs.plan import Plan, make_plan
 from swamp.runs.setting_list import to_toml
+from swamp.runs.stored_init import init_key, init_noise, with_stored_init
 from swamp.store.directory import Store, cache_part, make_cache
 from swamp.store.records import row_format
 from swamp.tasks.task import Task
@@ -83,10 +84,17 @@ class PreparedRun:
                 "task": self.task.fingerprint,
                 # A task of the user's own names its problem; that of other tasks follows from their settings.
                 **({"problem": problem} if (problem := getattr(self.task, "problem", "")) else {}),
+                **({"task_parts": parts} if (parts := getattr(self.task, "parts", None)) else {}),
                 "versions": before["versions"] if before else versions(),
                 **row_format(before),
             }
         )
+
+    def _keep_init(self) -> None:
+        """Store the weights of a user's module at once: a script that is killed and started again may make it with others."""
+        key = init_key(self.task.fingerprint, self.config.seed)
+        if hasattr(self.task, "with_init"):
+            self.store.save_solution(key, self.task.init(init_noise(self.config.seed)), ())
 
 
 @contextmanager
@@ -103,6 +111,8 @@ def begin_all(runs: Sequence[PreparedRun]) -> Iterator[None]:
         for run, (header, problem) in zip(runs, found, strict=True):
             if not run.store.finished():
                 run._write_header(header)
+                if header is None:
+                    run._keep_init()
             elif header and problem:
                 run.store.write_header(header)
             if problem:
@@ -128,11 +138,13 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         configs.append(config)
         headers.append(header)
     runs = []
-    for request, config, header, task in zip(requests, configs, headers, open_each(requests), strict=True):
-        check(request.config, task)
-        require_same_run(config, task, header, request.directory)
+    for request, config, header, opened in zip(requests, configs, headers, open_each(requests), strict=True):
+        check(request.config, opened)
         store = Store(request.directory, cache_part(cache, torch.device(config.device).type) if cache else None)
-        runs.append(PreparedRun(request.config, config, task, store, config.engine_module.role()))
+        task = with_stored_init(opened, header, store)
+        require_same_run(config, task, header, request.directory)
+        notes = [] if task is opened else [f"the module's weights are replaced by those that {request.directory} began with"]
+        runs.append(PreparedRun(request.config, config, task, store, config.engine_module.role(), notes))
     return runs
 
 

@@ -15,6 +15,7 @@ from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.core.pruning import Pruning
 from swamp.core.rules import Gradual, num_gradients
 from swamp.core.state import State
 from swamp.engines.engine import EngineContext
@@ -90,13 +91,13 @@ class PlanContext(JobMaker):
         return Solution(key_of("mean", particles=[p.key for p in particles]), (), _no_weights)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        return self._made_up_mask(mask, self.num_keep(keep), solution.key)
+        return self._made_up_mask(mask, self.num_keep(keep), self._ranked(solution.key))
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
         source = key_of("choose", by=[by, settings], solution=solution.key, noise=str(noise))
-        return self._made_up_mask(mask, self.num_keep(keep), source)
+        return self._made_up_mask(mask, self.num_keep(keep), self._ranked(source))
 
     def mask(self, solution: Solution) -> Mask:
         return self._masks[solution.key]
@@ -112,6 +113,11 @@ class PlanContext(JobMaker):
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
         return {self.task.metric: 0.0}  # All solutions are equally good.
+
+    def _ranked(self, source: str) -> str:
+        """Return what a mask will be made from: the source, and how its weights are ranked if that is not the plain way."""
+        ranking = self.pruning.ranking
+        return source if ranking == Pruning().ranking else key_of("ranked", source=source, **ranking)
 
     def _made_up_mask(self, mask: Mask, num_keep: int, source: str) -> Mask:
         """Return a mask with so many survivors, spread evenly.

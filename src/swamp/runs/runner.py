@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import UNSET, structs
 
-from swamp.core.cost import masked_macs
+from swamp.core.cost import masked_macs, uncounted
 from swamp.core.errors import reason_of
 from swamp.core.machine import versions
 from swamp.engines.engine import Engine
@@ -155,6 +155,7 @@ def make_record(ctx: RunContext, row: Row) -> RowRecord:
         particles=[member.key for member in row.members],
         descriptions=list(task.metrics.values()),
         selected_on="validation" if ctx.config.method_module.selects else UNSET,
+        uncounted=uncounted(task.macs, task.prunable) or UNSET,
     )
     return structs.replace(record, checksum=record.expected_checksum(row_identity(ctx.store.header())))
 

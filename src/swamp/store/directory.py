@@ -254,6 +254,9 @@ def _check_header(header: Any, path: Path) -> None:
         raise Damaged(path, "it is not that of a run: its versions are missing or wrong")
     if not isinstance(header.get("problem", ""), str):
         raise Damaged(path, "it is not that of a run: its problem is wrong")
+    parts = header.get("task_parts", {})
+    if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
+        raise Damaged(path, "it is not that of a run: the parts of its task are wrong")
 
 
 def _some(names: Sequence[str]) -> str:

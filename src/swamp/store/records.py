@@ -40,6 +40,7 @@ class RowRecord(Struct, frozen=True, kw_only=True):
     particles: list[str]  # keys of the particles' weights
     selected_on: str | UnsetType = UNSET  # the held-out split by which the method selected the row
     descriptions: list[Metric] | UnsetType = UNSET  # of all metrics; rows that were stored by version 0.1.0 lack them
+    uncounted: list[str] | UnsetType = UNSET  # prunable weights whose multiply-adds are unknown and in none of the counts
     checksum: str = ""  # of all the rest
 
     @property

@@ -23,7 +23,9 @@ from swamp.tasks.identity import architecture, identity
 from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
 from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
 from swamp.tasks.objectives import ModelLoss, Objective, find_objective, logits_in, pair
-from swamp.tasks.task import Batch, Task, prunable_weights, seeded_state
+from swamp.tasks.own_model import new_model
+from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
+from swamp.tasks.task import Batch, Task, seeded_state
 from swamp.tasks.task_function import find_task_function
 from swamp.tasks.user_code import call_factory, call_loss, call_model, is_of_torch, saying_whose, takes_labels, takes_model
 
@@ -76,7 +78,7 @@ class CustomTask(CustomData):
     numbers whose first one counts. The defaults are accuracy and other metrics of classification where the loss is our cross-entropy, and
     else the loss. A classifier with its own loss can use `swamp.tasks.metrics.classification_metrics`.
     `maximise`: whether more of the metric is better. The default is yes, unless the metric is the loss.
-    `prunable`, `exclude`: module kinds (conv, linear) and patterns of parameter names.
+    `prunable`, `exclude`: module kinds (conv, linear, recurrent, attention, embedding) and patterns of parameter names.
     `validation`: the number or the share of training examples that are held out for methods that select by validation.
     `limit_examples`: the most examples that are used of each split, or "batch" for one batch, to try a set-up quickly.
     """
@@ -91,7 +93,7 @@ class CustomTask(CustomData):
         metric: Callable[..., Metrics] | Any = None,
         maximise: bool | None = None,
         batch_size: int | None = None,
-        prunable: Sequence[str] = ("conv", "linear"),
+        prunable: Sequence[str] = DEFAULT_KINDS,
         exclude: Sequence[str] = (),
         validation: HeldOut = 0,
         limit_examples: Limit = 0,
@@ -101,6 +103,8 @@ class CustomTask(CustomData):
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
+        if isinstance(model, nn.Module):
+            self.original = self._construct()  # Lazy layers get their sizes and weights once, and changes of the given module no effect.
         check_task(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -121,19 +125,33 @@ class CustomTask(CustomData):
             return self._construct()
 
     def _construct(self) -> nn.Module:
-        if not isinstance(self.original, nn.Module):
-            with saying_whose():
-                made = call_factory(self.original)
-            if not isinstance(made, nn.Module):
-                raise ValueError(f"the model's factory returned a {type(made).__name__}, not a module")
-            return made
-        try:
-            return copy.deepcopy(self.original)
-        except Exception as error:
-            raise ValueError(f"the model cannot be copied ({error}); give a function that makes it instead") from error
+        return new_model(self.original, self._run_example)
+
+    def _run_example(self, model: nn.Module) -> None:
+        """Run a model on one training example."""
+        batch = self._one_example()
+        if self.given_loss is not None and takes_model(self.given_loss):
+            call_loss(self.given_loss, model, batch)
+        else:
+            call_model(model, pair(batch, takes_labels(model))[0])
+
+    def _one_example(self) -> Batch:
+        return self.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0))
 
     def init(self, noise: Noise) -> State:
         return State.of(self.original) if isinstance(self.original, nn.Module) else seeded_state(self._construct, noise)
+
+    def with_init(self, state: State) -> CustomTask | None:
+        """Return the same task with other weights in its module; None where a function makes the model."""
+        if not isinstance(self.original, nn.Module):
+            return None
+        model = self.model()
+        state.into(model)
+        other = copy.copy(self)
+        other.__dict__ |= {"original": model}
+        for cached in ("fingerprint", "parts"):
+            other.__dict__.pop(cached, None)
+        return other
 
     @cached_property
     def prunable(self) -> Mapping[str, tuple[int, ...]]:
@@ -146,30 +164,42 @@ class CustomTask(CustomData):
     @cached_property
     def problem(self) -> str:
         """A key of what is learnt and measured, whatever the init. Results of different problems cannot be compared."""
+        return key_of("custom problem", training=self._training, measured=self._metric_key)
+
+    @cached_property
+    def _metric_key(self) -> Any:
         own = self.given_metric is None and self.classifies  # metrics that others add do not make it another problem
-        return key_of("custom problem", training=self._training, measured=measurement_key(STANDARD) if own else self.measured)
+        return measurement_key(STANDARD) if own else self.measured
 
     @property
     def measured(self) -> Any:
         return self.measurement.identity
 
     @cached_property
-    def _training(self) -> str:
-        """A key of all that decides a training except the init. The metric is no part of it, so that a new metric needs no new training."""
-        return key_of(
-            "custom training",
-            model=architecture(self.model()),
-            data=[examples.fingerprint() for examples in self.examples.values()],
-            loss=identity(self.given_loss),
-            batch_size=self.batch_size,
-            prunable=list(self.prunable),
+    def _deciding(self) -> dict[str, Any]:
+        """All that decides a training except the init. The metric is no part of it, so that a new metric needs no new training."""
+        return {
+            "model": architecture(self.model()),
+            "data": [examples.fingerprint() for examples in self.examples.values()],
+            "loss": identity(self.given_loss),
+            "batch_size": self.batch_size,
+            "prunable": list(self.prunable),
             **self.loader_key,
-        )
+        }
+
+    @cached_property
+    def _training(self) -> str:
+        return key_of("custom training", **self._deciding)
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """A key of each thing that makes it this task, by the name that messages use, so that they can say what changed."""
+        init = self.init(Noise(0)).digest()
+        return {name: key_of("part", of=value) for name, value in {"init": init, **self._deciding, "metric": self._metric_key}.items()}
 
     @cached_property
     def macs(self) -> Mapping[str, int]:
-        batch = self.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0))
-        return macs_per_weight(self.model(), lambda model: self.loss(model, batch))
+        return macs_per_weight(self.model(), lambda model: self.loss(model, self._one_example()))
 
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 

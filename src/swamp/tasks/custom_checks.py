@@ -6,11 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
 from swamp.tasks.objectives import IGNORED
+from swamp.tasks.prunable import computed_weights
 from swamp.tasks.user_code import UserCodeError, saying_whose
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def check_task(task: CustomTask) -> None:
     """Pass one batch through model, loss and metric."""
     _ = task.prunable
     model = task.model()
+    check_spectral_norm(model)
     batch = task.examples["train"].first()
     try:
         with saying_whose(" (for a batch of the training data)"):
@@ -44,6 +46,15 @@ def check_task(task: CustomTask) -> None:
         raise
     except MISTAKES as error:
         raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
+
+
+def check_spectral_norm(model: nn.Module) -> None:
+    """Check that no layer has spectral_norm: it keeps estimates in buffers, which do not fit the average of several networks."""
+    for weight in computed_weights(model):
+        if "spectral" in weight.by.lower():
+            raise ValueError(
+                f"{weight.name} has spectral_norm, whose estimate of the norm does not fit averaged weights; remove it ({weight.removal})"
+            )
 
 
 def check_batches_of_one(task: CustomTask) -> None:

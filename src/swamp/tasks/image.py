@@ -23,8 +23,9 @@ from swamp.tasks.classification import ClassificationTask
 from swamp.tasks.datasets import image_sets
 from swamp.tasks.datasets.dataset import BatchSize, DataFolder, ImageSet, LimitExamples, ValidationSeed, ValidationSize
 from swamp.tasks.models import find_model
+from swamp.tasks.prunable import prunable_weights
 from swamp.tasks.streaming import EVALUATION_BATCH, Normaliser, StreamedSource
-from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
+from swamp.tasks.task import EpochPlan, seeded_state
 
 name = "image"
 operational = ("data", "workers")  # settings that do not change results

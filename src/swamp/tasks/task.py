@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from swamp.core.errors import nearest
 from swamp.core.mask import Mask
 from swamp.core.metric import Metric
 from swamp.core.noise import Noise
@@ -49,7 +47,7 @@ class Task(Protocol):
     def resident(self) -> bool: ...  # whether the data are held on the device: a batch needs only its rows of the plan's tables
 
     @property
-    def macs(self) -> Mapping[str, int]: ...  # the multiply-adds of one example's forward pass, by weight name
+    def macs(self) -> Mapping[str, int]: ...  # the multiply-adds of one example's forward pass by weight name, where they are known
 
     @property
     def metric(self) -> str: ...  # the name of the metric that counts
@@ -109,38 +107,6 @@ def seeded_state(factory: Any, noise: Noise) -> State:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(noise.integer())
         return State.of(factory())
-
-
-MODULE_KINDS: dict[str, tuple[type[nn.Module], ...]] = {"conv": (nn.modules.conv._ConvNd,), "linear": (nn.Linear,)}
-
-
-def prunable_weights(model: nn.Module, include: Iterable[str], exclude: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of the weights to prune, in parameter order.
-
-    `include` and `exclude` hold module kinds (conv, linear: their `weight`) and patterns of parameter names. A tied weight
-    matches by each of its names and is listed under the first.
-    """
-    first = {parameter: name for name, parameter in model.named_parameters()}
-    names = {name: first[parameter] for name, parameter in model.named_parameters(remove_duplicate=False)}
-    weights = {
-        kind: [f"{path}.weight".lstrip(".") for path, m in model.named_modules() if isinstance(m, t)] for kind, t in MODULE_KINDS.items()
-    }
-    by_kind = {kind: {names[weight] for weight in found if weight in names} for kind, found in weights.items()}
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-
-    def matching(selectors: Iterable[str]) -> set[str]:
-        chosen: set[str] = set()
-        for selector in selectors:
-            found = by_kind.get(selector, {counted for name, counted in names.items() if fnmatchcase(name, selector)})
-            if not found and selector not in by_kind:
-                raise ValueError(f"prunable pattern {selector!r} matches no parameter; {nearest(selector, [*by_kind, *names])}")
-            chosen |= found
-        return chosen
-
-    chosen = matching(include) - matching(exclude)
-    if not chosen:
-        raise ValueError(f"no prunable weights: {', '.join(include)} selects nothing in this model")
-    return {name: shape for name, shape in shapes.items() if name in chosen}
 
 
 def dense_mask(task: Task) -> Mask:

@@ -21,7 +21,8 @@ from swamp.tasks.classification import ClassificationTask
 from swamp.tasks.datasets import text_sets
 from swamp.tasks.datasets.dataset import BatchSize, DataFolder, LimitExamples, Pairs, ValidationSeed, ValidationSize
 from swamp.tasks.metrics import F1, ClassificationMetric
-from swamp.tasks.task import EpochPlan, prunable_weights, seeded_state
+from swamp.tasks.prunable import prunable_weights
+from swamp.tasks.task import EpochPlan, seeded_state
 
 name = "text"
 operational = ("data",)  # settings that do not change results

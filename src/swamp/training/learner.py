@@ -13,12 +13,12 @@ from swamp.core.job import Numerics, Optimizer
 from swamp.core.mask import Mask
 from swamp.core.rules import Rule
 from swamp.core.state import State
-from swamp.tasks.task import MODULE_KINDS, Batch, EpochPlan, Task
+from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.training.rules import behaviour
 from swamp.training.step import Loss, Parts, channels_last, compiled_parts, eager_step, gradient
 from swamp.training.update import Rate, Update
 
-ROUNDED = tuple(kind for kinds in MODULE_KINDS.values() for kind in kinds)  # the modules whose weights autocast rounds to bf16
+ROUNDED = (nn.modules.conv._ConvNd, nn.Linear)  # the modules whose weights and biases autocast rounds to bf16
 
 
 class Learner:
@@ -153,7 +153,7 @@ def _use_working_copies(model: nn.Module) -> dict[str, Tensor]:
     for path, module in model.named_modules():
         if isinstance(module, ROUNDED):
             for name, parameter in list(module.named_parameters(recurse=False)):
-                if uses[id(parameter)] == 1:
+                if uses[id(parameter)] == 1 and name in ("weight", "bias"):  # weight_norm computes a weight from others in float32
                     copy = nn.Parameter(parameter.detach().to(torch.bfloat16), requires_grad=parameter.requires_grad)
                     setattr(module, name, copy)
                     copies[f"{path}.{name}".lstrip(".")] = copy.detach()

@@ -11,7 +11,8 @@ from torch import nn
 from swamp.core.cost import macs_per_weight
 from swamp.core.noise import Noise
 from swamp.tasks.models import MODELS, find_model
-from swamp.tasks.task import prunable_weights, seeded_state
+from swamp.tasks.prunable import prunable_weights
+from swamp.tasks.task import seeded_state
 
 # name, classes, side of the image: convolution weights, parameters, forward multiply-adds
 COUNTS = {

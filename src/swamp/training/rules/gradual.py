@@ -1,4 +1,4 @@
-"""Gradual magnitude pruning removes the smallest weights of all layers together while a network trains, for good."""
+"""Gradual magnitude pruning removes the smallest weights, ranked over all layers together or in each, while a network trains, for good."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GradualTraining(PlainTraining):
         mask = self.mask(learner)
         num_keep = self.rule.survivors(step, num_steps, mask.num_weights)
         scores = {name: learner.weights[name].abs() for name in mask.layers}
-        smaller = keep_highest(scores, mask, min(num_keep, mask.num_survivors), self.rule.pattern)
+        smaller = keep_highest(scores, mask, min(num_keep, mask.num_survivors), **self.rule.ranking)
         for name, layer in smaller.layers.items():
             learner.factors[name].copy_(layer)
         learner.apply_mask()

@@ -1,0 +1,64 @@
+"""Makes copies of a user's own model, which is a module or a function that makes one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from swamp.core.errors import reason_of
+from swamp.tasks.user_code import call_factory, saying_whose
+
+
+def new_model(source: nn.Module | Callable[[], nn.Module], forward: Callable[[nn.Module], Any]) -> nn.Module:
+    """Return a copy of a module, or the module that a function makes. `forward(model)` runs it on an example of the training data, from
+    which lazy layers learn their sizes."""
+    model = _copied(source) if isinstance(source, nn.Module) else _made(source)
+    if _lazy(model):
+        _initialise(model, forward)
+    return model
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    # weight_norm and others keep computed weights as attributes. torch refuses to copy those, but they are computed anew at the next call.
+    held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor) and not value.is_leaf]
+    try:
+        return copy.deepcopy(model, {id(tensor): tensor.detach().clone() for tensor in held})
+    except Exception as error:
+        if _lazy(model):
+            raise ValueError("the model has lazy layers and cannot be copied; call it once on an example, or give a function") from error
+        raise ValueError(f"the model cannot be copied ({error}); give a function that makes it instead") from error
+
+
+def _made(factory: Callable[[], nn.Module]) -> nn.Module:
+    with saying_whose():
+        made = call_factory(factory)
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"the model's factory returned a {type(made).__name__}, not a module")
+    return made
+
+
+def _initialise(model: nn.Module, forward: Callable[[nn.Module], Any]) -> None:
+    """Let lazy layers learn their sizes from an example. Dropout and norms do nothing meanwhile."""
+    training = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            forward(model)
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the model has lazy layers, and an example of the training data cannot initialise them: {reason_of(error)}"
+        ) from error
+    for module, mode in training.items():
+        module.training = mode
+    if unused := _lazy(model):
+        raise ValueError(f"{unused[0]} is lazy, and the forward pass of a training example does not initialise it; give its layer a size")
+
+
+def _lazy(model: nn.Module) -> list[str]:
+    """Return the names of the parameters and buffers that have no size yet."""
+    return [name for name, tensor in [*model.named_parameters(), *model.named_buffers()] if is_lazy(tensor)]
