@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import statistics
 import sys
 import time
 import traceback
@@ -28,6 +29,9 @@ from swamp.training.learner import Learner
 from swamp.training.numerics import applied
 from swamp.training.step import compiling
 from swamp.training.train import Checkpoint, Training
+
+TIMING_SECONDS = 10.0  # A dry run times steps for about so long.
+NUM_WARM_UP = 2  # steps before those that are timed
 
 
 class SolutionStore(Protocol):
@@ -95,6 +99,7 @@ class Engine:
 
     def __init__(self, context: EngineContext) -> None:
         self.context = context
+        self.seconds_of_a_step: float | None = None  # as measured
 
     @property
     def num_parallel(self) -> int:
@@ -117,8 +122,10 @@ class Engine:
             jobs = list({job.key: job for job in more()}.values())
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
-        """Measure how long it takes until each of these jobs has made one step. By default one job is timed."""
-        return -(-len(jobs) // self.num_parallel) * time_step(self.context, jobs[0])
+        """Measure how long it takes until each of these jobs has made one step. By default one job is timed, once."""
+        if self.seconds_of_a_step is None:
+            self.seconds_of_a_step = time_step(self.context, jobs[0])
+        return -(-len(jobs) // self.num_parallel) * self.seconds_of_a_step
 
     def averaged(self, task: Task, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
         """Return averaged parameters with the BatchNorm statistics that belong to them. By default `averaged_state` computes them."""
@@ -240,18 +247,22 @@ def train_as_follower(checkpoint: Checkpoint | None, context: EngineContext, job
 
 
 def time_step(context: EngineContext, job: Job, learner: Learner | None = None, num_steps: int = 5) -> float:
-    """Return the median time of a few steps of the job in this process. Their result is not kept."""
+    """Return the median time of a few steps of the job in this process. Their result is not kept.
+
+    The first steps warm up and are left out. Where steps are slow, fewer are timed, so that all of them take about `TIMING_SECONDS`; if
+    the first one takes longer than half of that, it is the only one.
+    """
     task = context.task_of(job)
     with _numerics_of(job):
         training = Training(task, job, context.store.load_state(job.start), context.device, learner)
         training.model.train()
         plan = training.plan(0)
-        times = []
-        for step in range(num_steps + 2):  # The first two warm up.
+        times: list[float] = []
+        while len(times) < num_steps + NUM_WARM_UP and sum(times) + max(times, default=0.0) < TIMING_SECONDS:
             begin = time.perf_counter()
-            training.step(task.batch(plan, step % task.steps_per_epoch), 1e-6).item()
+            training.step(task.batch(plan, len(times) % task.steps_per_epoch), 1e-6).item()
             times.append(time.perf_counter() - begin)
-    return sorted(times[2:])[num_steps // 2]
+    return statistics.median_low(times[min(NUM_WARM_UP, len(times) - 1) :])
 
 
 @contextmanager

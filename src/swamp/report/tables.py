@@ -35,8 +35,9 @@ def run_table(run: StoredRun) -> Table:
         Column("cost GMACs", lambda row: f"{row.cost / 1e9:.3g}"),
     ]
     empty = sorted({layer for row in rows for layer in row.empty_layers})
-    note = f"empty layers: {', '.join(empty)}" if empty else ""
-    return make_table(f"{config.method} on {config.recipe}, seed {config.seed}", columns, rows, note)
+    notes = [f"empty layers: {', '.join(empty)}"] if empty else []
+    notes += dict.fromkeys(note for row in rows for note in row.notes or ())
+    return make_table(f"{config.method} on {config.recipe}, seed {config.seed}", columns, rows, "\n".join(notes))
 
 
 def metric_column(metric: Metric) -> Column[Any]:

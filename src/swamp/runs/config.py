@@ -27,12 +27,13 @@ from swamp.engines import default_engine, engine_modules, find_engine
 from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
+from swamp.runs.rates import with_rates, without_outdated_rates
 from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_chain, recipe_texts, scaled
 from swamp.runs.settings import convert, flat
 from swamp.store.directory import is_in_run_directory
 
 # Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.
-OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
+OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds", "evaluate_every")
 HELD_OUT = 0.1  # the share of training examples that a method which selects holds out by default
 
 
@@ -68,6 +69,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint_seconds: Annotated[
         float, Meta(ge=0, description="A training saves its state at the end of an epoch, at most once in so many seconds.")
     ] = 15.0
+    evaluate_every: Annotated[
+        int,
+        Meta(ge=0, le=100_000, description="Each training is evaluated after so many epochs, on validation or else test data; 0 never."),
+    ] = 0
     pruning: Pruning = Pruning()
     ticket: Schedule = Schedule(epochs=10, shape="constant")
     cycle: Schedule = Schedule()
@@ -149,7 +154,7 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     if isinstance(method := layers[named].get("method"), str) and (preset := find_method(method)[1]):
         pruning = convert(merge_all(layers).get("pruning", {}), Pruning, "pruning")
         layers.insert(named, preset.settings(pruning))
-    asked = merge_all(layers)
+    asked = merge_all(without_outdated_rates(layers))
     received = [Path(name) for name in chain if name not in recipe_texts() and is_in_run_directory(Path(name))]
     if received and not trust:  # such as the config.toml of a run
         require_trust(complete(asked), received[-1], named=given, can_trust=False)
@@ -179,7 +184,12 @@ def _changes(settings: Mapping[str, Any]) -> TomlTable:
 
 def complete(settings: TomlTable) -> Config:
     """Check all settings and return the configuration, with all settings of the selected task, method and engine and of no others."""
-    config = cast(Config, convert(settings, Config))
+    if settings.get("precision") in ("fp16", "float16", "half"):
+        raise ValueError(
+            f"precision = {settings['precision']!r} is not offered: gradients in float16 need loss scaling, which skips steps whenever they "
+            "overflow, so that schedules and trainings that are resumed would not be what they say; use 'bf16' or 'float32'"
+        )
+    config = cast(Config, convert(with_rates(settings), Config))
     if config.method_module.selects:
         config = structs.replace(config, tasks=_with_held_out(config))
     for table, names in selectable().items():

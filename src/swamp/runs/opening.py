@@ -25,6 +25,7 @@ from swamp.export.checkpoint import read_checkpoint
 from swamp.runs.checks import check, require_empty_or_run, require_same_run
 from swamp.runs.config import Config, config_hash, deciding_settings, require_trust, resolve, resolve_device, task_modules
 from swamp.runs.plan import Plan, make_plan
+from swamp.runs.remarks import plan_remarks
 from swamp.runs.setting_list import to_toml
 from swamp.store.directory import Store, cache_part, make_cache
 from swamp.store.records import row_format
@@ -56,11 +57,17 @@ class PreparedRun:
         return self.store.root
 
     def make_plan(self) -> Plan:
-        """Plan what the whole run trains, finished or not. This runs the method. Only the number of epochs is remembered, because the
-        plan's masks are too large to keep."""
+        """Plan what the whole run trains, finished or not. This runs the method. Only the number of epochs and the remarks are kept,
+        because the plan's masks are too large."""
         plan = make_plan(self.config, make_engine_context(self.config, self.task, self.store))
-        self.num_epochs = plan.num_epochs
+        self.num_epochs, self.remarks = plan.num_epochs, plan_remarks(self.config, self.task, plan)
         return plan
+
+    @cached_property
+    def remarks(self) -> list[str]:
+        """Sentences about what was asked for, for the user, before anything is trained."""
+        self.make_plan()
+        return self.remarks
 
     @cached_property
     def num_epochs(self) -> int:

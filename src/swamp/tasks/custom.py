@@ -261,6 +261,11 @@ class CustomTask:
         is_class = isinstance(targets, Tensor) and targets.ndim == 1 and not targets.is_floating_point()
         return targets if is_class else None
 
+    def all_labels(self, split: str) -> Tensor | None:
+        """Return the classes of a whole split, where they can be had without reading its examples."""
+        labels = self.examples[split].labels()
+        return None if labels is None or labels.is_floating_point() or labels.ndim != 1 else labels
+
     @cached_property
     def classifies(self) -> bool:
         """Whether the loss is our cross-entropy over classes."""

@@ -107,7 +107,7 @@ class Training:
             self.mean.add(self.parameters)
         record = {"epoch": self.epoch, "loss": math.fsum(values) / len(values), "learning_rate": self.epoch_rates[-1]}
         if (mask := self.mask) is not None:
-            record |= {"sparsity": 1 - mask.density, "macs": masked_macs(self.task.macs, mask)}
+            record |= {"sparsity": 1 - mask.density, "macs": masked_macs(self.task.macs, mask), **self.learner.rule.measured(self.learner)}
         self.history.append(record)
         self.epoch += 1
         return record
