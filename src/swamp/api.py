@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from swamp.core.mask import Mask
 from swamp.runs.config import HELD_OUT, Config, build_config
@@ -122,6 +123,8 @@ def prune(
     prunable: Sequence[str] = ("conv", "linear"),
     exclude: Sequence[str] = (),
     validation: int | float = 0,
+    optimizer: Callable[[Any], Optimizer] | Mapping[str, Any] | None = None,
+    schedule: Callable[[Optimizer, int], Any] | None = None,
     recipe: str = "custom",
     out: str | Path | None = None,
     cache: str | Path | None = None,
@@ -129,6 +132,8 @@ def prune(
     **settings: Any,
 ) -> Pruned:
     """Make your own network sparse. See `CustomTask` for model, data, loss, metric and what is prunable, and `rows` for settings.
+
+    `optimizer` is a function that makes a torch optimizer, with `schedule` for its scheduler, or a table of settings.
 
     The run is stored in `out`; the same call continues it if it was stopped. The model that was given is not changed.
 
@@ -145,6 +150,8 @@ def prune(
     from swamp.report.tables import prunable_table
     from swamp.terminal import print_table
 
+    if isinstance(optimizer, Mapping):
+        settings, optimizer = {**settings, "optimizer": optimizer}, None
     config = build_config(recipe, {"task": "custom", **settings})
     task = CustomTask(
         model,
@@ -157,6 +164,8 @@ def prune(
         prunable=prunable,
         exclude=exclude,
         validation=validation or (HELD_OUT if config.method_module.selects else 0),
+        optimizer=optimizer,
+        schedule=schedule,
     )
     prepared = _prepared(config, out, cache, task)
     if quiet or prepared.role == "helper":

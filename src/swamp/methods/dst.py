@@ -82,7 +82,9 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         nearest = min(known, key=distance)
         solution, mask = known[nearest]
         missed = distance(nearest) > math.log1p(config.tolerance)
-        note = f"the search for α ended at {percent(1 - mask.density)} % sparsity instead of {percent(1 - target)} % after {len(tried)} trials"
+        note = (
+            f"the search for α ended at {percent(1 - mask.density)} % sparsity instead of {percent(1 - target)} % after {len(tried)} trials"
+        )
         yield Row(cycle, mask, solution, trainings=[solution for solution, _ in known.values()], notes=[note] if missed else ())
 
 

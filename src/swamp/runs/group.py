@@ -35,7 +35,8 @@ def groups_of(runs: Sequence[PreparedRun]) -> list[list[PreparedRun]]:
     for run in runs:
         config = run.config
         wanted = canonical([config.engine, config.engines, config.device, config.numerics, config.checkpoint_seconds])
-        groups.setdefault(wanted if config.engine_module.shares_runs else run, []).append(run)
+        module = config.engine_module
+        groups.setdefault(wanted if module.shares_runs and not module.why_not(run.task) else run, []).append(run)
     return list(groups.values())
 
 

@@ -22,7 +22,7 @@ from swamp.core.state import State
 from swamp.engines import FALLBACK, check_launch
 from swamp.engines.engine import Engine, EngineContext, Role
 from swamp.export.checkpoint import read_checkpoint
-from swamp.runs.checks import check, require_empty_or_run, require_same_run
+from swamp.runs.checks import check, check_own_optimizer, require_empty_or_run, require_same_run
 from swamp.runs.config import Config, config_hash, deciding_settings, require_trust, resolve, resolve_device, task_modules
 from swamp.runs.plan import Plan, make_plan
 from swamp.runs.remarks import plan_remarks
@@ -138,6 +138,9 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
     for request, config, header, task in zip(requests, configs, headers, open_each(requests), strict=True):
         check(request.config, task)
         require_same_run(config, task, header, request.directory)
+        if getattr(task, "own_optimizer", None):
+            jobs = make_plan(config, make_engine_context(config, task, Store(request.directory))).jobs
+            check_own_optimizer(config, task, jobs)
         store = Store(request.directory, cache_part(cache, torch.device(config.device).type) if cache else None)
         runs.append(PreparedRun(request.config, config, task, store, config.engine_module.role()))
     return runs

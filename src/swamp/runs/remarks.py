@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 
@@ -17,13 +18,34 @@ from swamp.runs.plan import Plan
 from swamp.runs.rates import rate_remarks
 from swamp.tasks.task import Task
 
+LOW_SHARE = 0.1  # of the peak rate
 FEW_ERRORS = 20  # With more, no half of the examples is without one.
 
 
 def plan_remarks(config: Config, task: Task, plan: Plan) -> list[str]:
     """Return sentences about what was asked for, to be said before anything is trained."""
-    averages = any(job.swa for job in plan.jobs)
-    return [*rate_remarks(config, averages, has_ticket=plan.ticket is not None), *idle_rules(config, task, plan.jobs)]
+    averaging = next((job for job in plan.jobs if job.swa), None)
+    if getattr(task, "own_optimizer", None):
+        rates = low_rates(task, averaging) if averaging else []
+    else:
+        rates = rate_remarks(config, averaging is not None, has_ticket=plan.ticket is not None)
+    return [*rates, *idle_rules(config, task, plan.jobs)]
+
+
+def low_rates(task: Any, job: Job) -> list[str]:
+    """Say so if an own schedule has low rates where the weights of this job are averaged."""
+    assert job.swa is not None
+    if task.own_optimizer.schedule is None:
+        return []
+    rates = task.own_optimizer.rates(task.model(), job.schedule, task.steps_per_epoch, job.swa)
+    window = rates[job.swa.start_epoch(job.schedule.epochs) * task.steps_per_epoch :]
+    mean, peak = sum(window) / len(window), max(rates)
+    if mean >= LOW_SHARE * peak:
+        return []
+    return [
+        f"your schedule's learning rate is {mean:.3g} on average while weights are averaged, under a tenth of its peak {peak:.3g}: weights that "
+        f"hardly move gain little by averaging; a schedule that stays higher after {job.swa.start:g} of the steps, or a smaller swa.start, helps"
+    ]
 
 
 def idle_rules(config: Config, task: Task, jobs: Iterable[Job]) -> list[str]:

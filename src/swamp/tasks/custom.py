@@ -22,6 +22,7 @@ from swamp.tasks.datasets.dataset import HeldOut, hold_out
 from swamp.tasks.examples import Examples, as_metrics, joined, moved, outputs_of, pair, takes_model
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.metrics import STANDARD, all_metrics, classification_metrics, find_metric, measurement_key
+from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.task import Batch, EpochPlan, Task, num_examples, prunable_weights, seeded_state
 from swamp.tasks.task_function import find_task_function
 
@@ -67,6 +68,8 @@ class CustomTask:
     `swamp.tasks.metrics.classification_metrics`.
     `maximise`: whether more of the metric is better. The default is yes, unless the metric is the loss.
     `prunable`, `exclude`: module kinds (conv, linear) and patterns of parameter names.
+    `optimizer`, `schedule`: functions that make a torch optimizer of a list of parameters, and a scheduler of that optimizer and a number of
+    steps; see `OwnOptimizer`. They take the place of the settings [optimizer] and of learning rates.
     `validation`: the number or the share of training examples that are held out for methods that select by validation.
     """
 
@@ -83,6 +86,8 @@ class CustomTask:
         prunable: Sequence[str] = ("conv", "linear"),
         exclude: Sequence[str] = (),
         validation: HeldOut = 0,
+        optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
+        schedule: Callable[[torch.optim.Optimizer, int], Any] | None = None,
     ) -> None:
         self.original = model
         self.examples = {"train": Examples(train_data, "training"), "test": Examples(test_data, "test")}
@@ -96,6 +101,9 @@ class CustomTask:
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
+        if optimizer is None and schedule is not None:
+            raise ValueError("schedule is for an optimizer of your own: give optimizer, too")
+        self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
         self.num_outputs = check_task(self)  # of a classifier with our loss, whose labels are compared with it
 
     def __getstate__(self) -> dict[str, Any]:
@@ -151,6 +159,7 @@ class CustomTask:
             loss=identity(self.given_loss),
             batch_size=self.batch_size,
             prunable=list(self.prunable),
+            **({"optimizer": [identity(own.optimizer), identity(own.schedule)]} if (own := self.own_optimizer) else {}),
         )
 
     @cached_property

@@ -35,6 +35,8 @@ def check_task(task: CustomTask) -> int | None:
         raise ValueError(f"the loss of the untrained model is {loss.item()}")
     num_outputs = check_labels(task, model, batch)
     check_batches_of_one(task)
+    if task.own_optimizer:
+        task.own_optimizer.check(task.model())
     try:
         _ = task.metric
     except MISTAKES as error:

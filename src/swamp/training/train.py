@@ -13,7 +13,6 @@ from torch.utils import _pytree as pytree
 from swamp.core.cost import masked_macs
 from swamp.core.job import Job
 from swamp.core.mask import Mask
-from swamp.core.schedules import learning_rates
 from swamp.core.state import State
 from swamp.tasks.task import EpochPlan, Task
 from swamp.training.averaging import Averaged, RunningMean, averaged_state
@@ -47,7 +46,7 @@ class Training:
         self.learner = learner or Learner(task, job.optimizer, job.numerics, device, job.rule)
         self.learner.begin(start, job.mask)
         self.model, self.parameters, self.step = self.learner.model, self.learner.weights, self.learner.step
-        self.rates = learning_rates(job.schedule, task.steps_per_epoch, job.swa)
+        self.rates = self.learner.rates(job.schedule, job.swa)
         self.swa_start = job.swa.start_epoch(job.schedule.epochs) if job.swa else None
         self.num_steps = job.schedule.epochs * task.steps_per_epoch
         self.mean = RunningMean()
@@ -151,6 +150,8 @@ class Training:
             tensors |= {f"mask/{name}": factor for name, factor in self.learner.factors.items()}
         for slot, values in self.learner.slots.items():
             tensors |= {f"optimizer/{slot}/{name}": value for name, value in values.items()}
+        if self.learner.own_update:
+            tensors |= {f"optimizer/{name}": value for name, value in self.learner.own_update.saved().items()}
         copies = {name: t.to("cpu", copy=True).contiguous() for name, t in tensors.items()}
         return Checkpoint(copies, self.epoch, self.mean.count, list(self.history), self.job.label, self.job.num_epochs)
 
@@ -164,8 +165,11 @@ class Training:
             self.learner.own[name].copy_(tensor)
         for name, tensor in groups["mask"].items():
             self.learner.factors[name].copy_(tensor)
-        for path, tensor in groups["optimizer"].items():
-            slot, name = path.split("/", 1)
-            self.learner.slots[slot][name].copy_(tensor)
+        if self.learner.own_update:
+            self.learner.own_update.restore(groups["optimizer"], checkpoint.epoch * self.task.steps_per_epoch)
+        else:
+            for path, tensor in groups["optimizer"].items():
+                slot, name = path.split("/", 1)
+                self.learner.slots[slot][name].copy_(tensor)
         self.mean = RunningMean({name: tensor.to(self.device) for name, tensor in groups["mean"].items()}, checkpoint.num_averaged)
         self.epoch, self.history = checkpoint.epoch, list(checkpoint.history)
