@@ -150,6 +150,10 @@ def make_task(**changes: Any) -> CustomTask:
     return CustomTask(model, data, data, batch_size=16, **changes)
 
 
+SMALLEST: dict[str, dict[str, Any]] = {
+    "sequential": {"pruning.cycles": 1},
+    "processes": {"pruning.cycles": 1, "engines.processes.workers": 1},
+}
 QUICK: dict[str, Any] = {"cycle.epochs": 3, "ticket.epochs": 1, "pruning.cycles": 2, "methods.swamp.particles": 2, "engine": "sequential"}
 
 
@@ -172,7 +176,7 @@ def test_worker_processes_train_the_same_bytes_and_lambdas_in_turn(tmp_path: Pat
     """One engine trains in this process, the other sends the task with its functions to workers."""
     task = make_task(optimizer=adam_of, schedule=cosine)
     for engine in ("sequential", "processes"):
-        list(swamp.runs.runner.run_rows(prepared(task, tmp_path / engine, engine=engine, **{"pruning.cycles": 1})))
+        list(swamp.runs.runner.run_rows(prepared(task, tmp_path / engine, engine=engine, **SMALLEST[engine])))
     assert contents(tmp_path / "sequential") == contents(tmp_path / "processes")
 
 

@@ -83,6 +83,7 @@ class EngineContext:
     device: torch.device
     checkpoint_seconds: float
     must_match: Mapping[str, str] = field(default_factory=dict)  # what must be the same on every machine that takes part
+    evaluate_every: int = 0  # epochs after which each training is evaluated; 0: never
 
     def task_of(self, job: Job) -> Task:
         return self.tasks[job.task]
@@ -201,8 +202,11 @@ class CheckpointedTraining:
         self.unsaved: Checkpoint | None = None
 
     def after_epoch(self, record: dict[str, Any], report: Report) -> None:
-        """Report the epoch, and take a checkpoint if the last one is old enough."""
+        """Evaluate the weights if that is wanted now, report the epoch, and take a checkpoint if the last one is old enough."""
         job, training = self.job, self.training
+        every = self.context.evaluate_every
+        if every and (training.epoch % every == 0 or training.done):
+            record |= training.evaluated()  # It is the last record of the history, too.
         report(Progress(job.key, job.label, training.epoch - job.first_epoch, job.num_epochs, record["loss"], record=record))
         if not training.done and time.monotonic() - self.last_save >= self.context.checkpoint_seconds:
             self.unsaved, self.last_save = training.checkpoint(), time.monotonic()
@@ -258,7 +262,7 @@ def time_step(context: EngineContext, job: Job, learner: Learner | None = None, 
         training.model.train()
         plan = training.plan(0)
         times: list[float] = []
-        while len(times) < num_steps + NUM_WARM_UP and sum(times) + max(times, default=0.0) < TIMING_SECONDS:
+        while len(times) < num_steps + NUM_WARM_UP and sum([*times, *times[-1:]]) < TIMING_SECONDS:
             begin = time.perf_counter()
             training.step(task.batch(plan, len(times) % task.steps_per_epoch), 1e-6).item()
             times.append(time.perf_counter() - begin)

@@ -223,7 +223,8 @@ class CheckpointTask:
 
 def make_engine_context(config: Config, task: Task, store: Store, must_match: Mapping[str, str] | None = None) -> EngineContext:
     tasks = {task.fingerprint: task}
-    return EngineContext(tasks, store, config.numerics, torch.device(config.device), config.checkpoint_seconds, must_match or {})
+    device, every = torch.device(config.device), config.evaluate_every
+    return EngineContext(tasks, store, config.numerics, device, config.checkpoint_seconds, must_match or {}, every)
 
 
 def able_config(config: Config, task: Task, say: Callable[[str], None]) -> Config:

@@ -79,10 +79,11 @@ def calibrated_nll(logits: Tensor, labels: Tensor) -> float:
 
 
 def temperature_is_at_its_bound(logits: Tensor, labels: Tensor) -> bool:
-    """Whether a temperature of the calibrated NLL lies at an end of the range that it is looked for in, as where one half has no error."""
+    """Whether a temperature of the calibrated NLL lies at an end of the range that it is looked for in. Where it is fitted on examples
+    without an error, the NLL falls to 0 with the temperature and has no minimum."""
     logits, labels = logits.float().cpu(), labels.cpu()
-    found = (fitted_temperature(logits[fit], labels[fit]) for fit, _ in _halvings(len(labels)))
-    return any(abs(math.log(temperature)) > LOG_TEMPERATURE_BOUND - 1e-3 for temperature in found)
+    halves = [(logits[fit], labels[fit]) for fit, _ in _halvings(len(labels))]
+    return any(accuracy(*half) == 1.0 or abs(math.log(fitted_temperature(*half))) > LOG_TEMPERATURE_BOUND - 1e-3 for half in halves)
 
 
 def _halvings(count: int) -> Iterator[tuple[Tensor, Tensor]]:

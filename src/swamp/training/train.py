@@ -17,7 +17,7 @@ from swamp.core.state import State
 from swamp.tasks.task import EpochPlan, Task
 from swamp.training.averaging import Averaged, RunningMean, averaged_state
 from swamp.training.learner import Learner
-from swamp.training.numerics import seed_model_draws
+from swamp.training.numerics import autocast, seed_model_draws
 
 HELP = "a lower learning rate, warm-up or optimizer.clip_norm may help"
 
@@ -110,6 +110,20 @@ class Training:
         self.history.append(record)
         self.epoch += 1
         return record
+
+    def evaluated(self) -> dict[str, float]:
+        """Measure the current weights on the validation data, or on the test data where none are held out, without touching the training.
+
+        The names of metrics begin with the split: validation.accuracy. What is not finite is left out.
+        """
+        split = "validation" if "validation" in self.task.splits else "test"
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), autocast(self.job.numerics, self.device):
+            model = self.task.model().to(self.device)
+            state = self.learner.state()
+            (state if (mask := self.mask) is None else mask.apply(state)).into(model)
+            found = self.task.evaluate(model, split)
+        return {f"{split}.{name}": value for name, value in found.items() if math.isfinite(value)}
 
     def _check(self, losses: list[float]) -> None:
         first = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), None)
