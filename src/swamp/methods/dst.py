@@ -2,11 +2,11 @@
 
     L(w ∘ [|w| > t]) + α Σ exp(−t)  is minimised by w and t together; the larger α, the sparser
 
-The α of a wanted sparsity is not known, so it is searched for. The first trial is in the middle of the original's range. While no trial is
-as sparse as the target, α grows by a factor of ten; while none is denser, it falls by one; then the bracket is halved in log α. Too large an
-α empties a layer, whose thresholds are then reset so that it ends denser, or makes the training diverge; such a trial bounds the search from
-above, whatever its sparsity. The row is the trial nearest to the target, with the sparsity that it has. No α is trained twice. The search
-uses sparsities only, never accuracies.
+The α of a wanted sparsity is not known, so it is searched for. The first trial is in the middle of the original's range. While no trial
+is as sparse as the target, α grows tenfold; while none is denser, it falls to a tenth; then the bracket is halved in log α. Too large an α
+empties a layer, whose thresholds are then reset so that it ends denser, or makes the training diverge; such a trial bounds the search
+from above, whatever its sparsity. The row is the trial nearest to the target, with the sparsity that it has. No α is trained twice. The
+search uses sparsities only, never accuracies.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def next_alpha(tried: Mapping[float, Trial], target: float) -> float | None:
     1e-05
     """
     high = min((alpha for alpha, trial in tried.items() if trial.too_large or trial.density <= target), default=math.inf)
-    low = max((alpha for alpha, trial in tried.items() if alpha < high), default=None)
+    low = max((alpha for alpha in tried if alpha < high), default=None)
     if low is None:
         found = high / 10 if tried else math.sqrt(LOW * HIGH)
     else:

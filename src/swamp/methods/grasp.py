@@ -29,9 +29,9 @@ cost = "2 sparse trainings a row"
 exact = True
 nested = True  # one ranking serves all sparsities
 notes = (
-    "Gradients are summed over halves of the sample. The sample is in the order of its classes, as in the original code, so that each half, "
-    'and BatchNorm on it, sees half of the classes; with `order = "shuffled"`, as in other implementations, each half has examples of all '
-    "classes, and masks differ. H and g are taken over the prunable weights alone. A task without classes gets a "
+    "Gradients are summed over halves of the sample. The sample is in the order of its classes, as in the original code, so that each "
+    'half, and BatchNorm on it, sees half of the classes; with `order = "shuffled"`, as in other implementations, each half has '
+    "examples of all classes, and masks differ. H and g are taken over the prunable weights alone. A task without classes gets a "
     "random sample of ten times `per_class`. The temperature applies where the task's loss takes the model's logits, not where a model "
     "computes its loss itself."
 )

@@ -186,8 +186,8 @@ def complete(settings: TomlTable) -> Config:
     """Check all settings and return the configuration, with all settings of the selected task, method and engine and of no others."""
     if settings.get("precision") in ("fp16", "float16", "half"):
         raise ValueError(
-            f"precision = {settings['precision']!r} is not offered: gradients in float16 need loss scaling, which skips steps whenever they "
-            "overflow, so that schedules and trainings that are resumed would not be what they say; use 'bf16' or 'float32'"
+            f"precision = {settings['precision']!r} is not offered: gradients in float16 need loss scaling, which skips the steps that "
+            "overflow, so that schedules and numbers of steps would not be what they say; use 'bf16' or 'float32'"
         )
     config = cast(Config, convert(with_rates(settings), Config))
     if config.method_module.selects:

@@ -43,8 +43,9 @@ def low_rates(task: Any, job: Job) -> list[str]:
     if mean >= LOW_SHARE * peak:
         return []
     return [
-        f"your schedule's learning rate is {mean:.3g} on average while weights are averaged, under a tenth of its peak {peak:.3g}: weights that "
-        f"hardly move gain little by averaging; a schedule that stays higher after {job.swa.start:g} of the steps, or a smaller swa.start, helps"
+        f"your schedule's learning rate is {mean:.3g} on average while weights are averaged, under a tenth of its peak {peak:.3g}: "
+        f"weights that hardly move gain little by averaging; a rate that stays higher after {job.swa.start:g} of the "
+        "steps, or a smaller swa.start, may help"
     ]
 
 
@@ -67,8 +68,8 @@ def row_notes(ctx: RunContext, row: Row, metrics: Mapping[str, float], jobs: Ite
     dense = row.mask.num_survivors == row.mask.num_weights
     if dense and (blind := blind_accuracy(ctx.task)) is not None and metrics.get("accuracy", 1.0) <= blind:
         found.append(
-            f"the dense network's accuracy, {percent(metrics['accuracy'])} %, is no better than naming classes blindly ({percent(blind)} %): "
-            "it has learnt nothing, so that sparse networks made from it say little"
+            f"the dense network's accuracy, {percent(metrics['accuracy'])} %, is no better than naming classes blindly ({percent(blind)} "
+            "%): it has learnt nothing, so that sparse networks made from it say little"
         )
     if _may_be_at_its_bound(ctx.task, metrics) and ctx.temperature_is_at_its_bound(row.solution):
         found.append("a temperature of the calibrated NLL lies at the end of its range, so that this NLL is no minimum")

@@ -68,8 +68,8 @@ class CustomTask:
     `swamp.tasks.metrics.classification_metrics`.
     `maximise`: whether more of the metric is better. The default is yes, unless the metric is the loss.
     `prunable`, `exclude`: module kinds (conv, linear) and patterns of parameter names.
-    `optimizer`, `schedule`: functions that make a torch optimizer of a list of parameters, and a scheduler of that optimizer and a number of
-    steps; see `OwnOptimizer`. They take the place of the settings [optimizer] and of learning rates.
+    `optimizer`, `schedule`: functions that make a torch optimizer of a list of parameters, and a scheduler of that optimizer and a number
+    of steps; see `OwnOptimizer`. They take the place of the settings [optimizer] and of learning rates.
     `validation`: the number or the share of training examples that are held out for methods that select by validation.
     """
 

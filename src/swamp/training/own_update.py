@@ -2,8 +2,8 @@
 
     g ← ∇L ∘ m;  the optimizer's step;  the scheduler's step;  w ← w ∘ m, and every state of the shape of w ∘ m
 
-So weights, gradients and the optimizer's state are zero off the mask after every step, whatever the optimizer does. Without a scheduler, the
-recipe's schedule with a peak of 1 multiplies the optimizer's own rates.
+So weights, gradients and the optimizer's state are zero off the mask after every step, whatever the optimizer does. Without a scheduler,
+the recipe's schedule with a peak of 1 multiplies the optimizer's own rates.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class OwnUpdate:
 
     def saved(self) -> dict[str, Tensor]:
         """Return the optimizer's state, and the numbers in its groups, as tensors by name. Those of the scheduler follow from the step."""
-        held = {f"state/{self.names[parameter]}": values for parameter, values in self.optimizer.state.items()}
+        held = {f"state/{name}": self.optimizer.state.get(parameter, {}) for parameter, name in self.names.items()}
         held |= {f"group/{index}": group for index, group in enumerate(self.optimizer.param_groups)}
         return {f"{kind_of(value)}/{path}/{key}": as_tensor(value) for path, values in held.items() for key, value in saveable(values)}
 

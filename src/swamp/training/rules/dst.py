@@ -56,8 +56,8 @@ class Thresholded(nn.Module):
         device = next(model.parameters()).device
         shapes = [(shape[0], *(1 for _ in shape[1:])) for shape in prunable.values()]
         self.thresholds = nn.ParameterList([nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes])
-        # How often the thresholds of a layer were reset. It is no weight, but is kept in checkpoints like one. A list of its own comes after
-        # the model's parameters, as the thresholds do.
+        # How often the thresholds of a layer were reset. It is no weight, but is kept in checkpoints like one. In a list of its own it
+        # comes after the model's parameters, as the thresholds do.
         self.counts = nn.ParameterList([nn.Parameter(torch.zeros((), device=device), requires_grad=False)])
 
     def effective_weights(self) -> dict[str, Tensor]:
