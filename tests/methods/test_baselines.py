@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -26,6 +27,7 @@ from swamp.methods.imp import cycles as imp_rows
 from swamp.runs.config import Config, resolve
 from swamp.runs.context import RunContext
 from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.stored import config_of
 from swamp.scores import erk_counts
 from swamp.store.directory import Store
 from swamp.tasks.image import ImageTask
@@ -194,6 +196,13 @@ def test_grasp_halves_its_sample_by_class_unless_it_is_shuffled(monkeypatch: pyt
     grasp.run(ctx, grasp.Config(per_class=2, order="shuffled"))
     assert sorted(halves[0] + halves[1]) == first + second
     assert set(halves[0]) & set(halves[1])
+
+
+def test_grasp_of_a_run_that_was_begun_before_the_order_could_be_chosen_stays_shuffled(quick: Make) -> None:
+    stored = msgspec.to_builtins(quick(method="grasp"))
+    assert stored["methods"]["grasp"].pop("order") == "by-class"
+    assert config_of({"config": stored}).selected("method").order == "shuffled"
+    assert config_of({"config": msgspec.to_builtins(quick(method="grasp"))}).selected("method").order == "by-class"
 
 
 def test_a_trial_that_diverges_only_bounds_the_search(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,11 +20,13 @@ from swamp.core.schedules import SWA, Schedule
 from swamp.engines import graphed
 from swamp.runs.config import build_config, resolve
 from swamp.runs.opening import RunRequest, able_config, prepare
+from swamp.runs.runner import run_to_end
 from swamp.store.directory import Store
 from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.training.train import Training
 from tests.support.blobs import Blobs
 from tests.support.jobs import CPU, make_job
+from tests.support.listeners import Heard
 from tests.support.runs import contents
 
 SCHEDULE = Schedule(epochs=4, learning_rate=0.1)
@@ -176,8 +178,24 @@ def test_worker_processes_train_the_same_bytes_and_lambdas_in_turn(tmp_path: Pat
     """One engine trains in this process, the other sends the task with its functions to workers."""
     task = make_task(optimizer=adam_of, schedule=cosine)
     for engine in ("sequential", "processes"):
-        list(swamp.runs.runner.run_rows(prepared(task, tmp_path / engine, engine=engine, **SMALLEST[engine])))
+        run_to_end(prepared(task, tmp_path / engine, engine=engine, **SMALLEST[engine]))
     assert contents(tmp_path / "sequential") == contents(tmp_path / "processes")
+
+
+def test_a_run_that_was_stopped_in_a_training_has_the_same_bytes(tmp_path: Path) -> None:
+    task = make_task(optimizer=adamw_in_groups, schedule=constant_then_linear)
+    often = {"checkpoint_seconds": 0.0, "pruning.cycles": 1}
+    run_to_end(prepared(task, tmp_path / "whole", **often))
+    stopping = Heard(
+        stop_after=6
+    )  # the ticket's epoch, three of the first particle, and two of the second, of which one is in its checkpoint
+    with pytest.raises(KeyboardInterrupt):
+        run_to_end(prepared(task, tmp_path / "stopped", **often), stopping)
+    assert list((tmp_path / "stopped" / "work").glob("*.checkpoint"))
+    again = Heard()
+    run_to_end(prepared(task, tmp_path / "stopped", **often), again)
+    assert sum(event.trained for event in again.events) == 1 + 2 * 2 * 3 - 5
+    assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
 
 
 def test_the_graphed_engine_says_why_it_trains_in_turn() -> None:

@@ -15,8 +15,9 @@ from swamp.core.patterns import Pattern
 from swamp.core.pruning import rounded_share
 from swamp.core.rules import DST
 from swamp.methods.method import Keep
-from swamp.runs.config import Config, build_config, complete, deciding_settings
+from swamp.runs.config import Config, build_config, deciding_settings
 from swamp.runs.settings import flat
+from swamp.runs.stored import completed
 from swamp.store.directory import holds_header
 from swamp.tasks.task import Task, dense_mask
 
@@ -90,7 +91,7 @@ def check_pattern(config: Config, task: Task) -> None:
 
 def require_same_config(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
     """Check that a directory was begun with this resolved configuration; operational settings may differ."""
-    theirs, mine = deciding_settings(complete(header["config"])), deciding_settings(config)
+    theirs, mine = deciding_settings(completed(header["config"])), deciding_settings(config)
     differing = [
         f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
     ]
