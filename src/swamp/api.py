@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from swamp.core.errors import brief
 from swamp.loading import Loaded, load
@@ -137,6 +138,8 @@ def prune(
     validation: int | float = 0,
     limit_examples: int | str = 0,
     fast: bool = False,
+    optimizer: Callable[[Any], Optimizer] | Mapping[str, Any] | None = None,
+    schedule: Callable[[Optimizer, int], Any] | None = None,
     recipe: str = "custom",
     out: str | Path | None = None,
     cache: str | Path | None = None,
@@ -151,6 +154,7 @@ def prune(
     `sparsity=0.9` prunes until a tenth of the weights is left; without it, `pruning={"cycles": …}` says how often. The run is stored in
     `out`; the same call continues it if it was stopped. The model that was given is not changed. With several `seeds`, each run goes to
     `out`/seed-K. A `listener` is notified of the progress, beside the display; `quiet` shows remarks alone.
+    `optimizer` is a function that makes a torch optimizer, with `schedule` for its scheduler, or a table of settings.
     `fast` tries the set-up in seconds, with one batch, one epoch of each training and one pruning; its numbers mean nothing.
 
     >>> import tempfile, torch
@@ -167,6 +171,8 @@ def prune(
     from swamp.run_display import run_displayed
     from swamp.terminal import print_table
 
+    if isinstance(optimizer, Mapping):
+        settings, optimizer = {**settings, "optimizer": optimizer}, None
     require_known_names(settings, prune)
     names = _tracker_names(trackers)
     configs = _configs_of_seeds(recipe, {"task": "custom", **settings, "limit_examples": limit_examples, "fast": fast}, seeds)
@@ -182,6 +188,8 @@ def prune(
         exclude=exclude,
         validation=validation or (HELD_OUT if configs[0].method_module.selects else 0),
         limit_examples=configs[0].selected("task").limit_examples,
+        optimizer=optimizer,
+        schedule=schedule,
     )
     whole = Path(out or f"runs/{configs[0].title if seeds is None else f'{configs[0].recipe}-{configs[0].method}'}")
     folders = [whole if seeds is None else whole / f"seed-{config.seed}" for config in configs]

@@ -69,9 +69,8 @@ def row_line(result: RowRecord) -> str:
     """Return a row in one line of text."""
     particles = f" (particles {found})" if (found := particle_range(result)) else ""
     measured = [f"{metric.label} {metric.text(result.metrics[metric.name])}" for metric in main_metrics(result)]
-    collapsed = f"; empty layers: {', '.join(result.empty_layers)}" if result.empty_layers else ""
     sparsity = f"cycle {result.cycle}: sparsity % {100 * result.sparsity:.2f}"
-    return ", ".join([sparsity, measured[0] + particles, *measured[1:]]) + collapsed
+    return "; ".join([", ".join([sparsity, measured[0] + particles, *measured[1:]]), *result.clauses])
 
 
 class ProgressLines(Listener):

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -20,12 +21,13 @@ from swamp.core.pruning import keep_highest, magnitude, rounded_share
 from swamp.core.schedules import learning_rates
 from swamp.engines.sequential import Config as SequentialConfig
 from swamp.engines.sequential import Sequential
-from swamp.methods import find_method, lottery_pools
-from swamp.methods.dst import next_alpha
+from swamp.methods import find_method, grasp, lottery_pools
+from swamp.methods.dst import Trial, next_alpha
 from swamp.methods.imp import cycles as imp_rows
 from swamp.runs.config import Config, resolve
 from swamp.runs.context import RunContext
 from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.stored import config_of
 from swamp.scores import erk_counts
 from swamp.store.directory import Store
 from swamp.tasks.image import ImageTask
@@ -148,12 +150,59 @@ def test_dst_reports_what_it_reached(quick: Make, tmp_path: Path) -> None:
 @pytest.mark.parametrize("collapse", [math.inf, 3e-3])
 def test_the_search_for_alpha_brackets_and_halves(collapse: float) -> None:
     """Against a made-up law, density = (1 + α/1e-4)⁻¹, dense again above some α, and diverging above ten times that."""
-    tried: dict[float, float] = {}
+    tried: dict[float, Trial] = {}
     for _ in range(12):
         alpha = next_alpha(tried, target=0.05)
+        assert alpha is not None
         assert alpha not in tried
-        tried[alpha] = 1 / (1 + alpha / 1e-4) if alpha < collapse else 0.7 if alpha < 10 * collapse else math.inf
-    assert min(abs(density - 0.05) for density in tried.values()) < 0.005
+        density = 1 / (1 + alpha / 1e-4) if alpha < collapse else 0.7 if alpha < 10 * collapse else math.inf
+        tried[alpha] = Trial(density, too_large=alpha >= collapse)
+    assert min(abs(trial.density - 0.05) for trial in tried.values()) < 0.005
+
+
+def test_the_search_for_alpha_goes_up_whatever_the_noise_among_small_ones_and_tries_none_twice() -> None:
+    tried = {1e-8: Trial(0.9991), 1e-7: Trial(0.9990), 1e-6: Trial(0.9995)}
+    assert next_alpha(tried, 0.5) == 1e-5
+    assert next_alpha({**tried, 1e-5: Trial(0.9999)}, 0.5) == 1e-4
+    assert next_alpha({**tried, 1e-5: Trial(0.9999, too_large=True)}, 0.5) == pytest.approx(3.16e-6)
+    assert next_alpha({1e-5: Trial(0.1, too_large=True)}, 0.5) == 1e-6
+    assert next_alpha({1e-6: Trial(0.9), 1.01e-6: Trial(0.1)}, 0.5) is None  # 1.005e-6 rounds to one of them
+
+
+def test_a_search_that_missed_its_target_says_so_in_the_row(quick: Make, tmp_path: Path) -> None:
+    config = quick(method="dst", methods__dst__trials=1, pruning__targets=(2,))
+    (row,) = iterate(config, tmp_path / "run")
+    assert row.notes
+    assert row.notes[0] == f"the search for α ended at {100 * row.sparsity:.2f} % sparsity instead of 75.00 % after 1 trials"
+    close = quick(method="dst", methods__dst__trials=1, methods__dst__tolerance=1e6, pruning__targets=(2,))
+    (row,) = iterate(close, tmp_path / "close")
+    assert not any("search" in note for note in row.notes or ())
+
+
+def test_grasp_halves_its_sample_by_class_unless_it_is_shuffled(monkeypatch: pytest.MonkeyPatch, quick: Make, tmp_path: Path) -> None:
+    """The original concatenates its sample class by class before it halves it."""
+    halves: list[list[int]] = []
+    ctx = context(quick(method="grasp"), tmp_path)
+
+    def seen(model: Any, losses: Any, names: Any) -> Any:
+        halves[:] = [ctx.task.labels(loss.args[0]).tolist() for loss in losses]  # type: ignore[union-attr]
+        return {name: torch.zeros(ctx.task.prunable[name]) for name in names}
+
+    monkeypatch.setattr(grasp, "grasp", seen)
+    monkeypatch.setattr(grasp, "train_targets", lambda ctx, length, masks: masks)
+    grasp.run(ctx, grasp.Config(per_class=2))
+    first, second = halves
+    assert (first, second) == ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], [5, 5, 6, 6, 7, 7, 8, 8, 9, 9])
+    grasp.run(ctx, grasp.Config(per_class=2, order="shuffled"))
+    assert sorted(halves[0] + halves[1]) == first + second
+    assert set(halves[0]) & set(halves[1])
+
+
+def test_grasp_of_a_run_that_was_begun_before_the_order_could_be_chosen_stays_shuffled(quick: Make) -> None:
+    stored = msgspec.to_builtins(quick(method="grasp"))
+    assert stored["methods"]["grasp"].pop("order") == "by-class"
+    assert config_of({"config": stored}).selected("method").order == "shuffled"
+    assert config_of({"config": msgspec.to_builtins(quick(method="grasp"))}).selected("method").order == "by-class"
 
 
 def test_a_trial_that_diverges_only_bounds_the_search(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +11,14 @@ import torch
 from swamp import cli
 from swamp.commands import arguments
 from swamp.core.machine import resolve_device
-from swamp.engines import engine_modules, sequential
+from swamp.engines import engine, engine_modules, sequential
 from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, step_timer, variants
 from swamp.runs.config import Config, build_config, resolve
 from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import estimate, make_plan
 from swamp.store.directory import Store
+from swamp.tasks.task import EpochPlan
+from tests.support import trainings
 from tests.support.blobs import Blobs
 from tests.support.trainings import graphed_on_cpu
 
@@ -90,6 +93,33 @@ def test_timing_steps_leaves_no_trace(quick: Callable[..., Config], engine: str,
         assert step_seconds(2) > 0
         assert step_seconds(1) > 0
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "timed", "expected"),
+    [
+        ([1.0] * 7, 7, 1.0),  # two warm up, and five are timed
+        ([4.0, 2.0, 2.0, 3.0, 1.0], 3, 2.0),  # After three steps a fourth may end beyond 10 s.
+        ([20.0], 1, 20.0),
+        ([6.0], 1, 6.0),
+        ([3.0, 2.0, 1.0, 1.5, 1.3], 5, 1.3),
+    ],
+)
+def test_one_step_decides_how_many_are_timed(seconds: list[float], timed: int, expected: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that moves as long as each step takes; the batch is asked for inside of what is timed."""
+    task, now, left = Blobs(), [0.0], iter([*seconds, *[100.0] * 9])
+    steps: list[int] = []
+
+    def batch(plan: EpochPlan, step: int) -> Any:
+        steps.append(step)
+        now[0] += next(left)
+        return Blobs.batch(task, plan, step)
+
+    monkeypatch.setattr(task, "batch", batch, raising=False)
+    monkeypatch.setattr(engine.time, "perf_counter", lambda: now[0])
+    context = trainings.make_engine_context(task, torch.device("cpu"))
+    assert engine.time_step(context, trainings.make_jobs(task)[0]) == pytest.approx(expected)
+    assert len(steps) == timed
 
 
 def test_counts_are_positive_numbers() -> None:

@@ -18,9 +18,9 @@ from swamp.store.directory import Store
 
 PINNED: dict[str, str] = {
     "dense": "d921e5738d569847",
-    "dst": "776261ff6216ee1a",
+    "dst": "d2b17735441d3108",
     "gradual": "6607d84270563f48",
-    "grasp": "a246192c0f03e9c4",
+    "grasp": "c35e6561090bbe32",
     "imp": "a5fcc0352f325a6e",
     "imp-sam": "ec032956fa744cd2",
     "lottery-pools": "af6a9989caf0808a",

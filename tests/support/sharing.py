@@ -15,6 +15,7 @@ from swamp.core.noise import Noise
 from swamp.core.rules import DST, SAM, RigL
 from swamp.core.schedules import SWA
 from swamp.core.state import State
+from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.task import Batch, EpochPlan, share_of
 from swamp.training.data_parallel import SharingLearner
 from swamp.training.numerics import applied, seed_model_draws
@@ -43,6 +44,12 @@ class Double(Blobs):
 
     def model(self) -> nn.Module:
         return super().model().double()
+
+
+class OwnBlobs(Blobs):
+    """Blobs with an optimizer of their own."""
+
+    own_optimizer = OwnOptimizer(lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True))
 
 
 class CutBlobs(Blobs):
@@ -85,6 +92,8 @@ def main(rank: int, folder: str) -> None:
             continue
         for name, job in JOBS.items():
             found[f"{name} by {size}"] = difference(trained(job), trained(job, group))
+        own = OwnBlobs(batch_size=8, num_examples=12)
+        found[f"own optimizer by {size}"] = difference(trained(make_job(own), task=own), trained(make_job(own), group, task=own))
         cut = CutBlobs(batch_size=8, num_examples=12)
         found[f"cut by {size}"] = difference(trained(make_job(TASK)), trained(make_job(TASK), group, task=cut))
     if rank < 2:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ["plain", "swa", "accumulate", "clipped adamw", "sam", "rigl", "dst", "cut", "local"]
+NAMES = ["plain", "swa", "accumulate", "clipped adamw", "sam", "rigl", "dst", "cut", "local", "own optimizer"]
 EQUAL = [*(f"{name} by {size}" for name in NAMES for size in (2, 3)), "float64"]
 
 

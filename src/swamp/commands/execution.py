@@ -72,11 +72,13 @@ def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain:
     from swamp.report.tables import grid_plan_table, plan_tables
     from swamp.runs.opening import prepare
     from swamp.runs.several import estimate_each, new_plans
-    from swamp.terminal import print_line, print_table
+    from swamp.terminal import print_line, print_remark, print_table
 
     runs = prepare(requests, to_train=False)
     plans = new_plans(runs) if sweep else [run.make_plan() for run in runs]
-    estimates = estimate_each(runs, plans)
+    estimates = estimate_each(runs, plans, print_remark)
+    for remark in dict.fromkeys(remark for run in runs for remark in run.remarks):
+        print_remark(remark)
     if sweep:
         whole, new = [run.num_epochs for run in runs], [plan.num_epochs for plan in plans]
         states = ["finished" if run.store.finished() else "begun" if run.store.header() else "" for run in runs]

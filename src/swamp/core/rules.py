@@ -31,6 +31,10 @@ class RigL(Struct, frozen=True, kw_only=True, tag="rigl"):
     def acts(self, step: int, num_steps: int) -> bool:
         return step > 0 and step % self.interval == 0 and step < self.until * num_steps
 
+    def never_acts(self, num_steps: int) -> bool:
+        """Return whether a training of so many steps keeps the mask that it starts with."""
+        return not self.acts(self.interval, num_steps)
+
     def drop_fraction(self, step: int, num_steps: int) -> float:
         """f_t = f/2 · (1 + cos(π t / T_end))."""
         return self.fraction * half_cosine(step / (self.until * num_steps))

@@ -48,6 +48,6 @@ def build_local(context: EngineContext) -> Engine:
     """Return the engine by which a process of a cluster trains the single jobs that it is given."""
     from swamp.engines import graphed, sequential
 
-    if context.device.type == "cuda":
+    if context.device.type == "cuda" and not any(map(graphed.why_not, context.tasks.values())):
         return graphed.build(context, graphed.Config(particles=1))
     return sequential.build(context, sequential.Config())

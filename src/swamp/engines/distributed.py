@@ -20,7 +20,7 @@ import torch
 from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Optimizer, Solution
-from swamp.engines.engine import Engine, EngineContext, Progress, Report, Role, SolutionStore, time_step
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, Role, SolutionStore
 from swamp.engines.mesh import Mesh, connection_errors
 from swamp.engines.messages import BadMessage, EpochEnded, JobTrained, NoJobLeft, TrainingFailed, error_of, failure_of
 from swamp.engines.particle_group import ParticleGroup
@@ -165,7 +165,7 @@ class Distributed(Engine):
         self.joined = None
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
-        return time_step(self.context, jobs[0]) / self.config.data
+        return super().step_seconds(jobs[:1]) / self.config.data
 
     def _lead(self, jobs: Sequence[Job], report: Report) -> None:
         """Announce jobs, train those that the group of rank 0 takes, and return when all of them are stored and all ranks are idle."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import statistics
 import sys
 import time
 import traceback
@@ -28,6 +29,9 @@ from swamp.training.learner import Learner
 from swamp.training.numerics import applied
 from swamp.training.step import compiling
 from swamp.training.train import Checkpoint, Training
+
+TIMING_SECONDS = 10.0  # A dry run times steps for about so long.
+NUM_WARM_UP = 2  # steps before those that are timed
 
 
 class SolutionStore(Protocol):
@@ -79,6 +83,7 @@ class EngineContext:
     device: torch.device
     checkpoint_seconds: float
     must_match: Mapping[str, str] = field(default_factory=dict)  # what must be the same on every machine that takes part
+    evaluate_every: int = 0  # epochs after which each training is evaluated; 0: never
 
     def task_of(self, job: Job) -> Task:
         return self.tasks[job.task]
@@ -95,6 +100,7 @@ class Engine:
 
     def __init__(self, context: EngineContext) -> None:
         self.context = context
+        self.seconds_of_a_step: float | None = None  # as measured
 
     @property
     def num_parallel(self) -> int:
@@ -117,8 +123,10 @@ class Engine:
             jobs = list({job.key: job for job in more()}.values())
 
     def step_seconds(self, jobs: Sequence[Job]) -> float:
-        """Measure how long it takes until each of these jobs has made one step. By default one job is timed."""
-        return -(-len(jobs) // self.num_parallel) * time_step(self.context, jobs[0])
+        """Measure how long it takes until each of these jobs has made one step. By default one job is timed, once."""
+        if self.seconds_of_a_step is None:
+            self.seconds_of_a_step = time_step(self.context, jobs[0])
+        return -(-len(jobs) // self.num_parallel) * self.seconds_of_a_step
 
     def averaged(self, task: Task, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
         """Return averaged parameters with the BatchNorm statistics that belong to them. By default `averaged_state` computes them."""
@@ -194,8 +202,11 @@ class CheckpointedTraining:
         self.unsaved: Checkpoint | None = None
 
     def after_epoch(self, record: dict[str, Any], report: Report) -> None:
-        """Report the epoch, and take a checkpoint if the last one is old enough."""
+        """Evaluate the weights if that is wanted now, report the epoch, and take a checkpoint if the last one is old enough."""
         job, training = self.job, self.training
+        every = self.context.evaluate_every
+        if every and (training.epoch % every == 0 or training.done):
+            record |= training.evaluated()  # It is the last record of the history, too.
         report(Progress(job.key, job.label, training.epoch - job.first_epoch, job.num_epochs, record["loss"], record=record))
         if not training.done and time.monotonic() - self.last_save >= self.context.checkpoint_seconds:
             self.unsaved, self.last_save = training.checkpoint(), time.monotonic()
@@ -240,18 +251,22 @@ def train_as_follower(checkpoint: Checkpoint | None, context: EngineContext, job
 
 
 def time_step(context: EngineContext, job: Job, learner: Learner | None = None, num_steps: int = 5) -> float:
-    """Return the median time of a few steps of the job in this process. Their result is not kept."""
+    """Return the median time of a few steps of the job in this process. Their result is not kept.
+
+    The first steps warm up and are left out. Where steps are slow, fewer are timed, so that all of them take about `TIMING_SECONDS`; if
+    the first one takes longer than half of that, it is the only one.
+    """
     task = context.task_of(job)
     with _numerics_of(job):
         training = Training(task, job, context.store.load_state(job.start), context.device, learner)
         training.model.train()
         plan = training.plan(0)
-        times = []
-        for step in range(num_steps + 2):  # The first two warm up.
+        times: list[float] = []
+        while len(times) < num_steps + NUM_WARM_UP and sum([*times, *times[-1:]]) < TIMING_SECONDS:
             begin = time.perf_counter()
-            training.step(task.batch(plan, step % task.steps_per_epoch), 1e-6).item()
+            training.step(task.batch(plan, len(times) % task.steps_per_epoch), 1e-6).item()
             times.append(time.perf_counter() - begin)
-    return sorted(times[2:])[num_steps // 2]
+    return statistics.median_low(times[min(NUM_WARM_UP, len(times) - 1) :])
 
 
 @contextmanager

@@ -56,6 +56,13 @@ def _check_device(device: torch.device) -> None:
         raise ValueError(f"engine 'graphed' trains on CUDA devices, not on {device}; use engine 'auto' there")
 
 
+def why_not(task: Task) -> str:
+    """Say so if the task has its own optimizer, which is not captured."""
+    return (
+        "this task has an optimizer of its own, whose steps are not captured as CUDA graphs" if getattr(task, "own_optimizer", None) else ""
+    )
+
+
 class Graphed(Engine):
     """Trains several jobs at once on one CUDA device by replaying captured steps."""
 

@@ -2,23 +2,25 @@
 
     L(w ∘ [|w| > t]) + α Σ exp(−t)  is minimised by w and t together; the larger α, the sparser
 
-The α of a wanted sparsity is not known, so it is searched for. The first trial is in the middle of the original's range; each further one
-halves the bracket in log α, or extends it by a factor of ten. Too large an α empties layers, whose thresholds are then reset so that
-they end denser, or makes the training diverge; such trials only bound the search. The row is the trial nearest to the target, with the
-sparsity that it has. The search uses sparsities only, never accuracies.
+The α of a wanted sparsity is not known, so it is searched for. The first trial is in the middle of the original's range. While no trial
+is as sparse as the target, α grows tenfold; while none is denser, it falls to a tenth; then the bracket is halved in log α. Too large an α
+empties a layer, whose thresholds are then reset so that it ends denser, or makes the training diverge; such a trial bounds the search
+from above, whatever its sparsity. The row is the trial nearest to the target, with the sparsity that it has. No α is trained twice. The
+search uses sparsities only, never accuracies.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
 from swamp.core.job import Solution
 from swamp.core.mask import Mask
 from swamp.core.rules import DST
+from swamp.drawing.numbers import percent
 from swamp.methods.method import Context, Row
 from swamp.methods.targets import OneShotConfig
 from swamp.tasks.task import dense_mask
@@ -50,18 +52,18 @@ class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def run(ctx: Context, config: Config) -> Iterator[Row]:
     init, dense = ctx.init(), dense_mask(ctx.task)
     known: dict[float, tuple[Solution, Mask]] = {}
-
-    tried: dict[float, float] = {}  # the density of each α, infinite where the training diverged
+    tried: dict[float, Trial] = {}
 
     def try_out(alpha: float) -> None:
         noise = ctx.noise.fold("alpha", f"{alpha:.3g}")
-        tried[alpha] = math.inf
+        tried[alpha] = Trial(math.inf, too_large=True)
         try:
             (solution,) = ctx.train([ctx.job(init, dense, noise, rule=DST(alpha=alpha), length=config.length)])
         except Diverged:
             return
         known[alpha] = solution, ctx.mask(solution)
-        tried[alpha] = known[alpha][1].density
+        resets = solution.history[-1].get("resets", 0) if solution.history else 0
+        tried[alpha] = Trial(known[alpha][1].density, too_large=resets > 0)
 
     for cycle in ctx.pruning.target_cycles:
         target = float(ctx.pruning.density(cycle))
@@ -72,31 +74,44 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         for _ in range(config.trials):
             if known and min(map(distance, known)) <= math.log1p(config.tolerance):
                 break
-            try_out(next_alpha(tried, target))
+            if (alpha := next_alpha(tried, target)) is None:
+                break
+            try_out(alpha)
         if not known:
             raise Diverged(f"all {len(tried)} trials of dynamic sparse training diverged; a lower learning rate may help")
-        solution, mask = known[min(known, key=distance)]
-        yield Row(cycle, mask, solution, trainings=[solution for solution, _ in known.values()])
+        nearest = min(known, key=distance)
+        solution, mask = known[nearest]
+        missed = distance(nearest) > math.log1p(config.tolerance)
+        note = (
+            f"the search for α ended at {percent(1 - mask.density)} % sparsity instead of {percent(1 - target)} % after {len(tried)} trials"
+        )
+        yield Row(cycle, mask, solution, trainings=[solution for solution, _ in known.values()], notes=[note] if missed else ())
 
 
-def next_alpha(tried: Mapping[float, float], target: float) -> float:
-    """Return the next α to try for a target density, given the densities of the αs tried so far, infinite where a training diverged.
+class Trial(NamedTuple):
+    """What the search knows of a trial."""
+
+    density: float  # at the end of the training; infinite where it diverged
+    too_large: bool = False  # whether the training diverged, or a layer was emptied and its thresholds reset
+
+
+def next_alpha(tried: Mapping[float, Trial], target: float) -> float | None:
+    """Return the next α to try for a target density, or None where the bracket cannot be halved any more.
 
     >>> next_alpha({}, 0.1)
     1e-06
-    >>> next_alpha({1e-6: 0.9}, 0.1), next_alpha({1e-6: 0.01}, 0.1)
+    >>> next_alpha({1e-6: Trial(0.9)}, 0.1), next_alpha({1e-6: Trial(0.01)}, 0.1)
     (1e-05, 1e-07)
-    >>> next_alpha({1e-6: 0.9, 1e-4: 0.01}, 0.1), next_alpha({1e-6: 0.9, 1e-4: math.inf}, 0.1)
+    >>> next_alpha({1e-6: Trial(0.9), 1e-4: Trial(0.01)}, 0.1), next_alpha({1e-6: Trial(0.9), 1e-4: Trial(0.95, too_large=True)}, 0.1)
     (1e-05, 1e-05)
+    >>> next_alpha({1e-7: Trial(0.998), 1e-6: Trial(0.999)}, 0.1)  # Noise among small αs says nothing.
+    1e-05
     """
-    sparsest = min(tried, key=lambda alpha: (tried[alpha], alpha), default=None)
-    # An α larger than that of the sparsest trial does not help.
-    low = max((alpha for alpha in tried if tried[alpha] > target and sparsest is not None and alpha <= sparsest), default=None)
-    high = min((alpha for alpha in tried if tried[alpha] <= target or (sparsest is not None and alpha > sparsest)), default=None)
-    if low is not None and high is not None:
-        found = math.sqrt(low * high)
-    elif low is not None:
-        found = 10 * low
+    high = min((alpha for alpha, trial in tried.items() if trial.too_large or trial.density <= target), default=math.inf)
+    low = max((alpha for alpha in tried if alpha < high), default=None)
+    if low is None:
+        found = high / 10 if tried else math.sqrt(LOW * HIGH)
     else:
-        found = high / 10 if high is not None else math.sqrt(LOW * HIGH)
-    return float(f"{found:.3g}")
+        found = 10 * low if math.isinf(high) else math.sqrt(low * high)
+    rounded = float(f"{found:.3g}")
+    return None if rounded in tried else rounded

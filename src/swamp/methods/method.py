@@ -34,6 +34,7 @@ class Row:
     solution: Solution
     members: Sequence[Solution] = ()
     trainings: Sequence[Solution] | None = None  # the trainings that it took; None means all so far, as where cycles build on each other
+    notes: Sequence[str] = ()  # what readers of its numbers must know, in clauses for the notes of a table
 
 
 # Makes a mask with that number of survivors, within the given mask, from a model with the weights, on the training device.

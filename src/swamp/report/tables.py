@@ -39,6 +39,7 @@ def run_table(run: StoredRun) -> Table:
     empty = sorted({layer for row in rows for layer in row.empty_layers})
     unknown = uncounted_note(rows[-1].uncounted) if rows and rows[-1].uncounted else ""
     notes = [run.limit_note, f"empty layers: {', '.join(empty)}" if empty else "", unknown]
+    notes += dict.fromkeys(note for row in rows for note in row.notes or ())
     return make_table(f"{config.method} on {config.recipe}, seed {config.seed}", columns, rows, "\n".join(filter(None, notes)))
 
 

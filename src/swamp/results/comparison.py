@@ -105,6 +105,7 @@ def notes_of(all_series: Sequence[Series]) -> list[str]:
         selection_note(selected),
         f"{PAPER}{other}" if quoted else "",
         *collapses(all_series),
+        *dict.fromkeys(f"{series.label}: {note}" for series in all_series for row in series.rows for note in row.notes or ()),
     ]
     return [note for note in found if note]
 

@@ -21,7 +21,7 @@ from swamp.engines import FALLBACK, engine_modules
 from swamp.engines.engine import Engine, EngineContext, Progress
 from swamp.runs.config import Config
 from swamp.runs.job_maker import JobMaker
-from swamp.runs.opening import build_engine, make_engine_context, open_task
+from swamp.runs.opening import able_config, build_engine, make_engine_context, open_task
 from swamp.store.directory import Store
 from swamp.tasks.task import Task, dense_mask
 from swamp.training.step import split_batch
@@ -83,7 +83,7 @@ def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: S
 @contextmanager
 def step_timer(config: Config, task: Task) -> Iterator[tuple[int, Callable[[int], float]]]:
     """Yield how many particles the configured engine trains at once, and a function that times a step of a number of particles."""
-    with _temporary_engine(config, task) as engine:
+    with _temporary_engine(able_config(config, task, lambda _: None), task) as engine:
         maker, start = _job_maker_and_start(config, engine.context)
 
         @cache

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import structs
+
 from swamp.core.allocation import COUNTS
+from swamp.core.job import Job
 from swamp.core.patterns import CHANNEL_DIMENSIONS, Pattern
 from swamp.core.pruning import Pruning, rounded_share
+from swamp.core.rules import DST
 from swamp.methods.method import Keep
-from swamp.runs.config import Config, complete, deciding_settings
+from swamp.runs.config import Config, build_config, deciding_settings
+from swamp.runs.settings import flat
+from swamp.runs.stored import completed
 from swamp.store.directory import holds_header
 from swamp.tasks.prunable import transposed_weights
 from swamp.tasks.task import Task, dense_mask
@@ -41,6 +48,28 @@ def check_survivors(config: Config, task: Task) -> None:
     if not rounded_share(num_weights, config.pruning.density(config.pruning.cycles)):
         empty = next(cycle for cycle in range(config.pruning.cycles + 1) if not rounded_share(num_weights, config.pruning.density(cycle)))
         raise ValueError(f"none of {num_weights} weights would survive at cycle {empty}: {_lower(config.pruning)}")
+
+
+def check_own_optimizer(config: Config, task: Task, jobs: Iterable[Job]) -> None:
+    """Check that a task's own optimizer can train these jobs, and that no setting is given whose place it takes."""
+    for job in jobs:
+        if isinstance(job.rule, DST):
+            raise ValueError(f"method {config.method!r} trains thresholds beside the weights, which the task's own optimizer does not know")
+        if job.span is not None:
+            raise ValueError(
+                f"method {config.method!r} hands the optimizer's state from one training to the next, and not that of an own one"
+            )
+    unused = [f"optimizer.{name}" for name in structs.asdict(config.optimizer) if name not in ("clip_norm", "accumulate")]
+    unused += [f"{table}.learning_rate" for table in ("ticket", "cycle", "swa")]
+    if task.own_optimizer.schedule is not None:  # type: ignore[attr-defined]
+        schedule = [name for name in structs.asdict(config.cycle) if name != "epochs"]
+        unused += [f"{table}.{name}" for table in ("ticket", "cycle") for name in schedule] + ["swa.entry"]
+    plain, mine = (dict(flat(msgspec.to_builtins(one))) for one in (build_config("custom"), config))
+    for name in unused:
+        if mine[name] != plain[name]:
+            raise ValueError(
+                f"{name} = {mine[name]!r} has no effect beside the task's own optimizer and schedule: leave it out, and set it there"
+            )
 
 
 def check_pattern(config: Config, task: Task) -> None:
@@ -92,7 +121,7 @@ def _lower(pruning: Pruning) -> str:
 
 def require_same_config(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
     """Check that a directory was begun with this resolved configuration; operational settings may differ."""
-    theirs, mine = deciding_settings(complete(header["config"])), deciding_settings(config)
+    theirs, mine = deciding_settings(completed(header["config"])), deciding_settings(config)
     differing = [
         f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
     ]

@@ -27,6 +27,7 @@ from swamp.engines import default_engine, engine_modules, find_engine
 from swamp.engines.engine import EngineModule
 from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
+from swamp.runs.rates import with_rates, without_outdated_rates
 from swamp.runs.recipes import (
     DEFAULT_RECIPE,
     SELECTORS,
@@ -45,7 +46,7 @@ from swamp.store.directory import is_in_run_directory
 from swamp.tasks.datasets.dataset import ONE_BATCH
 
 # Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.
-OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")
+OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds", "evaluate_every")
 SHORTHANDS = ("data", "limit_examples", "scale", "sparsity", "fast")  # what `build_config` takes beside settings
 HELD_OUT = 0.1  # the share of training examples that a method which selects holds out by default
 
@@ -82,6 +83,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint_seconds: Annotated[
         float, Meta(ge=0, description="A training saves its state at the end of an epoch, at most once in so many seconds.")
     ] = 15.0
+    evaluate_every: Annotated[
+        int,
+        Meta(ge=0, le=100_000, description="Each training is evaluated after so many epochs, on validation or else test data; 0 never."),
+    ] = 0
     pruning: Pruning = Pruning()
     ticket: Schedule = Schedule(epochs=10, shape="constant")
     cycle: Schedule = Schedule()
@@ -149,8 +154,8 @@ def module_of(selector: str, name: str) -> Any:
 def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None, trust: bool = False) -> Config:
     """Return the complete configuration of a recipe with some settings changed.
 
-    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands (`SHORTHANDS`) are allowed too. Code that a
-    file in a run directory names must be named by the settings too, unless there is `trust`.
+    `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands (`SHORTHANDS`) are allowed too. Code that
+    a file in a run directory names must be named by the settings too, unless there is `trust`.
     """
     given = dict(settings or {})
     data, limit, scale, sparsity, fast = (given.pop(name, None) for name in SHORTHANDS)
@@ -165,7 +170,7 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     if isinstance(method := layers[named].get("method"), str) and (preset := find_method(method)[1]):
         pruning = convert(merge_all(layers).get("pruning", {}), Pruning, "pruning")
         layers.insert(named, preset.settings(pruning))
-    asked = merge_all(layers)
+    asked = merge_all(without_outdated_rates(layers))
     received = [Path(name) for name in chain if name not in recipe_texts() and is_in_run_directory(Path(name))]
     if received and not trust:  # such as the config.toml of a run
         require_trust(complete(asked), received[-1], named=given, can_trust=False)
@@ -200,7 +205,12 @@ def _changes(settings: Mapping[str, Any]) -> TomlTable:
 
 def complete(settings: TomlTable) -> Config:
     """Check all settings and return the configuration, with all settings of the selected task, method and engine and of no others."""
-    config = cast(Config, convert(settings, Config))
+    if settings.get("precision") in ("fp16", "float16", "half"):
+        raise ValueError(
+            f"precision = {settings['precision']!r} is not offered: gradients in float16 need loss scaling, which skips the steps that "
+            "overflow, so that schedules and numbers of steps would not be what they say; use 'bf16' or 'float32'"
+        )
+    config = cast(Config, convert(with_rates(settings), Config))
     if config.method_module.selects:
         config = structs.replace(config, tasks=_with_held_out(config))
     for table, names in selectable().items():

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from msgspec import Struct
+from torch import nn
 
 from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
@@ -23,9 +24,12 @@ from swamp.methods.method import Choice, Item
 from swamp.runs.config import Config
 from swamp.runs.job_maker import JobMaker
 from swamp.store.directory import Store
+from swamp.tasks.metrics import temperature_is_at_its_bound
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import mean_parameters
 from swamp.training.numerics import applied, autocast, seed_model_draws
+
+Result = TypeVar("Result")
 
 
 class RunContext(JobMaker):
@@ -186,24 +190,33 @@ class RunContext(JobMaker):
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
         def make() -> dict[str, float]:
-            model = self.task.model().to(self.device)
-            solution.load().into(model)
-            with applied(self.numerics), autocast(self.numerics, self.device):
-                metrics = self.task.evaluate(model, split)
+            metrics = self._of_network(solution, lambda model: self.task.evaluate(model, split))
             for name, value in metrics.items():
                 if not math.isfinite(value):
                     raise ValueError(f"{name} on the {split} data is {value}: these data, or the network's outputs, are not all finite")
             return metrics
 
-        inputs = {
-            "task": self.task.fingerprint,
-            "metrics": self.task.measured,
-            "solution": solution.key,
-            "split": split,
-            "numerics": self.numerics,
-        }
-        metrics: dict[str, float] = self.memo("evaluate", inputs, make)
+        metrics: dict[str, float] = self.memo("evaluate", {**self._measurement(solution, split), "metrics": self.task.measured}, make)
         return metrics
+
+    def temperature_is_at_its_bound(self, solution: Solution) -> bool:
+        """Return whether a temperature that the calibrated NLL is computed with lies at an end of its range."""
+
+        def make() -> bool:
+            predicted = self._of_network(solution, lambda model: self.task.predict(model, "test"))
+            return predicted is not None and temperature_is_at_its_bound(*predicted)
+
+        return bool(self.memo("temperature is at its bound", self._measurement(solution, "test"), make))
+
+    def _measurement(self, solution: Solution, split: str) -> dict[str, Any]:
+        return {"task": self.task.fingerprint, "solution": solution.key, "split": split, "numerics": self.numerics}
+
+    def _of_network(self, solution: Solution, function: Callable[[nn.Module], Result]) -> Result:
+        """Return a function of the solution's network on the training device."""
+        model = self.task.model().to(self.device)
+        solution.load().into(model)
+        with applied(self.numerics), autocast(self.numerics, self.device):
+            return function(model)
 
     # -- weights that were dropped -------------------------------------------------------------------------------------------------
 

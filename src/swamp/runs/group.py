@@ -34,8 +34,11 @@ def groups_of(runs: Sequence[PreparedRun]) -> list[list[PreparedRun]]:
     groups: dict[object, list[PreparedRun]] = {}
     for run in runs:
         config = run.config
-        wanted = canonical([config.engine, config.engines, config.device, config.numerics, config.checkpoint_seconds])
-        groups.setdefault(wanted if config.engine_module.shares_runs else run, []).append(run)
+        wanted = canonical(
+            [config.engine, config.engines, config.device, config.numerics, config.checkpoint_seconds, config.evaluate_every]
+        )
+        module = config.engine_module
+        groups.setdefault(wanted if module.shares_runs and not module.why_not(run.task) else run, []).append(run)
     return list(groups.values())
 
 
@@ -188,7 +191,8 @@ class SharedSolutionStore:
 def run_together(runs: Sequence[PreparedRun], listeners: Sequence[Listener]) -> list[BaseException | None]:
     """Run all of them, and return for each the error that ended it, or None. A run that fails does not stop the others."""
     config, store, tasks = runs[0].config, SharedSolutionStore(), {run.task.fingerprint: run.task for run in runs}
-    engine = build_engine(config, EngineContext(tasks, store, config.numerics, torch.device(config.device), config.checkpoint_seconds))
+    device, every = torch.device(config.device), config.evaluate_every
+    engine = build_engine(config, EngineContext(tasks, store, config.numerics, device, config.checkpoint_seconds, evaluate_every=every))
     members = [MemberEngine(partial(run_to_end, run, each), engine, run.store) for run, each in zip(runs, listeners, strict=True)]
     errors: dict[MemberEngine, Exception] = {}
 

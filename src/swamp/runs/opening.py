@@ -22,9 +22,10 @@ from swamp.core.state import State
 from swamp.engines import FALLBACK, check_launch
 from swamp.engines.engine import Engine, EngineContext, Role
 from swamp.export.checkpoint import read_checkpoint
-from swamp.runs.checks import check, require_empty_or_run, require_same_run
+from swamp.runs.checks import check, check_own_optimizer, require_empty_or_run, require_same_run
 from swamp.runs.config import Config, config_hash, deciding_settings, require_trust, resolve, task_modules
 from swamp.runs.plan import Plan, make_plan
+from swamp.runs.remarks import plan_remarks
 from swamp.runs.setting_list import to_toml
 from swamp.runs.stored_init import init_key, init_noise, with_stored_init
 from swamp.store.directory import Store, cache_part, make_cache
@@ -57,11 +58,17 @@ class PreparedRun:
         return self.store.root
 
     def make_plan(self) -> Plan:
-        """Plan what the whole run trains, finished or not. This runs the method. Only the number of epochs is remembered, because the
-        plan's masks are too large to keep."""
+        """Plan what the whole run trains, finished or not. This runs the method. Only the number of epochs and the remarks are kept,
+        because the plan's masks are too large."""
         plan = make_plan(self.config, make_engine_context(self.config, self.task, self.store))
-        self.num_epochs = plan.num_epochs
+        self.num_epochs, self.remarks = plan.num_epochs, plan_remarks(self.config, self.task, plan)
         return plan
+
+    @cached_property
+    def remarks(self) -> list[str]:
+        """Sentences about what was asked for, for the user, before anything is trained."""
+        self.make_plan()
+        return self.remarks
 
     @cached_property
     def num_epochs(self) -> int:
@@ -143,6 +150,8 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         store = Store(request.directory, cache_part(cache, torch.device(config.device).type) if cache else None)
         task = with_stored_init(opened, header, store)
         require_same_run(config, task, header, request.directory)
+        if getattr(task, "own_optimizer", None):
+            check_own_optimizer(config, task, make_plan(config, make_engine_context(config, task, store)).jobs)
         notes = [] if task is opened else [f"the module's weights are replaced by those that {request.directory} began with"]
         runs.append(PreparedRun(request.config, config, task, store, config.engine_module.role(), notes))
     return runs
@@ -225,7 +234,8 @@ class CheckpointTask:
 
 def make_engine_context(config: Config, task: Task, store: Store, must_match: Mapping[str, str] | None = None) -> EngineContext:
     tasks = {task.fingerprint: task}
-    return EngineContext(tasks, store, config.numerics, torch.device(config.device), config.checkpoint_seconds, must_match or {})
+    device, every = torch.device(config.device), config.evaluate_every
+    return EngineContext(tasks, store, config.numerics, device, config.checkpoint_seconds, must_match or {}, every)
 
 
 def able_config(config: Config, task: Task, say: Callable[[str], None]) -> Config:

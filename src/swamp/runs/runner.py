@@ -18,6 +18,7 @@ from swamp.methods.method import Row
 from swamp.runs.context import RunContext
 from swamp.runs.opening import PreparedRun, able_config, build_engine, make_engine_context, settings_that_must_match
 from swamp.runs.progress import Listener
+from swamp.runs.remarks import row_notes
 from swamp.store.directory import BEGUN, FAILED, PLAN
 from swamp.store.files import Damaged
 from swamp.store.records import RowRecord, read_rows, row_identity
@@ -101,6 +102,8 @@ def _run_method(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterat
     begin = time.monotonic()
     store.journal.log({"what": PLAN, "epochs": run.num_epochs, "seconds": round(time.monotonic() - begin, 3)})
     listener.planned(run.num_epochs)
+    for remark in run.remarks:
+        listener.say(remark)
     records: list[RowRecord] = []
     rows: list[Row] = []
     begin = time.monotonic()
@@ -136,6 +139,7 @@ def make_record(ctx: RunContext, row: Row) -> RowRecord:
     several = len(row.members) > 1
     num_parameters = sum(p.numel() for p in task.model().parameters())
     ctx.store.save_mask(mask)
+    metrics = ctx.evaluate(row.solution, "test")
     record = RowRecord(
         cycle=row.cycle,
         sparsity=1 - mask.density,
@@ -143,7 +147,7 @@ def make_record(ctx: RunContext, row: Row) -> RowRecord:
         num_survivors=mask.num_survivors,
         num_prunable=mask.num_weights,
         metric=task.metric,
-        metrics=ctx.evaluate(row.solution, "test"),
+        metrics=metrics,
         members=[ctx.evaluate(member, "test") for member in row.members] if several else [],
         densities=dict(mask.densities),
         empty_layers=[name for name, density in mask.densities.items() if density == 0],
@@ -154,6 +158,7 @@ def make_record(ctx: RunContext, row: Row) -> RowRecord:
         mask=mask.digest,
         particles=[member.key for member in row.members],
         descriptions=list(task.metrics.values()),
+        notes=row_notes(ctx, row, metrics, (job for job, _ in trainings)) or UNSET,
         selected_on="validation" if ctx.config.method_module.selects else UNSET,
         uncounted=uncounted(task.macs, task.prunable) or UNSET,
     )

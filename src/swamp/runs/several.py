@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
+from swamp.engines.engine import TIMING_SECONDS
 from swamp.runs import group
 from swamp.runs.bench import step_timer
 from swamp.runs.opening import PreparedRun, begin_all
@@ -60,9 +61,12 @@ def new_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
     return plans
 
 
-def estimate_each(runs: Sequence[PreparedRun], plans: Sequence[Plan]) -> list[Estimate]:
-    """Return what each plan takes on this machine. Steps are timed once for each task."""
+def estimate_each(runs: Sequence[PreparedRun], plans: Sequence[Plan], say: Callable[[str], None] = lambda _: None) -> list[Estimate]:
+    """Return what each plan takes on this machine. Steps are timed once for each task, and `say` gets what is being timed."""
     with ExitStack() as stack:
         first_runs = {id(run.task): run for run in reversed(runs)}
+        for run in first_runs.values():
+            limit = f"{TIMING_SECONDS:.0f} s"
+            say(f"timing a step of {run.config.recipe} on {run.config.device}: one, and more while all of them take less than {limit}")
         paces = {key: stack.enter_context(step_timer(run.config, run.task)) for key, run in first_runs.items()}
         return [estimate(run.config, run.task, plan, *paces[id(run.task)]) for run, plan in zip(runs, plans, strict=True)]

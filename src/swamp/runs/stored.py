@@ -13,11 +13,14 @@ from msgspec import structs
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.runs.config import Config, code_settings, complete, module_of
+from swamp.runs.recipes import TomlTable, merge
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
 from swamp.tasks import custom
 from swamp.tasks.datasets.dataset import VARIABLE
 
+# Settings that are newer than what they set, where the default is another value than that of earlier runs.
+FORMER_VALUES: TomlTable = {"methods": {"grasp": {"order": "shuffled"}}}
 NEAR = 0.05  # A row further than this from the sparsity that was asked for is not meant.
 TASK_PLACEHOLDER = "MODULE:FUNCTION"  # stands in commands for the function that makes a task, where a script gave the task itself
 
@@ -33,9 +36,14 @@ def read_config(out: Path) -> Config:
 def config_of(header: Mapping[str, Any]) -> Config:
     """Return the configuration in the content of a run.json."""
     try:
-        return _with_local_data(complete(header["config"]))
+        return _with_local_data(completed(header["config"]))
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"run.json is not that of a run ({error!r})") from None
+
+
+def completed(stored: TomlTable) -> Config:
+    """Return the configuration of a run directory, where settings that did not exist when it was begun have the value that they had."""
+    return complete(merge(FORMER_VALUES, stored))
 
 
 def task_maker(config: Config) -> str:

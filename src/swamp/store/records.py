@@ -39,6 +39,7 @@ class RowRecord(Struct, frozen=True, kw_only=True):
     mask: str  # key of the mask
     particles: list[str]  # keys of the particles' weights
     selected_on: str | UnsetType = UNSET  # the held-out split by which the method selected the row
+    notes: list[str] | UnsetType = UNSET  # what readers of these numbers must know, where there is something
     descriptions: list[Metric] | UnsetType = UNSET  # of all metrics; rows that were stored by version 0.1.0 lack them
     uncounted: list[str] | UnsetType = UNSET  # prunable weights whose multiply-adds are unknown and in none of the counts
     checksum: str = ""  # of all the rest
@@ -49,6 +50,12 @@ class RowRecord(Struct, frozen=True, kw_only=True):
         known = find_metrics(self.metrics) if self.descriptions is UNSET else self.descriptions
         counts = [metric for metric in known if metric.name == self.metric]
         return {metric.name: metric for metric in [*counts, *known]}
+
+    @property
+    def clauses(self) -> list[str]:
+        """All that tables note of the row."""
+        empty = [f"empty layers: {', '.join(self.empty_layers)}"] if self.empty_layers else []
+        return [*empty, *(self.notes or ())]
 
     def expected_checksum(self, identity: Sequence[str] = ()) -> str:
         """Return the checksum that the row should have. It covers the identity of the run, so that rows cannot change places."""

@@ -72,6 +72,10 @@ class ClassificationTask:
     def num_classes(self) -> int:
         return int(self.data.num_classes)
 
+    def all_labels(self, split: str) -> Tensor | None:
+        """Return the labels of a whole split, where they can be had without reading its examples."""
+        return torch.as_tensor(self.data.split(split).labels)
+
     @property
     def further_metrics(self) -> tuple[ClassificationMetric, ...]:
         """What is measured besides the metrics of every classification task."""

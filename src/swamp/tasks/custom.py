@@ -24,6 +24,7 @@ from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_mea
 from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
 from swamp.tasks.objectives import ModelLoss, Objective, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model
+from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
 from swamp.tasks.task import Batch, Task, seeded_state
 from swamp.tasks.task_function import find_task_function
@@ -79,6 +80,8 @@ class CustomTask(CustomData):
     else the loss. A classifier with its own loss can use `swamp.tasks.metrics.classification_metrics`.
     `maximise`: whether more of the metric is better. The default is yes, unless the metric is the loss.
     `prunable`, `exclude`: module kinds (conv, linear, recurrent, attention, embedding) and patterns of parameter names.
+    `optimizer`, `schedule`: functions that make a torch optimizer of a list of parameters, and a scheduler of that optimizer and a number
+    of steps; see `OwnOptimizer`. They take the place of the settings [optimizer] and of learning rates.
     `validation`: the number or the share of training examples that are held out for methods that select by validation.
     `limit_examples`: the most examples that are used of each split, or "batch" for one batch, to try a set-up quickly.
     """
@@ -97,12 +100,17 @@ class CustomTask(CustomData):
         exclude: Sequence[str] = (),
         validation: HeldOut = 0,
         limit_examples: Limit = 0,
+        optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
+        schedule: Callable[[torch.optim.Optimizer, int], Any] | None = None,
     ) -> None:
         self.original = model
         super().__init__(train_data, test_data, batch_size, validation, limit_examples)
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
+        if optimizer is None and schedule is not None:
+            raise ValueError("schedule is for an optimizer of your own: give optimizer, too")
+        self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
         if isinstance(model, nn.Module):
             self.original = self._construct()  # Lazy layers get their sizes and weights once, and changes of the given module no effect.
         check_task(self)
@@ -185,6 +193,7 @@ class CustomTask(CustomData):
             "batch_size": self.batch_size,
             "prunable": list(self.prunable),
             **self.loader_key,
+            **({"optimizer": [identity(own.optimizer), identity(own.schedule)]} if (own := self.own_optimizer) else {}),
         }
 
     @cached_property

@@ -39,6 +39,8 @@ def check_task(task: CustomTask) -> None:
     if not math.isfinite(loss.item()):
         raise ValueError(f"the loss of the untrained model is {loss.item()}")
     check_batches_of_one(task)
+    if task.own_optimizer:
+        task.own_optimizer.check(task.model())
     try:
         with saying_whose(" (for a batch of the test data)"):
             _ = task.metric

@@ -115,6 +115,11 @@ class CustomData:
         labels = self.examples["train"].labels()
         return None if labels is None or labels.is_floating_point() or labels.ndim != 1 else len(labels.unique())
 
+    def all_labels(self, split: str) -> Tensor | None:
+        """Return the classes of a whole split, where they can be had without reading its examples."""
+        labels = self.examples[split].labels()
+        return None if labels is None or labels.is_floating_point() or labels.ndim != 1 else labels
+
     def labels(self, batch: Batch) -> Tensor | None:
         """Return the targets if they look like classes: one whole number for each example."""
         targets = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from swamp.tasks.identity import identity
 
 NUM_HALVINGS = 5
 NUM_BINS = 15  # of the calibration error
+LOG_TEMPERATURE_BOUND = 5.0  # Temperatures are looked for between e⁻⁵ and e⁵.
 
 
 def nll(logits: Tensor, labels: Tensor) -> float:
@@ -60,7 +61,7 @@ def fitted_temperature(logits: Tensor, labels: Tensor) -> float:
     double = logits.double()
     found = minimize_scalar(
         lambda log_t: float(F.cross_entropy(double * torch.exp(torch.tensor(-log_t, dtype=torch.float64)), labels)),
-        bounds=(-5.0, 5.0),
+        bounds=(-LOG_TEMPERATURE_BOUND, LOG_TEMPERATURE_BOUND),
         method="bounded",
         options={"xatol": 1e-6},
     )
@@ -71,13 +72,27 @@ def calibrated_nll(logits: Tensor, labels: Tensor) -> float:
     """NLL after temperature scaling, cross-fitted (Ashukha et al. 2020): T is fitted on one half and applied to the other, both
     ways, and the mean is over 5 random halvings. The halvings are the same for every network."""
     total = 0.0
-    for noise in Noise(0).fold("calibration").split("halving", NUM_HALVINGS):
-        order = torch.randperm(len(labels), generator=noise.generator())
-        halves = order[: len(order) // 2], order[len(order) // 2 :]
-        for fit, apply in (halves, halves[::-1]):
-            temperature = fitted_temperature(logits[fit], labels[fit])
-            total += nll(logits[apply].double() / temperature, labels[apply]) * len(apply) / len(labels)
+    for fit, apply in _halvings(len(labels)):
+        temperature = fitted_temperature(logits[fit], labels[fit])
+        total += nll(logits[apply].double() / temperature, labels[apply]) * len(apply) / len(labels)
     return total / NUM_HALVINGS
+
+
+def temperature_is_at_its_bound(logits: Tensor, labels: Tensor) -> bool:
+    """Whether a temperature of the calibrated NLL lies at an end of the range that it is looked for in. Where it is fitted on examples
+    without an error, the NLL falls to 0 with the temperature and has no minimum."""
+    logits, labels = logits.float().cpu(), labels.cpu()
+    halves = [(logits[fit], labels[fit]) for fit, _ in _halvings(len(labels))]
+    return any(accuracy(*half) == 1.0 or abs(math.log(fitted_temperature(*half))) > LOG_TEMPERATURE_BOUND - 1e-3 for half in halves)
+
+
+def _halvings(count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the examples that a temperature is fitted on, and those that it is applied to."""
+    for noise in Noise(0).fold("calibration").split("halving", NUM_HALVINGS):
+        order = torch.randperm(count, generator=noise.generator())
+        halves = order[: len(order) // 2], order[len(order) // 2 :]
+        yield halves
+        yield halves[::-1]
 
 
 class StreamedMetrics:

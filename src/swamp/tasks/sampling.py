@@ -46,6 +46,12 @@ def balanced_sample(task: Task, noise: Noise, per_class: int, device: torch.devi
     return joined(parts)
 
 
+def in_class_order(task: Task, batch: Batch) -> Batch:
+    """Return the batch with its examples in the order of their classes, those of one class as they were; without classes as it is."""
+    labels = task.labels(batch)
+    return batch if labels is None else chosen(batch, labels.argsort(stable=True))
+
+
 def chosen(batch: Batch, rows: slice | Tensor) -> Batch:
     return pytree.tree_map(lambda leaf: leaf[rows] if isinstance(leaf, Tensor) else leaf, batch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,8 +13,11 @@ from torch import Tensor, nn
 from swamp.core.job import Numerics, Optimizer
 from swamp.core.mask import Mask
 from swamp.core.rules import Rule
+from swamp.core.schedules import SWA, Schedule, learning_rates
 from swamp.core.state import State
+from swamp.tasks.own_optimizer import quiet_schedulers
 from swamp.tasks.task import Batch, EpochPlan, Task
+from swamp.training.own_update import OwnUpdate
 from swamp.training.rules import behaviour
 from swamp.training.step import Loss, Parts, channels_last, compiled_parts, eager_step, gradient
 from swamp.training.update import Rate, Update
@@ -56,9 +60,13 @@ class Learner:
         self.own = rule_parameters(self.network, self.model)
         self.factors = {name: torch.ones_like(weights[name]) for name in task.prunable}
         self.moved = {**weights, **self.own}  # all tensors that the optimizer updates
+        own = getattr(task, "own_optimizer", None)
+        self.own_update = OwnUpdate(own, self.model, optimizer.clip_norm) if own is not None else None
         self.update = Update(optimizer, list(self.moved))
-        self.memory = self.update.memory(list(self.moved.values()))
+        self.memory = {} if self.own_update else self.update.memory(list(self.moved.values()))
         self.parts = compiled_parts(task, self.update) if numerics.compile is True else eager_step(task, self.update)
+        if self.own_update:  # It is never compiled.
+            self.parts = replace(self.parts, update=self.own_update)
 
     @property
     def slots(self) -> dict[str, dict[str, Tensor]]:
@@ -97,6 +105,8 @@ class Learner:
             for slot, tensors in self.slots.items():
                 if slot != "count":
                     tensors[name].mul_(factor)
+        if self.own_update:
+            self.own_update.apply_mask([self.factors.get(name) for name in self.weights])
         self.round_weights()
 
     def state(self, *, with_memory: bool = False) -> State:
@@ -121,13 +131,22 @@ class Learner:
         parts.update(list(self.moved.values()), gradients, factors, self.memory, rate, copies)
         return loss
 
+    def rates(self, schedule: Schedule, swa: SWA | None) -> list[float]:
+        """Return the learning rate of every step of a training that begins."""
+        begin = self.own_update.begin if self.own_update else learning_rates
+        return begin(schedule, self.task.steps_per_epoch, swa)
+
     def planned(self, plan: EpochPlan) -> EpochPlan:
         """Return the part of an epoch's plan that this learner trains on, which is all of it."""
         return plan
 
     def act(self, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
         """Let the rule act before a step or instead of it. Return the loss if it acted instead of the step."""
-        return self.rule.act(self, lambda: self.laid_out(batch()), step, num_steps)
+        loss = self.rule.act(self, lambda: self.laid_out(batch()), step, num_steps)
+        if loss is not None and self.own_update:
+            with quiet_schedulers():  # In a training that was resumed, it may be the first step that this optimizer sees.
+                self.own_update.step_scheduler()
+        return loss
 
     def laid_out(self, batch: Batch) -> Batch:
         return channels_last(batch) if self.tuned else batch

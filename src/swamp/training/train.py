@@ -13,12 +13,11 @@ from torch.utils import _pytree as pytree
 from swamp.core.cost import masked_macs
 from swamp.core.job import Job
 from swamp.core.mask import Mask
-from swamp.core.schedules import learning_rates
 from swamp.core.state import State
 from swamp.tasks.task import EpochPlan, Task
 from swamp.training.averaging import Averaged, RunningMean, averaged_state
 from swamp.training.learner import Learner
-from swamp.training.numerics import seed_model_draws
+from swamp.training.numerics import autocast, seed_model_draws
 
 HELP = "a lower learning rate, warm-up or optimizer.clip_norm may help"
 
@@ -47,7 +46,7 @@ class Training:
         self.learner = learner or Learner(task, job.optimizer, job.numerics, device, job.rule)
         self.learner.begin(start, job.mask)
         self.model, self.parameters, self.step = self.learner.model, self.learner.weights, self.learner.step
-        self.rates = learning_rates(job.schedule, task.steps_per_epoch, job.swa)
+        self.rates = self.learner.rates(job.schedule, job.swa)
         self.swa_start = job.swa.start_epoch(job.schedule.epochs) if job.swa else None
         self.num_steps = job.schedule.epochs * task.steps_per_epoch
         self.mean = RunningMean()
@@ -107,10 +106,24 @@ class Training:
             self.mean.add(self.parameters)
         record = {"epoch": self.epoch, "loss": math.fsum(values) / len(values), "learning_rate": self.epoch_rates[-1]}
         if (mask := self.mask) is not None:
-            record |= {"sparsity": 1 - mask.density, "macs": masked_macs(self.task.macs, mask)}
+            record |= {"sparsity": 1 - mask.density, "macs": masked_macs(self.task.macs, mask), **self.learner.rule.measured(self.learner)}
         self.history.append(record)
         self.epoch += 1
         return record
+
+    def evaluated(self) -> dict[str, float]:
+        """Measure the current weights on the validation data, or on the test data where none are held out, without touching the training.
+
+        The names of metrics begin with the split: validation.accuracy. What is not finite is left out.
+        """
+        split = "validation" if "validation" in self.task.splits else "test"
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), autocast(self.job.numerics, self.device):
+            model = self.task.model().to(self.device)
+            state = self.learner.state()
+            (state if (mask := self.mask) is None else mask.apply(state)).into(model)
+            found = self.task.evaluate(model, split)
+        return {f"{split}.{name}": value for name, value in found.items() if math.isfinite(value)}
 
     def _check(self, losses: list[float]) -> None:
         first = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), None)
@@ -151,6 +164,8 @@ class Training:
             tensors |= {f"mask/{name}": factor for name, factor in self.learner.factors.items()}
         for slot, values in self.learner.slots.items():
             tensors |= {f"optimizer/{slot}/{name}": value for name, value in values.items()}
+        if self.learner.own_update:
+            tensors |= {f"optimizer/{name}": value for name, value in self.learner.own_update.saved().items()}
         copies = {name: t.to("cpu", copy=True).contiguous() for name, t in tensors.items()}
         return Checkpoint(copies, self.epoch, self.mean.count, list(self.history), self.job.label, self.job.num_epochs)
 
@@ -164,8 +179,11 @@ class Training:
             self.learner.own[name].copy_(tensor)
         for name, tensor in groups["mask"].items():
             self.learner.factors[name].copy_(tensor)
-        for path, tensor in groups["optimizer"].items():
-            slot, name = path.split("/", 1)
-            self.learner.slots[slot][name].copy_(tensor)
+        if self.learner.own_update:
+            self.learner.own_update.restore(groups["optimizer"], checkpoint.epoch * self.task.steps_per_epoch)
+        else:
+            for path, tensor in groups["optimizer"].items():
+                slot, name = path.split("/", 1)
+                self.learner.slots[slot][name].copy_(tensor)
         self.mean = RunningMean({name: tensor.to(self.device) for name, tensor in groups["mean"].items()}, checkpoint.num_averaged)
         self.epoch, self.history = checkpoint.epoch, list(checkpoint.history)

@@ -56,6 +56,9 @@ class Thresholded(nn.Module):
         device = next(model.parameters()).device
         shapes = [(shape[0], *(1 for _ in shape[1:])) for shape in prunable.values()]
         self.thresholds = nn.ParameterList([nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes])
+        # How often the thresholds of a layer were reset. It is no weight, but is kept in checkpoints like one. In a list of its own it
+        # comes after the model's parameters, as the thresholds do.
+        self.counts = nn.ParameterList([nn.Parameter(torch.zeros((), device=device), requires_grad=False)])
 
     def effective_weights(self) -> dict[str, Tensor]:
         """Return the weights that the forward pass uses."""
@@ -76,6 +79,7 @@ class DSTTraining(PlainTraining):
             for name, threshold in zip(network.names, network.thresholds, strict=True):
                 density = (learner.weights[name].abs() > threshold).float().mean()
                 threshold.mul_(density > self.rule.least_density)
+                network.counts[0].add_(density <= self.rule.least_density)
 
         def loss(network: Any, batch: Batch) -> Tensor:
             penalty = sum(torch.exp(-threshold).sum() for threshold in network.thresholds)
@@ -85,6 +89,10 @@ class DSTTraining(PlainTraining):
             )
 
         return learner.gradient_of(loss, network, batch)
+
+    def measured(self, learner: Learner) -> dict[str, float]:
+        network: Any = learner.network
+        return {"resets": int(network.counts[0])}
 
     def mask(self, learner: Learner) -> Mask:
         network: Any = learner.network

@@ -40,6 +40,10 @@ class PlainTraining:
         """Change the learner from the host. Return the loss if this replaces the step, and else None."""
         raise NotImplementedError
 
+    def measured(self, learner: Learner) -> dict[str, float]:
+        """Return what the record of an epoch has beside its loss, rate and sparsity."""
+        return {}
+
     def mask(self, learner: Learner) -> Mask:
         """Return the current mask."""
         return Mask({name: factor.bool().cpu() for name, factor in learner.factors.items()})

@@ -1,0 +1,96 @@
+"""What users should know of a run's settings before it trains, and readers of its rows: trainings and numbers that cannot mean much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from swamp.core.job import Job
+from swamp.core.rules import RigL
+from swamp.drawing.numbers import percent
+from swamp.methods.method import Row
+from swamp.runs.config import Config
+from swamp.runs.context import RunContext
+from swamp.runs.plan import Plan
+from swamp.runs.rates import rate_remarks
+from swamp.tasks.task import Task
+
+LOW_SHARE = 0.1  # of the peak rate
+FEW_ERRORS = 20  # With more, no half of the examples is without one.
+
+
+def plan_remarks(config: Config, task: Task, plan: Plan) -> list[str]:
+    """Return sentences about what was asked for, to be said before anything is trained."""
+    averaging = next((job for job in plan.jobs if job.swa), None)
+    if getattr(task, "own_optimizer", None):
+        rates = low_rates(task, averaging) if averaging else []
+    else:
+        rates = rate_remarks(config, averaging is not None, has_ticket=plan.ticket is not None)
+    return [*rates, *idle_rules(config, task, plan.jobs)]
+
+
+def low_rates(task: Any, job: Job) -> list[str]:
+    """Say so if an own schedule has low rates where the weights of this job are averaged."""
+    assert job.swa is not None
+    if task.own_optimizer.schedule is None:
+        return []
+    rates = task.own_optimizer.rates(task.model(), job.schedule, task.steps_per_epoch, job.swa)
+    window = rates[job.swa.start_epoch(job.schedule.epochs) * task.steps_per_epoch :]
+    mean, peak = sum(window) / len(window), max(rates)
+    if mean >= LOW_SHARE * peak:
+        return []
+    return [
+        f"your schedule's learning rate is {mean:.3g} on average while weights are averaged, under a tenth of its peak {peak:.3g}: "
+        f"weights that hardly move gain little by averaging; a rate that stays higher after {job.swa.start:g} of the "
+        "steps, or a smaller swa.start, may help"
+    ]
+
+
+def idle_rules(config: Config, task: Task, jobs: Iterable[Job]) -> list[str]:
+    """Name RigL's interval if it is longer than a training."""
+    found = []
+    for job in jobs:
+        num_steps = job.schedule.epochs * task.steps_per_epoch
+        if isinstance(job.rule, RigL) and job.rule.never_acts(num_steps):
+            found.append(
+                f"RigL never changes its mask, so that this is random pruning: methods.{config.method_module.name}.interval = "
+                f"{job.rule.interval} steps, and the mask may change in the first {math.ceil(job.rule.until * num_steps)} steps"
+            )
+    return list(dict.fromkeys(found))
+
+
+def row_notes(ctx: RunContext, row: Row, metrics: Mapping[str, float], jobs: Iterable[Job]) -> list[str]:
+    """Return clauses about a row whose numbers do not mean what they seem to, for the notes of tables. `jobs`: the trainings of the row."""
+    found = [*row.notes, *idle_rules(ctx.config, ctx.task, jobs)]
+    dense = row.mask.num_survivors == row.mask.num_weights
+    if dense and (blind := blind_accuracy(ctx.task)) is not None and metrics.get("accuracy", 1.0) <= blind:
+        found.append(
+            f"the dense network's accuracy, {percent(metrics['accuracy'])} %, is no better than naming classes blindly ({percent(blind)} "
+            "%): it has learnt nothing, so that sparse networks made from it say little"
+        )
+    if _may_be_at_its_bound(ctx.task, metrics) and ctx.temperature_is_at_its_bound(row.solution):
+        found.append("a temperature of the calibrated NLL lies at the end of its range, so that this NLL is no minimum")
+    return list(dict.fromkeys(found))
+
+
+def blind_accuracy(task: Task) -> float | None:
+    """Return an accuracy on the test set that needs no look at the examples: that of the most frequent class, or two standard errors above
+    that of random guesses. None where the number of classes is not known."""
+    if not task.num_classes:
+        return None
+    chance, count = 1 / task.num_classes, task.size("test")
+    labels = getattr(task, "all_labels", lambda split: None)("test")
+    most = int(torch.bincount(labels).max()) / len(labels) if labels is not None and len(labels) else 0.0
+    return max(most, chance + 2 * math.sqrt(chance * (1 - chance) / count))
+
+
+def _may_be_at_its_bound(task: Task, metrics: Mapping[str, float]) -> bool:
+    """Return whether it is worth to look at the temperatures: they leave their range where half of the examples has no error, or where the
+    outputs say nothing of the labels."""
+    if not task.num_classes or not {"accuracy", "calibrated_nll"} <= metrics.keys():
+        return False
+    num_errors = (1 - metrics["accuracy"]) * task.size("test")
+    return num_errors < FEW_ERRORS or metrics["calibrated_nll"] > 0.98 * math.log(task.num_classes)

@@ -1,0 +1,115 @@
+"""The update of a user's own torch optimizer and scheduler, in the place of swamp's own.
+
+    g ← ∇L ∘ m;  the optimizer's step;  the scheduler's step;  w ← w ∘ m, and every state of the shape of w ∘ m
+
+So weights, gradients and the optimizer's state are zero off the mask after every step, whatever the optimizer does. Without a scheduler,
+the recipe's schedule with a peak of 1 multiplies the optimizer's own rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
+
+from swamp.core.schedules import SWA, Schedule
+from swamp.tasks.own_optimizer import NUMBERS, OwnOptimizer, quiet_schedulers
+from swamp.training.update import Rate, masked
+
+
+class OwnUpdate:
+    """The update of a user's own optimizer, with the arguments of `training.update.Update`. It belongs to one model."""
+
+    def __init__(self, own: OwnOptimizer, model: nn.Module, clip_norm: float) -> None:
+        self.own, self.model, self.clip_norm = own, model, clip_norm
+        self.names = {parameter: name for name, parameter in model.named_parameters()}
+        self.optimizer: torch.optim.Optimizer
+        self.scheduler: Any = None
+        self.first_rates: list[float] = []
+
+    def begin(self, schedule: Schedule, steps_per_epoch: int, swa: SWA | None) -> list[float]:
+        """Begin a training with a new optimizer and a new scheduler, and return the learning rate of every step."""
+        rates = self.own.rates(self.model, schedule, steps_per_epoch, swa)
+        self.optimizer, self.scheduler = self.own.make(self.model, len(rates))
+        self.first_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        return rates
+
+    def __call__(
+        self,
+        weights: Sequence[Tensor],
+        gradients: Sequence[Tensor | None],
+        factors: Sequence[Tensor | None],
+        memory: Mapping[str, list[Tensor]],
+        rate: Rate,
+        copies: Sequence[Tensor | None],
+    ) -> None:
+        """Update the model's parameters in place. `rate` counts where there is no scheduler."""
+        parameters = list(self.names)
+        for parameter, gradient, factor in zip(parameters, gradients, factors, strict=True):
+            parameter.grad = None if gradient is None else masked(gradient, factor).to(parameter.dtype)
+        if self.clip_norm:
+            found = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            torch._foreach_mul_(found, (self.clip_norm / (get_total_norm(found) + 1e-6)).clamp(max=1.0))
+        if self.scheduler is None:
+            share = float(rate) / (max(self.first_rates) or 1.0)
+            for group, first in zip(self.optimizer.param_groups, self.first_rates, strict=True):
+                group["lr"] = first * share
+        self.optimizer.step()
+        self.step_scheduler()
+        for parameter in parameters:
+            parameter.grad = None
+        self.apply_mask(factors)
+
+    def step_scheduler(self) -> None:
+        """Let the scheduler make a step, as also where a rule acts in the place of the optimizer."""
+        if self.scheduler is not None:
+            self.scheduler.step()
+
+    @torch.no_grad()
+    def apply_mask(self, factors: Sequence[Tensor | None]) -> None:
+        """Set weights and the optimizer's state to zero off the mask."""
+        for parameter, factor in zip(self.names, factors, strict=True):
+            if factor is not None:
+                parameter.mul_(factor)
+                for value in self.optimizer.state.get(parameter, {}).values():
+                    if isinstance(value, Tensor) and value.shape == parameter.shape:
+                        value.mul_(factor)
+
+    def saved(self) -> dict[str, Tensor]:
+        """Return the optimizer's state, and the numbers in its groups, as tensors by name. Those of the scheduler follow from the step."""
+        held = {f"state/{name}": self.optimizer.state.get(parameter, {}) for parameter, name in self.names.items()}
+        held |= {f"group/{index}": group for index, group in enumerate(self.optimizer.param_groups)}
+        return {f"{kind_of(value)}/{path}/{key}": as_tensor(value) for path, values in held.items() for key, value in saveable(values)}
+
+    def restore(self, tensors: Mapping[str, Tensor], num_done: int) -> None:
+        """Load what `saved` returned after this number of steps."""
+        if self.scheduler is not None:
+            with quiet_schedulers():
+                for _ in range(num_done):
+                    self.scheduler.step()
+        parameters = {name: parameter for parameter, name in self.names.items()}
+        for path, tensor in tensors.items():
+            kind, place, *owner, key = path.split("/")
+            value = tensor if kind == "tensor" else {"bool": bool, "int": int, "float": float}[kind](tensor.item())
+            if place == "group":
+                self.optimizer.param_groups[int(owner[0])][key] = value
+            else:
+                parameter = parameters["/".join(owner)]
+                # As torch does: the count of steps stays where it is, all else goes to the parameter's device.
+                moved = value if not isinstance(value, Tensor) or key == "step" else value.to(parameter.device)
+                self.optimizer.state[parameter][key] = moved
+
+
+def kind_of(value: Any) -> str:
+    return "tensor" if isinstance(value, Tensor) else type(value).__name__
+
+
+def as_tensor(value: Any) -> Tensor:
+    return value.detach() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+
+
+def saveable(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(key, value) for key, value in values.items() if isinstance(value, Tensor) or type(value) in NUMBERS]

@@ -1,0 +1,85 @@
+"""Sentences about trainings and numbers that cannot mean much: before a training, in the row, and below every table of the row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import swamp
+from swamp.core.rules import RigL
+from swamp.runs.config import Config
+from swamp.runs.opening import RunRequest, prepare
+from swamp.runs.remarks import blind_accuracy
+from swamp.store.records import read_rows
+from swamp.tasks.metrics import temperature_is_at_its_bound
+from tests.support.blobs import Blobs
+from tests.support.cli import call
+
+Make = Callable[..., Config]
+QUIET: dict[str, Any] = {"quiet": True, "engine": "sequential", "ticket": {"epochs": 0}, "pruning": {"cycles": 1}}
+
+
+def test_rigl_that_never_acts_says_so_before_training_and_below_its_tables(
+    quick: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two cycles of two epochs of four steps: the mask may change in the first 12 of 16 steps."""
+    idle = "RigL never changes its mask, so that this is random pruning: methods.rigl.interval = 12 steps"
+    (run,) = prepare([RunRequest(quick(method="rigl", methods__rigl__interval=12), tmp_path / "run")])
+    assert [remark.startswith(idle) for remark in run.remarks] == [True]
+    assert not prepare([RunRequest(quick(method="rigl", methods__rigl__interval=11), tmp_path / "run")])[0].remarks
+    list(swamp.runs.runner.run_rows(run))
+    assert all(row.notes and row.notes[0].startswith(idle) for row in read_rows(tmp_path / "run"))
+    for command in ("show", "compare"):
+        status, out, _ = call(capsys, command, tmp_path / "run")
+        assert (status, out.count(idle)) == (0, 1)
+    assert call(capsys, "report", tmp_path / "run", "--out", tmp_path / "page.html")[0] == 0
+    assert idle in (tmp_path / "page.html").read_text()
+
+
+def test_rigl_acts_first_after_an_interval() -> None:
+    rule = RigL(interval=12, fraction=0.3, until=0.75)
+    assert rule.never_acts(16)
+    assert not rule.never_acts(17)
+
+
+@pytest.mark.parametrize(("labels", "expected"), [([0] * 6 + [1] * 4, 0.5 + 2 * math.sqrt(0.25 / 10)), ([0] * 9 + [1], 0.9)])
+def test_what_a_blind_classifier_reaches(labels: list[int], expected: float) -> None:
+    """The most frequent class, or a coin two standard errors above its mean."""
+    task: Any = Blobs()
+    task.all_labels = lambda split: torch.tensor(labels)
+    assert blind_accuracy(task) == pytest.approx(expected)
+    task.num_classes = None
+    assert blind_accuracy(task) is None
+
+
+def test_a_dense_network_at_the_majority_class_is_named_and_a_trained_one_is_not(tmp_path: Path) -> None:
+    """Nine of ten labels are 0, and a rate of next to nothing leaves the network with the bias that it starts with."""
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    with torch.no_grad():
+        model[2].bias.copy_(torch.tensor([9.0, -9.0]))  # type: ignore[union-attr, operator]
+    rare = x, (torch.arange(40) % 10 == 9).long()
+    found = swamp.prune(model, rare, rare, out=tmp_path / "blind", cycle={"epochs": 1, "learning_rate": 1e-9}, **QUIET)
+    blind = [note for note in found.rows[0].notes or () if "the dense network's accuracy, 90.00 %, is no better" in note]
+    assert len(blind) == 1
+    assert not any("dense" in note for note in found.rows[1].notes or ())  # It is said once.
+    easy = x, (x[:, 0] > 0).long()
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    found = swamp.prune(model, easy, easy, out=tmp_path / "good", cycle={"epochs": 40}, **QUIET)
+    assert not any("dense" in note for note in found.rows[0].notes or ())
+
+
+def test_a_calibrated_nll_whose_temperature_is_at_its_bound_is_named() -> None:
+    labels = torch.arange(40) % 2
+    right = torch.nn.functional.one_hot(labels, 2).float()
+    noisy = torch.where(torch.arange(40) % 8 == 0, labels, 1 - labels)
+    assert temperature_is_at_its_bound(right, labels)  # no error: the smaller the temperature, the better
+    assert temperature_is_at_its_bound(right, noisy)  # mostly wrong: the larger, the better
+    some = torch.where(torch.rand(40, generator=torch.Generator().manual_seed(0)) < 0.25, 1 - labels, labels)
+    assert not temperature_is_at_its_bound(right, some)
