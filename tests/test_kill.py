@@ -17,6 +17,14 @@ from tests.support.processes import alive, children, newest, start
 from tests.support.runs import QUICK, contents
 
 COMMAND = [sys.executable, "-m", "swamp", "run", "digits"]
+STORM = [
+    ("swamp", "all"),
+    ("swamp", "averages"),
+    ("imp", "last"),
+    ("rigl-swamp", "last"),
+    ("lottery-pools", "averages"),
+    ("imp,swamp", "all"),
+]
 
 
 def command(directory: Path, method: str = "swamp", keep: str = "all") -> list[str]:
@@ -141,3 +149,45 @@ def test_fifty_random_kills_change_nothing(method: str, keep: str, tmp_path: Pat
         total = {target: total.get(target, 0) + number for target, number in kills.items()}
         rounds += 1
     print(f"{method}, keep = {keep}: {total} in {rounds} runs, the same bytes each time")
+
+
+@pytest.mark.slow
+def test_a_storm_of_kills_changes_nothing(tmp_path: Path) -> None:
+    """Runs of random kinds are killed at random instants, also while Python starts, until their time is up; each then has the same bytes.
+
+    SWAMP_STORM_SECONDS is their time, 60 by default. SWAMP_STORM_SEED repeats the draws of an earlier storm.
+    """
+    seconds = float(os.environ.get("SWAMP_STORM_SECONDS", "60"))
+    seed = os.environ.get("SWAMP_STORM_SEED") or str(random.randrange(10**9))
+    print(f"SWAMP_STORM_SEED={seed}")  # pytest shows it where the test fails
+    rng, undisturbed, storms = random.Random(seed), dict[tuple[str, str], tuple[float, dict[str, bytes]]](), 0
+    kills = {"parent": 0, "worker": 0, "group": 0}
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        method, keep = rng.choice(STORM)
+        engine = rng.choice(["sequential", "processes"])
+        directory = tmp_path / f"storm-{storms}"
+        line = [*command(directory, method, keep), f"--engine={engine}", f"--cache={directory}-cache"]
+        if (method, keep) not in undisturbed:
+            whole, began = tmp_path / f"{method}-{keep}", time.monotonic()
+            subprocess.run([*command(whole, method, keep), "--engine=sequential"], check=True, capture_output=True)
+            undisturbed[method, keep] = time.monotonic() - began, contents(whole)
+        duration, expected = undisturbed[method, keep]
+        while time.monotonic() < end:
+            known = (directory / "run.json").exists()
+            process = start([*COMMAND[:3], "resume", str(directory)] if known and rng.random() < 0.5 else line)
+            target, instant = rng.choice(list(kills)), rng.uniform(0, 1.2 * duration)
+            try:
+                process.wait(instant)
+            except subprocess.TimeoutExpired:
+                kills[target] += strike(process, target)
+            _, errors = process.communicate()  # after the death of a worker the run goes on by itself
+            assert process.returncode in (0, -signal.SIGKILL), f"seed {seed}: {errors}"
+            if process.returncode == 0:
+                break
+        done = subprocess.run(line, capture_output=True, text=True)
+        assert done.returncode == 0, f"seed {seed}: {done.stderr}"
+        assert contents(directory) == expected, f"seed {seed}: {method}, keep = {keep}, {engine}"
+        storms += 1
+    assert sum(kills.values()), f"seed {seed}: nothing was killed"
+    print(f"{kills} in {storms} runs, the same bytes each time")
