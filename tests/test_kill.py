@@ -157,37 +157,43 @@ def test_a_storm_of_kills_changes_nothing(tmp_path: Path) -> None:
 
     SWAMP_STORM_SECONDS is their time, 60 by default. SWAMP_STORM_SEED repeats the draws of an earlier storm.
     """
-    seconds = float(os.environ.get("SWAMP_STORM_SECONDS", "60"))
+    end = time.monotonic() + float(os.environ.get("SWAMP_STORM_SECONDS", "60"))
     seed = os.environ.get("SWAMP_STORM_SEED") or str(random.randrange(10**9))
     print(f"SWAMP_STORM_SEED={seed}")  # pytest shows it where the test fails
-    rng, undisturbed, storms = random.Random(seed), dict[tuple[str, str], tuple[float, dict[str, bytes]]](), 0
-    kills = {"parent": 0, "worker": 0, "group": 0}
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    rng, duration = random.Random(seed), 5.0  # the seconds that a process would take, guessed from those that ended
+    undisturbed: dict[tuple[str, str], dict[str, bytes]] = {}
+    kills, num_runs = {"parent": 0, "worker": 0, "group": 0}, 0
+
+    def goes_on() -> bool:
+        return time.monotonic() < end or not any(kills.values())
+
+    while goes_on():
         method, keep = rng.choice(STORM)
         engine = rng.choice(["sequential", "processes"])
-        directory = tmp_path / f"storm-{storms}"
-        line = [*command(directory, method, keep), f"--engine={engine}", f"--cache={directory}-cache"]
         if (method, keep) not in undisturbed:
-            whole, began = tmp_path / f"{method}-{keep}", time.monotonic()
-            subprocess.run([*command(whole, method, keep), "--engine=sequential"], check=True, capture_output=True)
-            undisturbed[method, keep] = time.monotonic() - began, contents(whole)
-        duration, expected = undisturbed[method, keep]
-        while time.monotonic() < end:
-            known = (directory / "run.json").exists()
-            process = start([*COMMAND[:3], "resume", str(directory)] if known and rng.random() < 0.5 else line)
-            target, instant = rng.choice(list(kills)), rng.uniform(0, 1.2 * duration)
+            main([*command(tmp_path / f"{method}-{keep}", method, keep)[3:], "--engine=sequential"])
+            undisturbed[method, keep] = contents(tmp_path / f"{method}-{keep}")
+        directory = tmp_path / f"storm-{num_runs}"
+        line = [*command(directory, method, keep), f"--engine={engine}", f"--cache={directory}-cache"]
+        while goes_on():
+            can_resume = (directory / "run.json").exists()
+            began, process = (
+                time.monotonic(),
+                start([*COMMAND[:3], "resume", str(directory)] if can_resume and rng.random() < 0.5 else line),
+            )
+            target = rng.choice(list(kills) if engine == "processes" else ["parent"])
             try:
-                process.wait(instant)
+                process.wait(rng.uniform(0, duration))
             except subprocess.TimeoutExpired:
                 kills[target] += strike(process, target)
+                duration *= 1.25  # so that it gets on where processes start slowly
             _, errors = process.communicate()  # after the death of a worker the run goes on by itself
             assert process.returncode in (0, -signal.SIGKILL), f"seed {seed}: {errors}"
             if process.returncode == 0:
+                duration = time.monotonic() - began
                 break
         done = subprocess.run(line, capture_output=True, text=True)
         assert done.returncode == 0, f"seed {seed}: {done.stderr}"
-        assert contents(directory) == expected, f"seed {seed}: {method}, keep = {keep}, {engine}"
-        storms += 1
-    assert sum(kills.values()), f"seed {seed}: nothing was killed"
-    print(f"{kills} in {storms} runs, the same bytes each time")
+        assert contents(directory) == undisturbed[method, keep], f"seed {seed}: {method}, keep = {keep}, {engine}"
+        num_runs += 1
+    print(f"{kills} in {num_runs} runs, the same bytes each time")
