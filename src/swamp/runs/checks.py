@@ -11,7 +11,7 @@ from swamp.core.patterns import Pattern
 from swamp.core.pruning import rounded_share
 from swamp.methods.method import Keep
 from swamp.runs.config import Config, complete, deciding_settings
-from swamp.store.directory import holds_header
+from swamp.store.finding import holds_header
 from swamp.tasks.task import Task, dense_mask
 
 KEEPS: tuple[Keep, ...] = ("last", "averages", "all")  # from least to most

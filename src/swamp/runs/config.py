@@ -29,7 +29,7 @@ from swamp.methods import find_method, methods
 from swamp.methods.method import Keep, Method
 from swamp.runs.recipes import DEFAULT_RECIPE, SELECTORS, TomlTable, merge, merge_all, nested, read_chain, recipe_texts, scaled
 from swamp.runs.settings import convert, flat
-from swamp.store.directory import is_in_run_directory
+from swamp.store.finding import is_in_run_directory
 
 # Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.
 OPERATIONAL = ("recipe", "notes", "engine", "engines", "device", "keep", "checkpoint_seconds")

@@ -26,7 +26,8 @@ from swamp.runs.checks import check, require_empty_or_run, require_same_run
 from swamp.runs.config import Config, config_hash, deciding_settings, require_trust, resolve, resolve_device, task_modules
 from swamp.runs.plan import Plan, make_plan
 from swamp.runs.setting_list import to_toml
-from swamp.store.directory import Store, cache_part, make_cache
+from swamp.store.directory import Store
+from swamp.store.finding import cache_part, make_cache
 from swamp.store.records import row_format
 from swamp.tasks.task import Task
 
