@@ -7,8 +7,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 DEMO := runs/demo
-# equal bytes are promised where a number of threads is fixed, and no card is in the way
-ON_CPU := OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
+# equal bytes are promised where a number of threads is fixed, and no card is in the way; the tests start many processes, which are to find
+# compiled files wherever the environment forbids Python to write them
+ON_CPU := OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= PYTHONDONTWRITEBYTECODE=
 
 .PHONY: demo test test-slow test-gpu docs lint clean
 
@@ -26,7 +27,7 @@ demo: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 
 test: lint
 	$(ON_CPU) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"

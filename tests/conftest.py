@@ -58,6 +58,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a CUDA device")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def unsynchronised_files() -> Iterator[None]:
+    """Files of this process need not reach the disk: nobody cuts its power. A run of QUICK would wait for it a hundred times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # a descriptor that is not open is an error still
+        yield
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)

@@ -312,8 +312,7 @@ def test_a_stopped_group_resumes_the_seeds_it_never_reached(
 
 
 def test_several_methods_and_seeds_have_a_directory_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    short = ["digits", "--pruning.cycles=0", "--ticket.epochs=1", "--cycle.epochs=1", "--tasks.image.batch_size=250", "--engine=sequential"]
-    both = [*short, "--method", "imp,swamp", "--methods.swamp.particles=2"]
+    both = [*FLAGS, "--pruning.cycles=0", "--cycle.epochs=1", "--method", "imp,swamp"]
     status, _, _ = call(capsys, "run", *both, "--out", tmp_path / "methods", "--cache", tmp_path / "cache")
     assert status == 0
     assert sorted(path.name for path in (tmp_path / "methods").iterdir()) == ["imp", "swamp"]

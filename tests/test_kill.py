@@ -17,6 +17,14 @@ from tests.support.processes import alive, children, newest, start
 from tests.support.runs import QUICK, contents
 
 COMMAND = [sys.executable, "-m", "swamp", "run", "digits"]
+STORM = [
+    ("swamp", "all"),
+    ("swamp", "averages"),
+    ("imp", "last"),
+    ("rigl-swamp", "last"),
+    ("lottery-pools", "averages"),
+    ("imp,swamp", "all"),
+]
 
 
 def command(directory: Path, method: str = "swamp", keep: str = "all") -> list[str]:
@@ -141,3 +149,51 @@ def test_fifty_random_kills_change_nothing(method: str, keep: str, tmp_path: Pat
         total = {target: total.get(target, 0) + number for target, number in kills.items()}
         rounds += 1
     print(f"{method}, keep = {keep}: {total} in {rounds} runs, the same bytes each time")
+
+
+@pytest.mark.slow
+def test_a_storm_of_kills_changes_nothing(tmp_path: Path) -> None:
+    """Runs of random kinds are killed at random instants, also while Python starts, until their time is up; each then has the same bytes.
+
+    SWAMP_STORM_SECONDS is their time, 60 by default. SWAMP_STORM_SEED repeats the draws of an earlier storm.
+    """
+    end = time.monotonic() + float(os.environ.get("SWAMP_STORM_SECONDS", "60"))
+    seed = os.environ.get("SWAMP_STORM_SEED") or str(random.randrange(10**9))
+    print(f"SWAMP_STORM_SEED={seed}")  # pytest shows it where the test fails
+    rng, duration = random.Random(seed), 5.0  # the seconds that a process would take, guessed from those that ended
+    undisturbed: dict[tuple[str, str], dict[str, bytes]] = {}
+    kills, num_runs = {"parent": 0, "worker": 0, "group": 0}, 0
+
+    def goes_on() -> bool:
+        return time.monotonic() < end or not any(kills.values())
+
+    while goes_on():
+        method, keep = rng.choice(STORM)
+        engine = rng.choice(["sequential", "processes"])
+        if (method, keep) not in undisturbed:
+            main([*command(tmp_path / f"{method}-{keep}", method, keep)[3:], "--engine=sequential"])
+            undisturbed[method, keep] = contents(tmp_path / f"{method}-{keep}")
+        directory = tmp_path / f"storm-{num_runs}"
+        line = [*command(directory, method, keep), f"--engine={engine}", f"--cache={directory}-cache"]
+        while goes_on():
+            can_resume = (directory / "run.json").exists()
+            began, process = (
+                time.monotonic(),
+                start([*COMMAND[:3], "resume", str(directory)] if can_resume and rng.random() < 0.5 else line),
+            )
+            target = rng.choice(list(kills) if engine == "processes" else ["parent"])
+            try:
+                process.wait(rng.uniform(0, duration))
+            except subprocess.TimeoutExpired:
+                kills[target] += strike(process, target)
+                duration *= 1.25  # so that it gets on where processes start slowly
+            _, errors = process.communicate()  # after the death of a worker the run goes on by itself
+            assert process.returncode in (0, -signal.SIGKILL), f"seed {seed}: {errors}"
+            if process.returncode == 0:
+                duration = time.monotonic() - began
+                break
+        done = subprocess.run(line, capture_output=True, text=True)
+        assert done.returncode == 0, f"seed {seed}: {done.stderr}"
+        assert contents(directory) == undisturbed[method, keep], f"seed {seed}: {method}, keep = {keep}, {engine}"
+        num_runs += 1
+    print(f"{kills} in {num_runs} runs, the same bytes each time")

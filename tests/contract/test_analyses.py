@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
 from swamp.store.records import read_rows
 from tests.support.analyses import SMALL, Counting
-from tests.support.cli import call
+from tests.support.cli import call, run_all
 from tests.support.made_up_runs import read_series
 from tests.support.runs import QUICK, contents, iterate
 
@@ -281,21 +280,20 @@ def test_an_analysis_is_added_from_outside_by_one_file(finished: Path, tmp_path:
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text("[swamp.analyses]\nmine = my_analysis\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sys.path])}
-
-    def swamp(*arguments: str | Path) -> str:
-        command = [sys.executable, "-m", "swamp", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    out = swamp("analyse", run, "--mine", "--factor", "2")
-    assert "length of all" in out
+    ends = run_all(
+        [
+            ["analyse", str(run), "--mine", "--factor", "2"],
+            ["figure", "mine", str(run), "--out", str(tmp_path / "mine.svg")],
+            ["report", str(run), "--out", str(tmp_path / "report.html")],
+        ],
+        environment,
+    )
+    assert [status for status, _, _ in ends] == [0, 0, 0], ends
+    assert "length of all" in ends[0][1]
     stored = msgspec.json.decode((run / "analysis" / "mine.json").read_bytes())
     assert [row["cycle"] for row in stored["rows"]] == [0, 1]
     assert (run / "analysis" / "mine.png").exists()
-    swamp("figure", "mine", run, "--out", tmp_path / "mine.svg")
     assert "My lengths: swamp on digits, seed 0" in (tmp_path / "mine.svg").read_text()
-    swamp("report", run, "--out", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert f"swamp: {stored['rows'][1]['length']:.1f}</p></section>" in page
     assert '<a href="#mine">Mine</a>' in page

@@ -26,10 +26,13 @@ Make = Callable[..., RunConfig]
 CPU = torch.device("cpu")
 
 
-def test_ranks_of_which_one_is_killed_give_the_bytes_of_one_process(quick: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ranks", "cycles", "epochs", "particles"), [(2, 1, 2, 2), pytest.param(3, 2, 3, 4, marks=pytest.mark.slow)])
+def test_ranks_of_which_one_is_killed_give_the_bytes_of_one_process(
+    quick: Make, tmp_path: Path, ranks: int, cycles: int, epochs: int, particles: int
+) -> None:
     """The launch has two runs. The rank is killed in the first."""
-    small = {"pruning__cycles": 1, "cycle__epochs": 2, "methods__swamp__particles": 2}
-    line = [*torchrun(2, tmp_path / "run", "--max-restarts=3", "--monitor-interval=0.05", **small), "--seeds=0,1"]
+    small = {"pruning__cycles": cycles, "cycle__epochs": epochs, "methods__swamp__particles": particles}
+    line = [*torchrun(ranks, tmp_path / "run", "--max-restarts=3", "--monitor-interval=0.05", **small), "--seeds=0,1"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not list((tmp_path / "run/seed-0").glob(CHECKPOINTS)) and process.poll() is None:

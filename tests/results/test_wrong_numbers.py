@@ -17,8 +17,9 @@ from swamp.analyses import analyses
 from swamp.analyses.analysis import DamagedResult, read_stored
 from swamp.results.stored_run import read_run
 from swamp.store.analysis_store import AnalysisStore
-from swamp.store.directory import Store, runs_in
+from swamp.store.directory import Store
 from swamp.store.files import Damaged
+from swamp.store.finding import runs_in
 from swamp.store.formats import decode_npz, encode_arrays, encode_json, encode_npz
 from swamp.store.records import ROW_FORMAT, read_rows
 from swamp.training.train import Checkpoint

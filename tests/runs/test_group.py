@@ -84,7 +84,7 @@ def test_methods_side_by_side_train_their_ticket_once(quick: Make, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("keep", ["all", "last"])
+@pytest.mark.parametrize("keep", ["all", pytest.param("last", marks=pytest.mark.slow)])
 def test_who_has_what_it_waits_for_goes_on_while_the_others_train(
     quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
 ) -> None:

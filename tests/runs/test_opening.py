@@ -60,7 +60,7 @@ def test_equal_tasks_are_opened_once(quick: Quick, tmp_path: Path, monkeypatch: 
     opened = []
     open_task = opening.open_task
     monkeypatch.setattr(opening, "open_task", lambda config: [opened.append(config), open_task(config)][1])
-    configs = [quick(seed=0), quick(seed=1, method="imp"), quick(seed=2, tasks__image__batch_size=64)]
+    configs = [quick(seed=0), quick(seed=1, method="imp"), quick(seed=2, tasks__image__batch_size=32)]
     first, second, third = prepare([RunRequest(config, tmp_path / str(config.seed)) for config in configs])
     assert first.task is second.task
     assert third.task is not first.task

@@ -12,8 +12,9 @@ import torch
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.store import files
-from swamp.store.directory import FORMAT_VERSION, Locked, Store, cache_part, make_cache, runs_in
+from swamp.store.directory import FORMAT_VERSION, Locked, Store
 from swamp.store.files import Damaged
+from swamp.store.finding import cache_part, make_cache, runs_in
 from swamp.store.formats import encode_json
 from swamp.store.objects import Dropped
 from swamp.training.train import Checkpoint

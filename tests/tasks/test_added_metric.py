@@ -14,9 +14,9 @@ from swamp.store.records import read_rows
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.metrics import ClassificationMetric, added_metrics, find_metric, measurement_key
-from tests.support.cli import call
+from tests.support.cli import FLAGS, call
 
-SHORT = ["--pruning.cycles=1", "--ticket.epochs=1", "--cycle.epochs=1", "--tasks.image.batch_size=250", "--engine=sequential", "--keep=all"]
+SHORT = [*FLAGS, "--pruning.cycles=1", "--cycle.epochs=1", "--keep=all"]
 MODULE = """
 from torch.nn.functional import one_hot
 

@@ -45,7 +45,7 @@ def analyse(
     """
     from swamp.analyses import analyses
     from swamp.analyses.study import settings_of
-    from swamp.store.directory import runs_in
+    from swamp.store.finding import runs_in
 
     progress.check()
     kinds = [kind for name, kind in analyses().items() if chosen.pop(flag(name), False) or all]

@@ -172,7 +172,7 @@ def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     from swamp.results.ensemble import read_ensemble
     from swamp.results.series import make_series
     from swamp.results.stored_run import LeftOut, NothingToShow, StoredRun, try_read_run
-    from swamp.store.directory import holds_header
+    from swamp.store.finding import holds_header
     from swamp.terminal import print_table
 
     found = [try_read_run(run.directory) for run in sweep.runs if holds_header(run.directory)]

@@ -40,7 +40,7 @@ def resume(
     from swamp.runs.config import require_trust, with_settings
     from swamp.runs.opening import RunRequest
     from swamp.runs.stored import read_config
-    from swamp.store.directory import runs_in
+    from swamp.store.finding import runs_in
 
     alone, settings = split_arguments(arguments, resume)
     if alone:

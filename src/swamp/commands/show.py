@@ -10,7 +10,7 @@ def show(directory: Directory, /) -> None:
     """Show a run: its rows, its configuration, and whether it is finished."""
     from swamp.report.tables import run_table
     from swamp.results.stored_run import LeftOut, NothingToShow, try_read_run
-    from swamp.store.directory import runs_in
+    from swamp.store.finding import runs_in
     from swamp.terminal import print_line, print_table
 
     found = [try_read_run(path) for path in runs_in(directory)]

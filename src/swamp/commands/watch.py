@@ -41,8 +41,8 @@ def watch(
     from swamp.results.stored_run import NothingToShow
     from swamp.runs.progress import WatchedRun
     from swamp.runs.stored import read_config
-    from swamp.store.directory import runs_in
     from swamp.store.files import explain_os_error
+    from swamp.store.finding import runs_in
 
     watches: dict[Path, WatchedRun] = {}
     still: set[Path] = set()

@@ -11,7 +11,8 @@ from swamp.drawing.numbers import finite
 from swamp.runs.config import Config, deciding_settings
 from swamp.runs.stored import config_of, resume_command
 from swamp.store import files, formats
-from swamp.store.directory import Store, by_number, holds_header, runs_in
+from swamp.store.directory import Store
+from swamp.store.finding import by_number, holds_header, runs_in
 from swamp.store.records import RowRecord, checked_rows
 from swamp.tasks.datasets.dataset import ONE_BATCH
 

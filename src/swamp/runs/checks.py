@@ -19,7 +19,7 @@ from swamp.methods.method import Keep
 from swamp.runs.config import Config, build_config, deciding_settings
 from swamp.runs.settings import flat
 from swamp.runs.stored import completed
-from swamp.store.directory import holds_header
+from swamp.store.finding import holds_header
 from swamp.tasks.prunable import transposed_weights
 from swamp.tasks.task import Task, dense_mask
 

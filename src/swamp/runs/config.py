@@ -42,7 +42,7 @@ from swamp.runs.recipes import (
     shortest,
 )
 from swamp.runs.settings import convert, flat
-from swamp.store.directory import is_in_run_directory
+from swamp.store.finding import is_in_run_directory
 from swamp.tasks.datasets.dataset import ONE_BATCH
 
 # Settings that do not decide a run's numbers and may change when it is resumed. Tasks list theirs in `operational`.

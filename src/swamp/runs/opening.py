@@ -28,7 +28,8 @@ from swamp.runs.plan import Plan, make_plan
 from swamp.runs.remarks import plan_remarks
 from swamp.runs.setting_list import to_toml
 from swamp.runs.stored_init import init_key, init_noise, with_stored_init
-from swamp.store.directory import Store, cache_part, make_cache
+from swamp.store.directory import Store
+from swamp.store.finding import cache_part, make_cache
 from swamp.store.records import row_format
 from swamp.tasks.task import Task
 

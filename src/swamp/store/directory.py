@@ -19,7 +19,6 @@ import fcntl
 import json
 import os
 import re
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,9 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import torch
-
-from swamp.store import files, formats
+from swamp.store import formats
 from swamp.store.files import Damaged, Folder
 from swamp.store.objects import LINK, ObjectStore
 
@@ -266,58 +263,3 @@ def _some(names: Sequence[str]) -> str:
     'a, b, c, d, …'
     """
     return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])])
-
-
-def cache_part(cache: Path, device: str) -> Path:
-    """Return the part of a shared cache for this torch and this kind of device: results of others differ in their last bits.
-
-    A cache that cannot be used is a ValueError. Nothing is written; `make_cache` makes the directory.
-    """
-    if holds_header(cache):
-        raise ValueError(f"--cache {cache} is a run directory; a cache is a directory of its own")
-    existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise ValueError(f"--cache {cache} cannot be used: {existing} is not a directory")
-    return cache / f"torch-{torch.__version__}-{device.split(':')[0]}"
-
-
-def make_cache(part: Path) -> None:
-    """Make the directory of a cache that `cache_part` returned."""
-    try:
-        files.make_directory(part / "objects")
-    except OSError as error:
-        raise ValueError(f"--cache {part.parent} cannot be used: {error.strerror}") from None
-
-
-def holds_header(directory: Path) -> bool:
-    """Return whether a directory has a run.json or the copy of one, of whatever kind and state."""
-    return any(os.path.lexists(directory / name) for name in (HEADER, COPY))
-
-
-def is_in_run_directory(file: Path) -> bool:
-    """Return whether a file lies somewhere in a run directory, also in one whose run.json is lost."""
-    parents = {parent for path in (file.absolute(), file.resolve()) for parent in path.parents}
-    return any(holds_header(parent) or all(os.path.lexists(parent / name) for name in ("config.toml", "objects")) for parent in parents)
-
-
-def runs_in(directory: Path) -> list[Path]:
-    """Return the run directories that a directory stands for: itself, or the runs right below it (a group of seeds)."""
-    if holds_header(directory):
-        return [directory]
-    below = sorted({path.parent for name in (HEADER, COPY) for path in directory.glob(f"*/{name}")}, key=by_number)
-    if not below:
-        raise ValueError(f"{directory} {'holds no run' if directory.exists() else 'does not exist'}{_lost(directory)}")
-    return below
-
-
-def by_number(path: Path) -> tuple[int, str]:
-    """Return a sort key by which seed-2 comes before seed-10."""
-    return len(path.name), path.name
-
-
-def _lost(directory: Path) -> str:
-    """Say what can be done about a directory that has no run.json."""
-    if (directory / "config.toml").exists() and (directory / "objects").exists():
-        again = f"swamp run {shlex.quote(str(directory / 'config.toml'))} --out ANOTHER (and --task for a task of your own)"
-        return f" any more: run.json and its copy .run.json are gone; put one of them back from a backup, or run it anew: {again}"
-    return " (no run.json in it or right below it)" if directory.exists() else ""

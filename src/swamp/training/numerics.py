@@ -14,7 +14,7 @@ from swamp.core.job import Numerics
 @contextmanager
 def applied(numerics: Numerics) -> Iterator[None]:
     """Set threads, determinism and the precision of float32 products, and restore them and the random state afterwards."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads, level = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     if numerics.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is not deterministic without it.
@@ -22,13 +22,22 @@ def applied(numerics: Numerics) -> Iterator[None]:
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
         try:
             torch.set_num_threads(numerics.threads)
-            torch.use_deterministic_algorithms(numerics.deterministic)
+            _set_determinism(2 if numerics.deterministic else 0)
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
             yield
         finally:
             torch.set_num_threads(threads)
-            torch.use_deterministic_algorithms(deterministic)
+            _set_determinism(level)
             torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
+
+
+def _set_determinism(level: int) -> None:
+    """Set what torch does about an algorithm that is not deterministic: 0 nothing, 1 warn, 2 refuse.
+
+    What is set already is left alone, because torch imports its compiler to set it, which takes as long as all other imports of a worker.
+    """
+    if level != torch.get_deterministic_debug_mode():
+        torch.use_deterministic_algorithms(level > 0, warn_only=level == 1)
 
 
 def autocast(numerics: Numerics, device: torch.device) -> AbstractContextManager[None]:
