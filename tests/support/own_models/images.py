@@ -118,7 +118,7 @@ class ViT(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         patches = self.patches(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.token.expand(len(x), -1, -1), patches], 1)
+        tokens = torch.cat([self.token.expand(x.shape[0], -1, -1), patches], 1)
         return self.head(self.encoder(tokens + self.positions)[:, 0])
 
 

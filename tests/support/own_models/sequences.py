@@ -16,7 +16,13 @@ ADAMW = {"optimizer": {"name": "adamw", "weight_decay": 0.01}, "cycle.learning_r
 
 def audio() -> nn.Module:
     return nn.Sequential(
-        nn.Conv1d(1, 6, 9, stride=4), nn.BatchNorm1d(6), nn.ReLU(), nn.Conv1d(6, 6, 3), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, 3)
+        nn.Conv1d(1, 6, 9, stride=4),
+        nn.BatchNorm1d(6),
+        nn.ReLU(),
+        nn.Conv1d(6, 6, 3),
+        nn.AdaptiveAvgPool1d(1),
+        nn.Flatten(),
+        nn.Linear(6, 3),
     )
 
 

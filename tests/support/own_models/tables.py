@@ -375,10 +375,22 @@ CASES = (
     ),
     Case("weight_norm", "`weight_norm` on one layer", with_weight_norm, rows, accuracy, IMP, needs=everything("parametrized weights")),
     Case("lazy", "lazy modules", lazy, rows, accuracy, IMP, needs=everything("lazy modules")),
-    Case("already_pruned", "layers that `torch.nn.utils.prune` pruned", already_pruned, rows, accuracy, IMP, needs=everything("torch's pruning")),
+    Case(
+        "already_pruned",
+        "layers that `torch.nn.utils.prune` pruned",
+        already_pruned,
+        rows,
+        accuracy,
+        IMP,
+        needs=everything("torch's pruning"),
+    ),
     Case("dropout", "dropout", with_dropout, rows, accuracy),
     Case("double_buffers", "float64 buffers, one of them not in the state_dict", DoubleStatistics, rows, accuracy),
     Case(
-        "tied_autoencoder", "autoencoder that uses a weight twice, once transposed", TiedAutoencoder, lambda: (normal(5), normal(5)), squared_error
+        "tied_autoencoder",
+        "autoencoder that uses a weight twice, once transposed",
+        TiedAutoencoder,
+        lambda: (normal(5), normal(5)),
+        squared_error,
     ),
 )
