@@ -3,10 +3,10 @@
     python benchmarks/own_models.py [resnet18 gpt] [--particles 4] [--epochs 3] [--json FILE]
     python benchmarks/own_models.py --tiny --device cpu     # a rehearsal of some seconds, which measures nothing of interest
 
-"plain" is what a user would write: torch.compile(model), bf16 autocast, cuDNN's benchmark mode, the fused optimizer, images in channels-last
-layout, and data that lie on the GPU already. "swamp" is `CustomTask` on the engine `graphed`, with the same model, loss, optimizer and batches. Both are timed by the
-fastest of their epochs after the first, in the same process. Data are random: CIFAR-10's sizes for the ResNet-18 (torchvision's, if it is
-installed, with a stem for small images), and for the GPT a text of 1.1 million characters.
+"plain" is what a user would write: torch.compile(model), bf16 autocast, cuDNN's benchmark mode, the fused optimizer, images in
+channels-last layout, and data that lie on the GPU already. "swamp" is `CustomTask` on the engine `graphed`, with the same model, loss,
+optimizer and batches. Both are timed by the fastest of their epochs after the first, in the same process. Data are random: CIFAR-10's
+sizes for the ResNet-18 (torchvision's, if it is installed, with a stem for small images), and for the GPT a text of 1.1 million characters.
 """
 
 from __future__ import annotations

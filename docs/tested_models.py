@@ -26,6 +26,8 @@ def with_models(text: str) -> str:
 
 def line(case: Case) -> list[str]:
     """Return a case's cells: a step that it still needs something for is not claimed, and neither is a graph then."""
+    if case.refused:
+        return [case.shows, "refused in a sentence", *["–"] * len(STEPS)]
     steps = ["–" if step in case.needs else "yes" for step in STEPS]
     return [case.shows, *steps, "–" if case.no_onnx or "export" in case.needs else "yes"]
 

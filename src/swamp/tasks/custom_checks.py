@@ -21,6 +21,7 @@ MISTAKES = (IndexError, RuntimeError, TypeError, ValueError)  # what a user's mo
 
 def check_task(task: CustomTask) -> int | None:
     """Pass one batch through model, loss and metric. Return the model's number of outputs, where labels can be compared with it."""
+    check_functions(task)
     _ = task.prunable
     model = task.model()
     batch = task.examples["train"].first()
@@ -40,6 +41,18 @@ def check_task(task: CustomTask) -> int | None:
     except MISTAKES as error:
         raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
     return num_outputs
+
+
+def check_functions(task: CustomTask) -> None:
+    """Check that the loss and the metric are no class and no name, and that a loss of torch is a mean."""
+    for what, given in (("loss", task.given_loss), ("metric", task.given_metric)):
+        if isinstance(given, type):
+            raise ValueError(f"{what} = {given.__name__} is a class; give an object of it: {given.__name__}(…)")
+        if isinstance(given, str):
+            raise ValueError(f"{what} = {given!r} is a name; give the function itself")
+    if getattr(task.given_loss, "reduction", "mean") == "sum":
+        # Batches may be split, and the last one of an epoch is smaller: a sum would be another loss for each.
+        raise ValueError(f"loss = {type(task.given_loss).__name__}(reduction='sum') depends on the batch's size; take reduction='mean'")
 
 
 def check_batches_of_one(task: CustomTask) -> None:

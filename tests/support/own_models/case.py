@@ -40,14 +40,16 @@ class Case:
     name: str
     shows: str  # what the table in docs/custom.md says
     model: Callable[[], nn.Module]
-    data: Callable[[], Any]  # what is given as training data and as test data
+    data: Callable[[], Any]  # what is given as training data, and as test data
     expected: Callable[[nn.Module, Any], float]  # the metric that counts, computed by hand of all examples at once
     options: Mapping[str, Any] = field(default_factory=dict)  # further arguments of `swamp.prune`
-    whole: Callable[[], Any] | None = None  # all examples as one batch, where `data` is something else
+    test_data: Callable[[], Any] | None = None  # where they are not the training data
+    whole: Callable[[], Any] | None = None  # all test examples as one batch, where the test data are something else
     forward: Callable[[nn.Module, Any], Any] = first_input
     check: Callable[[swamp.Pruned], None] = lambda found: None  # whatever else must be true of the result
     pruned: tuple[str, ...] = ()  # weights that must be among the pruned ones
     instance: bool = False  # a module is given, not a function that makes one
+    refused: str = ""  # how the sentence begins that refuses the model, where it is refused
     no_onnx: str = ""  # how the refusal begins, where there is no ONNX graph
     needs: Mapping[Step, str] = field(default_factory=dict)
 
@@ -56,8 +58,12 @@ class Case:
         return {} if "method" in self.options else SWAMP
 
     def batch(self) -> Any:
-        """Return all examples as one batch."""
+        """Return all test examples as one batch."""
         return (self.whole or self.data)()
+
+    def splits(self) -> tuple[Any, Any]:
+        """Return training and test data."""
+        return self.data(), (self.test_data or self.data)()
 
     def given_model(self) -> nn.Module | Callable[[], nn.Module]:
         return self.model() if self.instance else self.model
@@ -65,13 +71,13 @@ class Case:
     def prune(self, out: Path) -> swamp.Pruned:
         """Call `swamp.prune` as a script does that is started once, or again."""
         asked = {"batch_size": BATCH_SIZE, **SETTINGS, **self.method, **self.options}
-        return swamp.prune(self.given_model(), self.data(), self.data(), out=out, quiet=True, **asked)
+        return swamp.prune(self.given_model(), *self.splits(), out=out, quiet=True, **asked)
 
     def task(self) -> swamp.CustomTask:
         """Return the task that `prune` makes of the case."""
         names = ("loss", "metric", "maximise", "batch_size", "prunable", "exclude")
         given = {"batch_size": BATCH_SIZE, **{name: self.options[name] for name in names if name in self.options}}
-        return swamp.CustomTask(self.given_model(), self.data(), self.data(), **given)
+        return swamp.CustomTask(self.given_model(), *self.splits(), **given)
 
 
 def everything(feature: str) -> dict[Step, str]:

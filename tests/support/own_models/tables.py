@@ -200,6 +200,10 @@ class Records(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"row": self.x[index], "class": int(self.y[index])}
 
+    @staticmethod
+    def as_tensors() -> tuple[Tensor, Tensor]:
+        return collate_records(list(Records()))
+
 
 def collate_records(records: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
     return torch.stack([record["row"] for record in records]), torch.tensor([record["class"] for record in records])
@@ -351,7 +355,8 @@ CASES = (
         sampled_loader,
         accuracy,
         {**IMP, "batch_size": None},
-        whole=lambda: collate_records(list(Records())),
+        test_data=Records.as_tensors,
+        whole=Records.as_tensors,
         check=the_sampler_was_honoured,
         needs={"prune": "a loader's sampler is honoured"},
     ),
