@@ -27,6 +27,7 @@ LONGEST_FIRST = (
     "tests/engines/test_ray.py",
     "tests/test_cli.py",
     "tests/contract/test_methods.py",
+    "tests/contract/test_own_models.py",
     "tests/runs/test_group.py",
     "tests/engines/test_processes.py",
     "tests/test_kill.py",

@@ -1,7 +1,8 @@
-"""The benchmarks are run by hand; here only their imports are checked, which renames in the package would break."""
+"""The benchmarks are run by hand; here their imports are checked, which renames in the package would break, and a rehearsal is run."""
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
@@ -18,3 +19,13 @@ def test_it_can_be_imported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_there_are_benchmarks() -> None:
     assert len(BENCHMARKS) >= 8
+
+
+def test_own_models_can_be_rehearsed_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "measured.json"
+    rehearse = runpy.run_path(str(BENCHMARKS[0].with_name("own_models.py")))["main"]
+    rehearse(["--tiny", "--device", "cpu", "--epochs", "2", "--particles", "2", "--json", str(file)])
+    measured = json.loads(file.read_text())
+    assert [(one["model"], one["particles"]) for one in measured] == [("resnet18", 2), ("gpt", 2)]
+    assert all(one["plain"] > 0 and one["together"] > 0 for one in measured)
+    assert "plain / each" in capsys.readouterr().out

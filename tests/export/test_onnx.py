@@ -73,6 +73,24 @@ class Deciding(nn.Module):
         return self.linear(x if float(x.detach().sum()) > 0 else -x)
 
 
+class Counting(nn.Module):
+    """Makes a Python number of the batch size, which torch takes for a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.token = nn.Linear(4, 3), nn.Parameter(torch.zeros(1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x + self.token.expand(len(x), -1))
+
+
+def test_a_graph_for_one_batch_size_is_refused() -> None:
+    data = torch.randn(8, 4), torch.arange(8) % 3
+    task = CustomTask(Counting, data, data)
+    with pytest.raises(Unsupported, match=r"^its graph would take batches of two examples alone: .* x\.shape\[0\], not len\(x\)"):
+        as_onnx(task.model(), task, {})
+
+
 def test_networks_that_are_no_graphs_get_one_sentence() -> None:
     labels = torch.arange(8) % 3
     deciding = CustomTask(Deciding, (torch.ones(8, 4), labels), (torch.ones(8, 4), labels))

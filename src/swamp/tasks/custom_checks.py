@@ -22,6 +22,7 @@ MISTAKES = (IndexError, RuntimeError, TypeError, ValueError)  # what torch raise
 
 def check_task(task: CustomTask) -> None:
     """Pass one batch through model, loss and metric."""
+    check_functions(task)
     _ = task.prunable
     model = task.model()
     check_spectral_norm(model)
@@ -57,6 +58,18 @@ def check_spectral_norm(model: nn.Module) -> None:
             raise ValueError(
                 f"{weight.name} has spectral_norm, whose estimate of the norm does not fit averaged weights; remove it ({weight.removal})"
             )
+
+
+def check_functions(task: CustomTask) -> None:
+    """Check that the loss and the metric are no class and no name, and that a loss of torch is a mean."""
+    for what, given in (("loss", task.given_loss), ("metric", task.given_metric)):
+        if isinstance(given, type):
+            raise ValueError(f"{what} = {given.__name__} is a class; give an object of it: {given.__name__}(…)")
+        if isinstance(given, str):
+            raise ValueError(f"{what} = {given!r} is a name; give the function itself")
+    if getattr(task.given_loss, "reduction", "mean") == "sum":
+        # Batches may be split, and the last one of an epoch is smaller: a sum would be another loss for each.
+        raise ValueError(f"loss = {type(task.given_loss).__name__}(reduction='sum') depends on the batch's size; take reduction='mean'")
 
 
 def check_batches_of_one(task: CustomTask) -> None:
