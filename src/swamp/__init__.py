@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     from swamp.core.state import State
     from swamp.export.compiled import compile_sparse
     from swamp.export.formats.sparse import load_sparse
+    from swamp.loops import prune_with
     from swamp.runs.config import Config, build_config
     from swamp.store.records import RowRecord
     from swamp.tasks.custom import CustomTask
+    from swamp.training.masking import masked
+    from swamp.training.own_loop import LoopTraining
 
 _MODULES = {
     "swamp.api": ("Loaded", "Pruned", "Run", "load", "prune", "rows", "run"),
@@ -41,9 +44,12 @@ _MODULES = {
     "swamp.core.state": ("State",),
     "swamp.export.compiled": ("compile_sparse",),
     "swamp.export.formats.sparse": ("load_sparse",),
+    "swamp.loops": ("prune_with",),
     "swamp.runs.config": ("Config", "build_config"),
     "swamp.store.records": ("RowRecord",),
     "swamp.tasks.custom": ("CustomTask",),
+    "swamp.training.masking": ("masked",),
+    "swamp.training.own_loop": ("LoopTraining",),
 }
 
 __all__ = [
@@ -52,6 +58,7 @@ __all__ = [
     "CustomTask",
     "Job",
     "Loaded",
+    "LoopTraining",
     "Mask",
     "Noise",
     "Optimizer",
@@ -68,7 +75,9 @@ __all__ = [
     "landscape",
     "load",
     "load_sparse",
+    "masked",
     "prune",
+    "prune_with",
     "rows",
     "run",
     "scores",

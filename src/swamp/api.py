@@ -141,10 +141,6 @@ def prune(
     >>> found.mask.num_survivors, type(found.model).__name__, len(found.rows)
     (12, 'Sequential', 4)
     """
-    from swamp.progress_display import progress_display
-    from swamp.report.tables import prunable_table
-    from swamp.terminal import print_table
-
     config = build_config(recipe, {"task": "custom", **settings})
     task = CustomTask(
         model,
@@ -158,6 +154,15 @@ def prune(
         exclude=exclude,
         validation=validation or (HELD_OUT if config.method_module.selects else 0),
     )
+    return prune_task(config, task, out=out, cache=cache, quiet=quiet)
+
+
+def prune_task(config: Config, task: Task, *, out: str | Path | None, cache: str | Path | None, quiet: bool) -> Pruned:
+    """Run a configuration on a task that Python code made, and return what it found."""
+    from swamp.progress_display import progress_display
+    from swamp.report.tables import prunable_table
+    from swamp.terminal import print_table
+
     prepared = _prepared(config, out, cache, task)
     if quiet or prepared.role == "helper":
         found = list(run_rows(prepared))
