@@ -176,6 +176,26 @@ def test_what_a_loop_is_told(tmp_path: Path) -> None:
     assert window == [[False]] + 4 * [[False, False, False, True]]
 
 
+@pytest.mark.parametrize("method", ["magnitude", "random", "dense", "snip", "synflow"])
+def test_methods_that_train_once(method: str, tmp_path: Path) -> None:
+    def train(model: nn.Module, run: swamp.LoopTraining) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        lengths.append(run.epochs)
+        for epoch in range(run.epochs or 0):
+            for rows in torch.randperm(96).split(32):
+                step(model, optimizer, rows)
+            run.epoch_end(epoch)
+
+    def loss(model: nn.Module) -> Tensor:
+        return F.cross_entropy(model(X[:32]), Y[:32])
+
+    lengths: list[int | None] = []
+    found = prune(train, tmp_path / "run", method=method, epochs=2, loss=loss, pruning={"cycles": 2, "prune_fraction": 0.5})
+    expected = {"dense": [0.0], "magnitude": [0.5, 0.75]}.get(method, [0.5, 0.75])
+    assert [row.sparsity for row in found.rows][-len(expected) :] == expected
+    assert set(lengths) <= {1, 2, 4}
+
+
 BAD: dict[str, tuple[Callable[[nn.Module, Any], Any], str]] = {}
 
 
@@ -277,6 +297,7 @@ REFUSED = {
     "cycle.epochs is no setting .* give epochs=": {"cycle": {"epochs": 3}},
     "engine is no setting": {"engine": "processes"},
     "method 'rigl' does more in a training": {"method": "rigl"},
+    "method 'snip' scores the weights before training: give loss": {"method": "snip"},
     "the model has BatchNorm": {"method": "swamp", "make": with_norm},
     "SWA averages the last quarter": {"method": "swamp", "pruning": {"rewind": "init"}},
     "method 'random' trains 2 times as long as a cycle": {"method": "random"},

@@ -7,14 +7,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from swamp.api import Pruned, prune_task
 from swamp.runs.config import Config, build_config
 from swamp.runs.recipes import nested
 from swamp.runs.settings import flat
 from swamp.tasks.custom import Metrics
-from swamp.tasks.own_loop import METHODS, OwnLoopTask
+from swamp.tasks.own_loop import METHODS, METHODS_WITH_LOSS, OwnLoopTask
 
 # Settings that the loop decides, and what takes their place.
 DECIDED_BY_THE_LOOP = {
@@ -34,6 +34,7 @@ def prune_with(
     evaluate: Callable[[nn.Module], Metrics],
     *,
     epochs: int | None = None,
+    loss: Callable[[nn.Module], Tensor] | None = None,
     refresh: Callable[[nn.Module], Any] | None = None,
     maximise: bool | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -51,6 +52,7 @@ def prune_with(
     `LoopTraining`). Masks hold by themselves. It returns None, or the module that counts, such as an average of its own.
     `model()` makes a model with a newly drawn init. `evaluate(model)` returns a number or a dict of numbers, whose first one counts.
     `epochs`: how many epochs the loop trains, if it can be told (`run.epochs`); otherwise the ticket's training runs to its end to find out.
+    `loss(model)`: the loss on a sample of training data of your choice, for methods that score weights before training (snip, synflow).
     `refresh(model)`: passes training data through the model; needed where BatchNorm is averaged.
     `settings`: anything the loop reads as `run.settings`. They are part of what identifies the run, so name your data there.
     `options` are those of `prune`: method, pruning, ticket, seed, device, …; rates and optimizers are the loop's.
@@ -69,6 +71,7 @@ def prune_with(
         train,
         model,
         evaluate,
+        loss=loss,
         refresh=refresh,
         maximise=maximise,
         settings=settings,
@@ -83,8 +86,11 @@ def prune_with(
 def check(config: Config, task: OwnLoopTask) -> None:
     """Refuse what a loop cannot be asked for, before anything is trained."""
     method = config.method_module.name
-    if method not in METHODS:
-        raise ValueError(f"method {config.method!r} does more in a training than your own loop can be asked for; expected one of {', '.join(METHODS)}")
+    if method in METHODS_WITH_LOSS and task.given_loss is None:
+        raise ValueError(f"method {config.method!r} scores the weights before training: give loss, a function that returns the loss of a model")
+    if method not in (*METHODS, *METHODS_WITH_LOSS):
+        known = ", ".join((*METHODS, *METHODS_WITH_LOSS))
+        raise ValueError(f"method {config.method!r} does more in a training than your own loop can be asked for; expected one of {known}")
     averages = method == "swamp"
     has_batchnorm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None for m in task.model().modules())
     if averages and has_batchnorm and task.refresh is None:

@@ -22,6 +22,7 @@ from swamp.tasks.task import Batch, EpochPlan, Task, prunable_weights, seeded_st
 
 name = "own-loop"
 METHODS = ("imp", "swamp", "dense", "magnitude", "random")  # those that need trainings and weights alone
+METHODS_WITH_LOSS = ("snip", "synflow")  # those that also need a loss before any training
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,6 +47,7 @@ class OwnLoopTask:
         model: Callable[[], nn.Module],
         evaluate: Callable[[nn.Module], Metrics],
         *,
+        loss: Callable[[nn.Module], Tensor] | None = None,
         refresh: Callable[[nn.Module], Any] | None = None,
         maximise: bool | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -54,6 +56,7 @@ class OwnLoopTask:
         exclude: Sequence[str] = (),
     ) -> None:
         self.train, self.make_model, self.given_evaluate, self.refresh = train, model, evaluate, refresh
+        self.given_loss = loss
         self.settings, self.knows_epochs, self.given_maximise = dict(settings or {}), knows_epochs, maximise
         self.include, self.exclude = tuple(prunable), tuple(exclude)
 
@@ -85,6 +88,7 @@ class OwnLoopTask:
             "own training",
             train=identity(self.train),
             model=architecture(self.model()),
+            loss=identity(self.given_loss),
             refresh=identity(self.refresh),
             settings=identity(self.settings),
             knows_epochs=self.knows_epochs,
@@ -133,16 +137,19 @@ class OwnLoopTask:
         return None
 
     def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
-        raise self._no_data()
+        return EpochPlan({})
 
     def batch(self, plan: EpochPlan, step: int) -> Batch:
-        raise self._no_data()
+        """Return a batch that stands for whatever the user's loss is of."""
+        return torch.zeros(1)
 
     def unaugmented(self, rows: Tensor, device: torch.device, split: str = "train") -> Batch:
         raise self._no_data()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        raise self._no_data()
+        if self.given_loss is None:
+            raise self._no_data()
+        return self.given_loss(model)
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         raise self._no_data()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from swamp.core.job import Job
+from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.own_loop import OwnLoopTask
@@ -66,6 +67,11 @@ class LoopTraining:
         self._rates: list[float] = []
 
     # -- what the loop calls --------------------------------------------------------------------------------------------------------
+
+    @property
+    def mask(self) -> Mask:
+        """The mask under which the model is trained."""
+        return self.job.mask
 
     @property
     def averaging(self) -> bool:
