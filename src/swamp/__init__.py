@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from swamp.export.compiled import compile_sparse
     from swamp.export.formats.sparse import load_sparse
     from swamp.loading import Loaded, load
+    from swamp.loops import prune_with
     from swamp.pruned import Chosen, Pruned, PrunedSeeds
     from swamp.runs.config import Config, build_config
     from swamp.runs.progress import Listener
     from swamp.store.records import RowRecord
     from swamp.tasks.custom import CustomTask
+    from swamp.training.masking import masked
+    from swamp.training.own_loop import LoopTraining
 
 _MODULES = {
     "swamp.api": ("Run", "prune", "rows", "run"),
@@ -45,11 +48,14 @@ _MODULES = {
     "swamp.export.compiled": ("compile_sparse",),
     "swamp.export.formats.sparse": ("load_sparse",),
     "swamp.loading": ("Loaded", "load"),
+    "swamp.loops": ("prune_with",),
     "swamp.pruned": ("Chosen", "Pruned", "PrunedSeeds"),
     "swamp.runs.config": ("Config", "build_config"),
     "swamp.runs.progress": ("Listener",),
     "swamp.store.records": ("RowRecord",),
     "swamp.tasks.custom": ("CustomTask",),
+    "swamp.training.masking": ("masked",),
+    "swamp.training.own_loop": ("LoopTraining",),
 }
 
 _PACKAGES = ("core", "export", "landscape", "scores", "tasks")
@@ -62,6 +68,7 @@ __all__ = [
     "Job",
     "Listener",
     "Loaded",
+    "LoopTraining",
     "Mask",
     "Noise",
     "Optimizer",
@@ -81,7 +88,9 @@ __all__ = [
     "landscape",
     "load",
     "load_sparse",
+    "masked",
     "prune",
+    "prune_with",
     "rows",
     "run",
     "scores",

@@ -101,14 +101,14 @@ def _prepared(config: Config, out: str | Path | None, cache: str | Path | None) 
     return prepare([request], Path(cache) if cache else None)[0]
 
 
-def _tracker_names(trackers: Sequence[str]) -> tuple[str, ...]:
+def tracker_names(trackers: Sequence[str]) -> tuple[str, ...]:
     """Return the names of trackers after a check."""
     return parse_trackers(trackers if isinstance(trackers, str) else ",".join(trackers)) if trackers else ()
 
 
 def _tracked_rows(prepared: PreparedRun, listener: Listener | None, trackers: Sequence[str]) -> Iterator[RowRecord]:
     """Run what was prepared and yield its rows. The trackers of these names log them."""
-    with tracked(_tracker_names(trackers), prepared.directory, listener or Listener()) as listening:
+    with tracked(tracker_names(trackers), prepared.directory, listener or Listener()) as listening:
         yield from run_rows(prepared, listening)
 
 
@@ -166,16 +166,11 @@ def prune(
     >>> found.mask.num_survivors, type(found.model).__name__, len(found.rows)
     (12, 'Sequential', 4)
     """
-    from swamp.progress_display import progress_display
-    from swamp.report.tables import prunable_table
-    from swamp.run_display import run_displayed
-    from swamp.terminal import print_table
-
     if isinstance(optimizer, Mapping):
         settings, optimizer = {**settings, "optimizer": optimizer}, None
     require_known_names(settings, prune)
-    names = _tracker_names(trackers)
-    configs = _configs_of_seeds(recipe, {"task": "custom", **settings, "limit_examples": limit_examples, "fast": fast}, seeds)
+    names = tracker_names(trackers)
+    configs = configs_of_seeds(recipe, {"task": "custom", **settings, "limit_examples": limit_examples, "fast": fast}, seeds)
     task = CustomTask(
         model,
         train_data,
@@ -191,6 +186,26 @@ def prune(
         optimizer=optimizer,
         schedule=schedule,
     )
+    return prune_task(configs, task, seeds=seeds, out=out, cache=cache, listener=listener, trackers=names, quiet=quiet)
+
+
+def prune_task(
+    configs: Sequence[Config],
+    task: Task,
+    *,
+    seeds: Sequence[int] | None,
+    out: str | Path | None,
+    cache: str | Path | None,
+    listener: Listener | None,
+    trackers: tuple[str, ...],
+    quiet: bool,
+) -> Pruned | PrunedSeeds:
+    """Run configurations that differ in their seed alone on a task that Python code made, and return what was found."""
+    from swamp.progress_display import progress_display
+    from swamp.report.tables import prunable_table
+    from swamp.run_display import run_displayed
+    from swamp.terminal import print_table
+
     whole = Path(out or f"runs/{configs[0].title if seeds is None else f'{configs[0].recipe}-{configs[0].method}'}")
     folders = [whole if seeds is None else whole / f"seed-{config.seed}" for config in configs]
     requests = [RunRequest(config, folder, task) for config, folder in zip(configs, folders, strict=True)]
@@ -202,14 +217,14 @@ def prune(
         if not quiet:
             print_table(prunable_table(task))
         with progress_display(quiet) as display:
-            failures = run_displayed(runs, display, names, listener)
+            failures = run_displayed(runs, display, trackers, listener)
         for failure in filter(None, failures):
             raise failure
     found = [Pruned(run.directory, task) for run in runs]
     return found[0] if seeds is None else PrunedSeeds(whole, found)
 
 
-def _configs_of_seeds(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int] | None) -> list[Config]:
+def configs_of_seeds(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int] | None) -> list[Config]:
     """Return the configuration of each seed, or the only one if no seeds are given."""
     if seeds is None:
         return [build_config(recipe, settings)]

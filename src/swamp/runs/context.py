@@ -68,7 +68,7 @@ class RunContext(JobMaker):
         for job in jobs:
             if job.key in stored:
                 history = stored[job.key].history
-                loss = float(history[-1]["loss"]) if history else math.nan
+                loss = float(history[-1].get("loss", math.nan)) if history else math.nan  # A loop of the user's own need not tell it.
                 self.report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, loss, trained=0))
         solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self.report))
         known = {job.key for job, _ in self.trainings}  # A training that is asked for twice is counted once.

@@ -1,0 +1,29 @@
+"""The callback for the Trainer of Hugging Face transformers (extra `text`).
+
+    def train(model, run):
+        arguments = TrainingArguments("out", num_train_epochs=5, seed=run.seed, save_strategy="no", report_to="none")
+        Trainer(model, arguments, train_dataset=data, callbacks=[RunCallback(run)]).train()
+
+The Trainer seeds everything with its own `seed`, so give it `run.seed`. It makes the optimizer itself, so a training that was killed starts
+over; those that were finished are not repeated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import TrainerCallback
+
+from swamp.training.own_loop import LoopTraining
+
+
+class RunCallback(TrainerCallback):
+    """Tells the run that an epoch has ended, with the loss that the Trainer logged last, and stops the Trainer when no more is needed."""
+
+    def __init__(self, run: LoopTraining) -> None:
+        self.run = run
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        loss = next((record["loss"] for record in reversed(state.log_history) if "loss" in record), None)
+        if self.run.epoch_end(round(state.epoch) - 1, loss):
+            control.should_training_stop = True

@@ -1,0 +1,90 @@
+"""The engine `own-loop` trains jobs one after the other by a loop of the user's own (`swamp.prune_with`)."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from torch import Tensor
+
+from swamp.core.job import Job, Solution
+from swamp.core.noise import Noise
+from swamp.core.state import State
+from swamp.engines.engine import Engine, EngineContext, Progress, Report
+from swamp.tasks.own_loop import OwnLoopTask
+from swamp.tasks.task import Task
+from swamp.training.own_loop import LoopTraining, refreshed
+
+name = "own-loop"
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing to set."""
+
+
+class OwnLoop(Engine):
+    """Calls the user's loop for each job, in this process."""
+
+    def __init__(self, context: EngineContext, config: Config) -> None:
+        super().__init__(context)
+        self.warned = False
+
+    def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
+        digests: dict[tuple[str, str], dict[str, str]] = {}  # of the weights trained from one start under one mask, by label
+        for job in jobs:
+            same_start = digests.setdefault((job.start, job.mask.digest), {})
+            solution = self.context.store.solution(job.key) or self._train_job(job, report, same_start)
+            if len(jobs) > 1:
+                same_start[job.label] = self.context.store.load_state(job.key).digest()
+            yield solution
+
+    def averaged(self, task: Task, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
+        assert isinstance(task, OwnLoopTask)
+        return refreshed(task, parameters, buffers, self.context.device)
+
+    def _train_job(self, job: Job, report: Report, same_start: Mapping[str, str]) -> Solution:
+        store, task, begin = self.context.store, self.context.task_of(job), time.monotonic()
+        assert isinstance(task, OwnLoopTask)
+        start, last_save = store.load_state(job.start), begin
+
+        def after_epoch(training: LoopTraining) -> None:
+            nonlocal last_save
+            record, total = training.history[-1], training.num_epochs or training.epoch
+            report(Progress(job.key, job.label, training.epoch, total, record.get("loss", math.nan), record=record))
+            if training.kept and time.monotonic() - last_save >= self.context.checkpoint_seconds:
+                store.write_checkpoint(job.key, training.checkpoint())
+                last_save = time.monotonic()
+
+        # The ticket's whole training says how many epochs the loop has, where nobody else does.
+        found = store.solution(job.start)
+        num_epochs = len(found.history) if found and found.history else None
+        training = LoopTraining(task, job, start, self.context.device, num_epochs, store.read_checkpoint(job.key), after_epoch, self._say)
+        state = training.run()
+        if job.swa is not None:
+            state = refreshed(task, state.parameters, state.buffers, self.context.device)
+        digest = state.digest()
+        if digest == job.mask.apply(start).digest():
+            raise ValueError("train did not change the model that it was given: it must train that module, or return the one that counts")
+        if equal := [label for label, other in same_start.items() if other == digest]:
+            raise ValueError(f"{job.label} and {equal[0]} have the same weights to the last bit: train ignores run.seed")
+        solution = store.save_solution(job.key, state, training.history)
+        store.remove_checkpoint(job.key)
+        seconds, epochs = round(time.monotonic() - begin, 3), training.epoch - training.first_epoch
+        store.log_timing({"what": job.label, "key": job.key, "epochs": epochs, "seconds": seconds, "device": str(self.context.device)})
+        return solution
+
+    def _say(self, sentence: str) -> None:
+        """Warn once a run: every training has the same schedule."""
+        if not self.warned:
+            print(sentence, file=sys.stderr)
+            self.warned = True
+
+
+def why_not(task: Task) -> str:
+    return "" if isinstance(task, OwnLoopTask) else "the engine own-loop trains by a loop that is given to swamp.prune_with"
+
+
+build = OwnLoop

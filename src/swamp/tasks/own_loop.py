@@ -1,0 +1,159 @@
+"""The task of a training loop of the user's own: a model, the function that trains it and the one that evaluates it. Data are not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from msgspec import Struct, structs
+from torch import Tensor, nn
+
+from swamp.core.keys import key_of
+from swamp.core.metric import Metric
+from swamp.core.noise import Noise
+from swamp.core.state import State
+from swamp.tasks.custom import Metrics
+from swamp.tasks.identity import architecture, identity
+from swamp.tasks.measuring import as_metrics
+from swamp.tasks.metrics import find_metric
+from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
+from swamp.tasks.task import Batch, EpochPlan, Task, seeded_state
+
+name = "own-loop"
+METHODS = ("imp", "swamp", "dense", "magnitude", "random")  # those that need trainings and weights alone
+METHODS_WITH_LOSS = ("snip", "synflow")  # those that also need a loss before any training
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A loop that a script gives to `swamp.prune_with`."""
+
+
+def build(config: Config) -> Task:
+    raise ValueError("this run trains by a loop of a script's own (swamp.prune_with): start that script again to continue it")
+
+
+class OwnLoopTask:
+    """A model and a loop that trains it. See `swamp.prune_with` for the arguments."""
+
+    num_classes = None
+    splits = ("test",)
+    resident = False
+    num_examples = batch_size = steps_per_epoch = 1  # An epoch of the loop is one step to everybody else.
+
+    def __init__(
+        self,
+        train: Callable[..., Any],
+        model: Callable[[], nn.Module],
+        evaluate: Callable[[nn.Module], Metrics],
+        *,
+        loss: Callable[[nn.Module], Tensor] | None = None,
+        refresh: Callable[[nn.Module], Any] | None = None,
+        maximise: bool | None = None,
+        settings: Mapping[str, Any] | None = None,
+        knows_epochs: bool = False,
+        prunable: Sequence[str] = DEFAULT_KINDS,
+        exclude: Sequence[str] = (),
+    ) -> None:
+        self.train, self.make_model, self.given_evaluate, self.refresh = train, model, evaluate, refresh
+        self.given_loss = loss
+        self.settings, self.knows_epochs, self.given_maximise = dict(settings or {}), knows_epochs, maximise
+        self.include, self.exclude = tuple(prunable), tuple(exclude)
+
+    def model(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            made = self.make_model()
+        if not isinstance(made, nn.Module):
+            raise ValueError(f"the function that makes the model returned a {type(made).__name__}, not a module")
+        return made
+
+    def init(self, noise: Noise) -> State:
+        return seeded_state(self.make_model, noise)
+
+    @cached_property
+    def prunable(self) -> Mapping[str, tuple[int, ...]]:
+        return prunable_weights(self.model(), self.include, self.exclude)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return key_of("own loop", training=self._training, init=self.init(Noise(0)).digest())
+
+    @cached_property
+    def problem(self) -> str:
+        return key_of("own problem", training=self._training, measured=self.measured)
+
+    @cached_property
+    def _training(self) -> str:
+        return key_of(
+            "own training",
+            train=identity(self.train),
+            model=architecture(self.model()),
+            loss=identity(self.given_loss),
+            refresh=identity(self.refresh),
+            settings=identity(self.settings),
+            knows_epochs=self.knows_epochs,
+            prunable=list(self.prunable),
+        )
+
+    @property
+    def macs(self) -> Mapping[str, int]:
+        return {}
+
+    # -- what is measured ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def measured(self) -> Any:
+        return identity(self.given_evaluate)
+
+    @property
+    def metric(self) -> str:
+        return next(iter(self._first_metrics))
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Metric]:
+        found = {name: find_metric(name) for name in self._first_metrics}
+        counts = found[self.metric]
+        known = True if counts.maximise is None else counts.maximise
+        return {**found, counts.name: structs.replace(counts, maximise=known if self.given_maximise is None else self.given_maximise)}
+
+    @cached_property
+    def _first_metrics(self) -> dict[str, float]:
+        """The metrics of an untrained model. Evaluating it once also shows that `evaluate` works before anything is trained."""
+        return self.evaluate(self.model(), "test")
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
+        return as_metrics(self.given_evaluate(model.eval()), "score")
+
+    # -- what only tasks with data have -------------------------------------------------------------------------------------------
+
+    def size(self, split: str) -> int:
+        return 1
+
+    def labels(self, batch: Batch) -> Tensor | None:
+        return None
+
+    def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None:
+        return None
+
+    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
+        return EpochPlan({})
+
+    def batch(self, plan: EpochPlan, step: int) -> Batch:
+        """Return a batch that stands for whatever the user's loss is of."""
+        return torch.zeros(1)
+
+    def unaugmented(self, rows: Tensor, device: torch.device, split: str = "train") -> Batch:
+        raise self._no_data()
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        if self.given_loss is None:
+            raise self._no_data()
+        return self.given_loss(model)
+
+    def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        raise self._no_data()
+
+    def _no_data(self) -> ValueError:
+        return ValueError("this needs examples, and those of a run that trains by a loop of your own are known to the loop alone")

@@ -1,0 +1,96 @@
+"""Keeps a mask on a module while anybody's loop trains it with any optimizer of `torch.optim`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from swamp.core.mask import Mask
+
+
+def masked(model: nn.Module, mask: Mask) -> MaskedModule:
+    """Set the weights of a model that a mask prunes to zero, and keep them there during any later training.
+
+    The masks stay on until `remove()` is called on what is returned, or until the end of a `with` block.
+
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    >>> with masked(model, Mask({"weight": torch.tensor([[True, False]])})):
+    ...     model(torch.ones(1, 2)).sum().backward()
+    ...     optimizer.step()
+    >>> model.weight[0, 1].item()
+    0.0
+    """
+    return MaskedModule(model, mask)
+
+
+class MaskedModule:
+    """A module whose pruned weights, their gradients and what the optimizer remembers of them are zero after every step.
+
+    Gradients are masked by hooks before they are accumulated, so that clipping, scaling and averaging over ranks see masked ones. Weights
+    and the optimizer's memory are masked by a hook that torch.optim calls after each step of any optimizer.
+    """
+
+    def __init__(self, model: nn.Module, mask: Mask) -> None:
+        self.parameters = dict(model.named_parameters())
+        for name, layer in mask.layers.items():
+            if name not in self.parameters:
+                raise ValueError(f"the mask prunes {name!r}, which is no parameter of the {type(model).__name__}")
+            if layer.shape != self.parameters[name].shape:
+                shapes = " and ".join("×".join(map(str, shape)) for shape in (layer.shape, self.parameters[name].shape))
+                raise ValueError(f"the mask of {name!r} and the parameter have different shapes: {shapes}")
+        self.mask = mask
+        self._names = {id(self.parameters[name]): name for name in mask.layers}
+        self._pruned: dict[tuple[str, torch.device], Tensor] = {}
+        with torch.no_grad():
+            for name in mask.layers:
+                self._zero(name, self.parameters[name])
+        hooks = [parameter.register_hook(self._gradient_hook(name)) for name, parameter in self._trained()]
+        self._handles: list[Any] = [*hooks, register_optimizer_step_post_hook(self._after_step)]
+
+    def __enter__(self) -> MaskedModule:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Stop masking. The weights stay as they are."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def violation(self) -> str:
+        """Return the name of the first layer with a pruned weight that is not zero; an empty text if there is none."""
+        for name in self.mask.layers:
+            parameter = self.parameters[name].detach()
+            if bool((parameter.masked_fill(~self._pruned_at(name, parameter.device), 0.0) != 0).any()):
+                return name
+        return ""
+
+    def _trained(self) -> list[tuple[str, nn.Parameter]]:
+        return [(name, self.parameters[name]) for name in self.mask.layers if self.parameters[name].requires_grad]
+
+    def _pruned_at(self, name: str, device: torch.device) -> Tensor:
+        """Return where a layer is pruned, on the device. A loop may move the model after it was masked."""
+        if (name, device) not in self._pruned:
+            self._pruned[name, device] = ~self.mask.layers[name].to(device)
+        return self._pruned[name, device]
+
+    def _zero(self, name: str, tensor: Tensor) -> None:
+        tensor.masked_fill_(self._pruned_at(name, tensor.device), 0.0)
+
+    def _gradient_hook(self, name: str) -> Any:
+        return lambda gradient: gradient.masked_fill(self._pruned_at(name, gradient.device), 0.0)
+
+    @torch.no_grad()
+    def _after_step(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if name := self._names.get(id(parameter)):
+                    self._zero(name, parameter)
+                    for memory in optimizer.state.get(parameter, {}).values():
+                        if isinstance(memory, Tensor) and memory.shape == parameter.shape:
+                            self._zero(name, memory)

@@ -1,0 +1,277 @@
+"""Trains one job by a loop of the user's own, and is what such a loop sees of swamp: the `run` in `train(model, run)`."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from swamp.core.job import Job
+from swamp.core.mask import Mask
+from swamp.core.noise import Noise
+from swamp.core.state import State
+from swamp.tasks.own_loop import OwnLoopTask
+from swamp.training.averaging import RunningMean
+from swamp.training.masking import MaskedModule
+from swamp.training.state_dicts import pack, unpack
+from swamp.training.train import Checkpoint
+
+LOW_RATE = 0.1  # of the peak: below it, epochs that are averaged hardly differ
+
+
+class LoopTraining:
+    """One call of a user's `train(model, run)`; it is the `run`.
+
+    `stage` is "ticket" or "cycle", `cycle` and `particle` count from 0, `seed` differs between all trainings of a run. torch, NumPy and
+    `random` are seeded with it before the loop, and with it and the epoch at every `epoch_end`. `settings` and `epochs` are what
+    `swamp.prune_with` was given (`epochs` times its length for a longer training; T0 for a ticket; None where no epochs were given).
+    """
+
+    stage: Literal["ticket", "cycle"]
+
+    def __init__(
+        self,
+        task: OwnLoopTask,
+        job: Job,
+        start: State,
+        device: torch.device,
+        num_epochs: int | None,
+        checkpoint: Checkpoint | None,
+        after_epoch: Callable[[LoopTraining], None],
+        say: Callable[[str], None],
+    ) -> None:
+        path = dict(zip(job.noise.path[::2], job.noise.path[1::2], strict=False))
+        self.stage = "ticket" if "ticket" in job.noise.path else "cycle"
+        self.cycle, self.particle = int(path.get("cycle", 0)), int(path.get("particle", 0))
+        self.settings, self.seed = dict(task.settings), job.noise.fold("loop").integer() % 2**31
+        self.epochs = job.schedule.epochs if task.knows_epochs else None
+        self.first_epoch = 0
+        self.task, self.job, self.start, self.device = task, job, start, device
+        self.model = task.model().to(device)
+        job.mask.apply(start).into(self.model)
+        self.num_epochs = job.schedule.epochs if task.knows_epochs else num_epochs  # None where it is not known yet
+        self.swa_start = job.swa.start_epoch(self.num_epochs) if job.swa and self.num_epochs else None
+        self.mean, self.history = RunningMean(), list[dict[str, Any]]()
+        self.kept: dict[str, Any] = {}
+        self.epoch = 0  # epochs done
+        self._checkpoint, self._after_epoch, self._say = checkpoint, after_epoch, say
+        self._ticket: State | None = None
+        self._rate = math.nan
+        self._rates: list[float] = []
+
+    # -- what the loop calls --------------------------------------------------------------------------------------------------------
+
+    @property
+    def mask(self) -> Mask:
+        """The mask under which the model is trained."""
+        return self.job.mask
+
+    @property
+    def averaging(self) -> bool:
+        """Whether the weights at the end of the epoch that comes next enter the average of SWA."""
+        return self.swa_start is not None and self.epoch >= self.swa_start
+
+    def keep(self, **objects: Any) -> None:
+        """Save what has a `state_dict` (the optimizer, its schedule, an average) at the ends of epochs, so that a training that was killed
+        goes on: its objects and the model's weights are restored here, and `first_epoch` is the epoch to begin with."""
+        for name, value in objects.items():
+            if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
+                raise ValueError(f"run.keep({name}=…): a {type(value).__name__} has no state_dict and load_state_dict")
+        self.kept |= objects
+        if self._checkpoint is None:
+            return
+        found, self._checkpoint = self._checkpoint, None
+        groups: dict[str, dict[str, Tensor]] = {"parameter": {}, "buffer": {}, "mean": {}, "kept": {}}
+        for path, tensor in found.tensors.items():
+            group, _, name = path.partition("/")
+            groups[group][name] = tensor
+        State(groups["parameter"], groups["buffer"]).into(self.model)
+        for name, state in unpack(groups["kept"]).items():
+            self.kept[name].load_state_dict(state)
+        self.mean = RunningMean({name: tensor.to(self.device) for name, tensor in groups["mean"].items()}, found.num_averaged)
+        self.history, self.epoch, self.first_epoch = list(found.history), found.epoch, found.epoch
+        self._rates = [record["learning_rate"] for record in self.history if "learning_rate" in record]
+        self._seed()
+
+    def epoch_end(self, epoch: int, loss: float | None = None) -> bool:
+        """Say that an epoch has ended. Return True if nothing more is needed, so that the loop may stop."""
+        if epoch != self.epoch:
+            raise ValueError(f"train called run.epoch_end({epoch}) where epoch {self.epoch} was to end")
+        if self.epochs is not None and epoch >= self.epochs and self.stage == "cycle":
+            raise ValueError(f"epochs = {self.epochs}, but train called run.epoch_end({epoch}) after run.epoch_end returned True")
+        self._check_model()
+        if self.averaging:
+            self.mean.add(dict(self.model.named_parameters()))
+        record: dict[str, Any] = {"epoch": epoch}
+        record |= {} if loss is None else {"loss": float(loss)}
+        record |= {} if math.isnan(self._rate) else {"learning_rate": self._rate}
+        self.history.append(record)
+        self._rates.append(self._rate)
+        self.epoch += 1
+        if self.stage == "ticket" and self.epoch == self.job.schedule.epochs:
+            self._ticket = State.of(self.model)
+        self._after_epoch(self)
+        self._seed()
+        if self.stage == "ticket":
+            return self.task.knows_epochs and self._ticket is not None
+        return self.epochs is not None and self.epoch >= self.epochs
+
+    # -- what the engine calls ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> State:
+        """Call the loop and return what it gives: the ticket, the SWA mean (whose BatchNorm statistics are not refreshed), the module that
+        the loop returns, or else the model as the loop leaves it."""
+        with MaskedModule(self.model, self.job.mask) as masked, _restoring_generators(), self._watching_rates():
+            self.masked = masked
+            self._seed()
+            returned = self.task.train(self.model.train(), self)
+            self._check_model()
+        if self.stage == "ticket":
+            return self._finished_ticket()
+        if self.epochs is not None and self.epoch < self.epochs and self.epoch:
+            raise ValueError(f"epochs = {self.epochs}, but train called run.epoch_end {self.epoch} times")
+        if self.job.swa is not None:
+            return self._finished_mean(returned)
+        if returned is None:
+            return State.of(self.model)
+        return self._state_of(returned)
+
+    def checkpoint(self) -> Checkpoint:
+        tensors = {f"parameter/{name}": tensor for name, tensor in self.model.named_parameters()}
+        tensors |= {f"buffer/{name}": tensor for name, tensor in self.model.named_buffers()}
+        tensors |= {f"mean/{name}": tensor for name, tensor in self.mean.tensors.items()}
+        tensors |= {f"kept/{name}": tensor for name, tensor in pack({n: o.state_dict() for n, o in self.kept.items()}).items()}
+        copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+        return Checkpoint(copies, self.epoch, self.mean.count, list(self.history), self.job.label, self.num_epochs or 0)
+
+    def _finished_ticket(self) -> State:
+        wanted = self.job.schedule.epochs
+        if not self.epoch:
+            raise ValueError(
+                f"train never called run.epoch_end, so there is no state after {wanted} epoch(s) to rewind to: call run.epoch_end(epoch) at "
+                'the end of each epoch, or choose pruning={"rewind": "init"} or {"rewind": "lr"} with ticket={"epochs": 0}'
+            )
+        if self._ticket is None:
+            raise ValueError(f"the ticket is the state after {wanted} epochs, but train called run.epoch_end {self.epoch} times")
+        return self._ticket
+
+    def _finished_mean(self, returned: Any) -> State:
+        if returned is not None:
+            raise ValueError("train returned a module, but SWA averages the model itself: choose methods={'swamp': {'swa': False}}")
+        if not self.mean.count:
+            raise ValueError(
+                "SWA averages the weights at the ends of epochs, and train called no run.epoch_end in its last quarter: call it at the end "
+                "of each epoch, or choose methods={'swamp': {'swa': False}}"
+            )
+        peak, averaged = max(self._rates, default=math.nan), self._rates[self.swa_start :]
+        if averaged and min(averaged) < LOW_RATE * peak:
+            self._say(
+                f"{self.job.label}: SWA averages epochs whose learning rate falls to {min(averaged):.3g}, below a tenth of its peak "
+                f"{peak:.3g}; while run.averaging is true, hold the rate higher"
+            )
+        return State.copy(self.mean.tensors, dict(self.start.buffers))
+
+    def _state_of(self, returned: Any) -> State:
+        if not isinstance(returned, nn.Module):
+            raise ValueError(f"train returned a {type(returned).__name__}; it returns None, or the module that counts")
+        state = State.of(returned)
+        names = dict(self.model.named_parameters()).keys() | dict(self.model.named_buffers()).keys()
+        if other := (state.parameters.keys() | state.buffers.keys()) ^ names:
+            raise ValueError(f"the module that train returned is another network: only one of them has {sorted(other)[0]!r}")
+        for name, alive in self.job.mask.layers.items():
+            if bool(state.parameters[name][~alive].any()):
+                raise ValueError(f"the module that train returned has weights of {name!r} that are pruned and not zero")
+        return state
+
+    # -- checks and random draws ----------------------------------------------------------------------------------------------------
+
+    def _check_model(self) -> None:
+        now = dict(self.model.named_parameters())
+        replaced = [name for name, parameter in self.masked.parameters.items() if now.get(name) is not parameter]
+        if replaced:
+            raise ValueError(f"train replaced the parameter {replaced[0]!r} by another object; it must change the model's tensors in place")
+        if layer := self.masked.violation():
+            raise ValueError(
+                f"weights of {layer!r} that are pruned are no longer zero: something other than an optimizer of torch.optim wrote there"
+            )
+        for name, parameter in now.items():
+            if not torch.isfinite(parameter).all():
+                raise ValueError(f"{name} is no longer finite at {self.job.label}, epoch {self.epoch}")
+
+    def _seed(self) -> None:
+        noise = Noise(self.seed).fold("epoch", self.epoch) if self.epoch else Noise(self.seed)
+        integer = noise.integer() % 2**32 if self.epoch else self.seed
+        torch.manual_seed(integer)
+        random.seed(integer)
+        np.random.seed(integer)
+
+    @contextmanager
+    def _watching_rates(self) -> Iterator[None]:
+        """Notice the learning rate of the optimizer that steps the model's parameters."""
+        mine = {id(parameter) for parameter in self.model.parameters()}
+
+        def after_step(optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
+            rates = [
+                float(group["lr"]) for group in optimizer.param_groups if any(id(p) in mine for p in group["params"]) and "lr" in group
+            ]
+            self._rate = max(rates, default=self._rate)
+
+        handle = register_optimizer_step_post_hook(after_step)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+
+@contextmanager
+def _restoring_generators() -> Iterator[None]:
+    """Restore the random generators of Python, NumPy and torch afterwards."""
+    before = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+
+
+def refreshed(task: OwnLoopTask, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], device: torch.device) -> State:
+    """Return averaged parameters with the BatchNorm statistics that the user's `refresh` collects: means over all examples."""
+    model = task.model().to(device)
+    State(parameters, buffers).into(model)
+    layers: list[Any] = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
+    if not layers:
+        return State.of(model)
+    assert task.refresh is not None  # It was asked for before anything was trained.
+    seen = [0] * len(layers)
+
+    def weigh(index: int) -> Callable[[Any, Any], None]:
+        def before_forward(layer: Any, inputs: Any) -> None:
+            size = len(inputs[0])
+            seen[index] += size
+            layer.momentum = size / seen[index]  # The running statistics are then the mean over all examples so far.
+
+        return before_forward
+
+    momenta = [layer.momentum for layer in layers]
+    counts = [layer.num_batches_tracked.clone() for layer in layers]
+    handles = [layer.register_forward_pre_hook(weigh(index)) for index, layer in enumerate(layers)]
+    model.eval()
+    for layer in layers:
+        layer.train()
+    with torch.no_grad():
+        task.refresh(model)
+    for layer, handle, momentum, count in zip(layers, handles, momenta, counts, strict=True):
+        handle.remove()
+        layer.momentum = momentum
+        layer.num_batches_tracked.copy_(count)
+    if not all(seen):
+        raise ValueError("refresh passed no examples through a BatchNorm layer of the model it was given")
+    return State.of(model)

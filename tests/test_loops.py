@@ -1,0 +1,391 @@
+"""`swamp.prune_with`: a training loop of the user's own, and what it may and may not do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import swamp
+from swamp.core.noise import Noise
+from swamp.core.schedules import Schedule, learning_rates
+from swamp.store.directory import Store
+
+X = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] * X[:, 1] > 0).long()
+EPOCHS = 4
+
+
+def plain() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+def with_norm() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+
+
+def evaluate(model: nn.Module) -> dict[str, Any]:
+    return {"accuracy": (model(X).argmax(1) == Y).double().mean()}
+
+
+def refresh(model: nn.Module) -> None:
+    for part in X.split(40):  # The last part is smaller.
+        model(part)
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, rows: Tensor) -> float:
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(X[rows]), Y[rows])
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def loop(model: nn.Module, run: swamp.LoopTraining) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    run.keep(optimizer=optimizer)
+    for epoch in range(run.first_epoch, EPOCHS):
+        losses = [step(model, optimizer, rows) for rows in torch.randperm(96).split(32)]
+        if run.epoch_end(epoch, losses[-1]):
+            break
+
+
+def without_keep(model: nn.Module, run: swamp.LoopTraining) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(EPOCHS):
+        for rows in torch.randperm(96).split(32):
+            step(model, optimizer, rows)
+        run.epoch_end(epoch)
+
+
+def without_epochs(model: nn.Module, run: swamp.LoopTraining) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for rows in torch.randperm(96).split(32):
+        step(model, optimizer, rows)
+
+
+def prune(train: Callable[..., Any], out: Path, make: Callable[[], nn.Module] = plain, **options: Any) -> swamp.Pruned:
+    chosen = {"method": "imp", "pruning": {"cycles": 2}, "device": "cpu", **options}
+    return swamp.prune_with(train, make, evaluate, out=out, quiet=True, **chosen)
+
+
+def test_swamp_around_a_loop_that_says_how_long_it_is(tmp_path: Path) -> None:
+    options = {"method": "swamp", "methods": {"swamp": {"particles": 2}}, "make": with_norm, "refresh": refresh}
+    found = prune(loop, tmp_path / "unknown", **options)
+    assert [row.num_survivors for row in found.rows] == [128, 102, 82]
+    assert found.rows[-1].metrics["accuracy"] > 0.7
+    assert all(len(row.members) == 2 for row in found.rows)
+    for name, alive in found.mask.layers.items():
+        assert not found.model.get_parameter(name)[~alive].any()
+    # A loop whose length is known stops after the ticket's epochs, and gives the same weights.
+    known = prune(loop, tmp_path / "known", epochs=EPOCHS, **options)
+    assert [row.metrics for row in known.rows] == [row.metrics for row in found.rows]
+    tickets = [Store(run.directory).journal.records()[1]["epochs"] for run in (found, known)]
+    assert tickets == [EPOCHS, 1]
+
+
+def test_the_average_has_the_statistics_of_all_examples(tmp_path: Path) -> None:
+    options = {"method": "swamp", "methods": {"swamp": {"particles": 2}}, "pruning": {"cycles": 0}}
+    model = prune(loop, tmp_path / "run", make=with_norm, refresh=refresh, **options).model
+    hidden = model[0](X).detach()  # type: ignore[index]
+    parts = hidden.split(40)
+    mean = sum(len(part) * part.mean(0) for part in parts) / 96
+    var = sum(len(part) * part.var(0) for part in parts) / 96
+    torch.testing.assert_close(model[1].running_mean, mean)  # type: ignore[index]
+    torch.testing.assert_close(model[1].running_var, var)  # type: ignore[index]
+
+
+def test_a_loop_of_ones_own_gives_the_masks_and_weights_of_prune(tmp_path: Path) -> None:
+    """The same order of examples, rates and optimizer, written as a loop, in place of swamp's own."""
+    schedules = {"ticket": Schedule(epochs=1, learning_rate=0.05, shape="constant"), "cycle": Schedule(epochs=3, learning_rate=0.05)}
+
+    def mine(model: nn.Module, run: swamp.LoopTraining) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
+        place = ("ticket",) if run.stage == "ticket" else ("cycle", run.cycle, "particle", run.particle)
+        schedule = schedules[run.stage]
+        rates = iter(learning_rates(schedule, 3))
+        for epoch in range(schedule.epochs):
+            order = torch.randperm(96, generator=Noise(0).fold(*place).fold("data").fold("epoch", epoch).generator())
+            for rows in order.split(32):
+                optimizer.param_groups[0]["lr"] = next(rates)
+                step(model, optimizer, rows)
+            run.epoch_end(epoch)
+
+    options: dict[str, Any] = {"method": "imp", "pruning": {"cycles": 2, "prune_fraction": 0.5}, "device": "cpu", "quiet": True}
+    theirs = swamp.prune(
+        plain,
+        (X, Y),
+        (X, Y),
+        batch_size=32,
+        out=tmp_path / "prune",
+        engine="sequential",
+        ticket={"epochs": 1},
+        cycle={"epochs": 3},
+        **options,
+    )
+    ours = swamp.prune_with(mine, plain, evaluate, epochs=3, out=tmp_path / "loop", **options)
+    assert [row.mask for row in ours.rows] == [row.mask for row in theirs.rows]
+    for name, weight in theirs.model.state_dict().items():
+        torch.testing.assert_close(ours.model.state_dict()[name], weight)
+
+
+def test_a_module_that_the_loop_returns_counts(tmp_path: Path) -> None:
+    def averaging(model: nn.Module, run: swamp.LoopTraining) -> nn.Module:
+        average = torch.optim.swa_utils.AveragedModel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(EPOCHS):
+            step(model, optimizer, torch.arange(96))
+            average.update_parameters(model)
+            run.epoch_end(epoch)
+        averages.append(average.module[0].weight.detach().clone())
+        return average.module
+
+    averages: list[Tensor] = []
+    found = prune(averaging, tmp_path / "run")
+    assert torch.equal(found.model[0].weight, averages[-1])  # type: ignore[index]
+
+
+def test_loops_without_epochs_rewind_to_the_init_or_the_last_weights(tmp_path: Path) -> None:
+    for rewind in ("init", "lr"):
+        options = {"pruning": {"cycles": 1, "rewind": rewind}, "ticket": {"epochs": 0}}
+        assert len(prune(without_epochs, tmp_path / rewind, **options).rows) == 2
+    with pytest.raises(ValueError, match=r"train never called run.epoch_end, so there is no state after 1 epoch\(s\) to rewind to"):
+        prune(without_epochs, tmp_path / "weights")
+
+
+def test_what_a_loop_is_told(tmp_path: Path) -> None:
+    seen = []
+
+    def telling(model: nn.Module, run: swamp.LoopTraining) -> None:
+        seen.append((run.stage, run.cycle, run.particle, run.epochs, run.settings["data"]))
+        drawn.append(torch.rand(()).item())
+        optimizer, averaging = torch.optim.SGD(model.parameters(), lr=0.1), []
+        for epoch in range(run.epochs or 0):
+            averaging.append(run.averaging)
+            step(model, optimizer, torch.randperm(96)[:32])
+            run.epoch_end(epoch)
+        window.append(averaging)
+
+    drawn, window = list[float](), list[list[bool]]()
+    options = {"method": "swamp", "methods": {"swamp": {"particles": 2}}, "pruning": {"cycles": 1}, "settings": {"data": "made up"}}
+    prune(telling, tmp_path / "run", epochs=4, **options)
+    cycles = [("cycle", cycle, particle, 4, "made up") for cycle in (0, 1) for particle in (0, 1)]
+    assert seen == [("ticket", 0, 0, 1, "made up"), *cycles]
+    assert len(set(drawn)) == 5, "torch is seeded differently before each training"
+    assert window == [[False]] + 4 * [[False, False, False, True]]
+
+
+@pytest.mark.parametrize("method", ["magnitude", "random", "dense", "snip", "synflow"])
+def test_methods_that_train_once(method: str, tmp_path: Path) -> None:
+    def train(model: nn.Module, run: swamp.LoopTraining) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        lengths.append(run.epochs)
+        for epoch in range(run.epochs or 0):
+            for rows in torch.randperm(96).split(32):
+                step(model, optimizer, rows)
+            run.epoch_end(epoch)
+
+    def loss(model: nn.Module) -> Tensor:
+        return F.cross_entropy(model(X[:32]), Y[:32])
+
+    lengths: list[int | None] = []
+    found = prune(train, tmp_path / "run", method=method, epochs=2, loss=loss, pruning={"cycles": 2, "prune_fraction": 0.5})
+    expected = {"dense": [0.0], "magnitude": [0.5, 0.75]}.get(method, [0.5, 0.75])
+    assert [row.sparsity for row in found.rows][-len(expected) :] == expected
+    assert set(lengths) <= {1, 2, 4}
+
+
+BAD: dict[str, tuple[Callable[[nn.Module, Any], Any], str]] = {}
+
+
+def bad(message: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        BAD[function.__name__] = function, message
+        return function
+
+    return register
+
+
+@bad("train replaced the parameter '0.weight' by another object")
+def replaces_parameters(model: Any, run: Any) -> None:
+    model[0].weight = nn.Parameter(torch.zeros(16, 6))
+    run.epoch_end(0)
+
+
+@bad("train did not change the model that it was given")
+def trains_another_module(model: Any, run: Any) -> None:
+    other = plain()
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    for epoch in range(EPOCHS):
+        step(other, optimizer, torch.arange(96))
+        run.epoch_end(epoch)
+
+
+@bad(r"train called run.epoch_end\(2\) where epoch 1 was to end")
+def skips_an_epoch(model: Any, run: Any) -> None:
+    run.epoch_end(0)
+    run.epoch_end(2)
+
+
+@bad("weights of '0.weight' that are pruned are no longer zero")
+def writes_off_the_mask(model: Any, run: Any) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(EPOCHS):
+        step(model, optimizer, torch.arange(96))
+        with torch.no_grad():
+            model[0].weight += 0.01
+        run.epoch_end(epoch)
+
+
+@bad("0.weight is no longer finite at ticket")
+def diverges(model: Any, run: Any) -> None:
+    with torch.no_grad():
+        model[0].weight.mul_(torch.inf)
+    run.epoch_end(0)
+
+
+@bad(r"run.keep\(order=…\): a list has no state_dict")
+def keeps_a_list(model: Any, run: Any) -> None:
+    run.keep(order=[1, 2])
+
+
+@bad("train returned a dict; it returns None, or the module that counts")
+def returns_a_dict(model: Any, run: Any) -> dict[str, int]:
+    without_keep(model, run)
+    return {}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_loop_that_breaks_the_contract_gets_a_sentence(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=BAD[name][1]):
+        prune(BAD[name][0], tmp_path / "run")
+
+
+def test_a_loop_that_ignores_its_seed_is_found(tmp_path: Path) -> None:
+    def deaf(model: nn.Module, run: swamp.LoopTraining) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(EPOCHS):
+            step(model, optimizer, torch.arange(96))
+            run.epoch_end(epoch)
+
+    with pytest.raises(
+        ValueError, match="cycle 0, particle 1 and cycle 0, particle 0 have the same weights to the last bit: train ignores"
+    ):
+        prune(deaf, tmp_path / "run", method="swamp")
+
+
+def test_exceptions_of_the_loop_are_its_own_and_lose_nothing(tmp_path: Path) -> None:
+    broken = [True]
+
+    def breaks(model: nn.Module, run: swamp.LoopTraining) -> None:
+        if run.cycle == 1 and broken:
+            raise ZeroDivisionError("in the middle")
+        trained.append(run.cycle)
+        loop(model, run)
+
+    trained: list[int] = []
+    with pytest.raises(ZeroDivisionError, match="in the middle"):
+        prune(breaks, tmp_path / "run")
+    assert trained == [0, 0]  # the ticket and the first cycle
+    broken.clear()
+    with pytest.raises(ValueError, match="began with another"):  # A list that the loop holds has changed.
+        prune(breaks, tmp_path / "run")
+
+
+REFUSED = {
+    "optimizer.name is no setting of a run that trains by your own loop: your loop makes its optimizer": {"optimizer": {"name": "adam"}},
+    "cycle.learning_rate is no setting": {"cycle": {"learning_rate": 0.1}},
+    "cycle.epochs is no setting .* give epochs=": {"cycle": {"epochs": 3}},
+    "engine is no setting": {"engine": "processes"},
+    "method 'rigl' does more in a training": {"method": "rigl"},
+    "method 'snip' scores the weights before training: give loss": {"method": "snip"},
+    "the model has BatchNorm": {"method": "swamp", "make": with_norm},
+    "SWA averages the last quarter": {"method": "swamp", "pruning": {"rewind": "init"}},
+    "method 'random' trains 2 times as long as a cycle": {"method": "random"},
+    "epochs = 0: expected at least 1": {"epochs": 0},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_a_loop_cannot_be_asked_for_is_refused_before_anything_is_written(message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        prune(loop, tmp_path / "run", **REFUSED[message])
+    assert not (tmp_path / "run").exists()
+
+
+def test_averaging_at_a_vanishing_rate_is_warned_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def annealing(model: nn.Module, run: swamp.LoopTraining) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
+        for epoch in range(EPOCHS):
+            for rows in torch.randperm(96).split(32):
+                step(model, optimizer, rows)
+            schedule.step()
+            if epoch == EPOCHS - 2 and not run.averaging:
+                optimizer.param_groups[0]["lr"] = 1e-4
+            run.epoch_end(epoch)
+
+    prune(annealing, tmp_path / "run", epochs=EPOCHS, method="swamp", pruning={"cycles": 0})
+    assert "SWA averages epochs whose learning rate falls to 0.0001, below a tenth of its peak 0.1" in capsys.readouterr().err
+
+
+SCRIPT = """
+import os, signal, sys
+import torch
+from torch import nn
+sys.path[:0] = [{tests!r}]
+import swamp
+from tests.test_loops import loop, plain, evaluate, without_keep
+
+count = 0
+
+
+class Killing(swamp.LoopTraining):
+    pass
+
+
+def killed_after(epochs):
+    original = swamp.LoopTraining.epoch_end
+
+    def epoch_end(self, epoch, loss=None):
+        global count
+        done = original(self, epoch, loss)
+        count += 1
+        print(self.stage, self.cycle, epoch, flush=True)
+        if count == epochs:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    swamp.LoopTraining.epoch_end = epoch_end
+
+
+killed_after(int(sys.argv[2]))
+swamp.prune_with({loop}, plain, evaluate, method="imp", pruning={{"cycles": 1}}, device="cpu", out=sys.argv[1], quiet=True, checkpoint_seconds=0)
+"""
+
+
+@pytest.mark.parametrize(("train", "repeated"), [("loop", 0), ("without_keep", 2)])
+def test_a_killed_loop_goes_on_with_the_same_bytes(train: str, repeated: int, tmp_path: Path) -> None:
+    script = SCRIPT.format(tests=str(Path(__file__).parent.parent), loop=train)
+
+    def start(out: str, kill_after: int) -> subprocess.CompletedProcess[str]:
+        arguments = [sys.executable, "-c", script, str(tmp_path / out), str(kill_after)]
+        return subprocess.run(arguments, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    whole = start("whole", 1000)
+    assert whole.returncode == 0, whole.stderr
+    first, second = start("killed", 6), start("killed", 1000)  # The ticket has 4 epochs; two of the first cycle were done.
+    assert first.returncode == -signal.SIGKILL
+    assert second.returncode == 0, second.stderr
+    assert len((first.stdout + second.stdout).splitlines()) == len(whole.stdout.splitlines()) + repeated
+    weights = [swamp.load(tmp_path / name, model=plain()).model.state_dict() for name in ("whole", "killed")]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
