@@ -13,7 +13,7 @@ import swamp
 
 digits = load_digits()
 images, labels = torch.tensor(digits.images / 16).float().flatten(1), torch.tensor(digits.target)
-data, (test_x, test_y) = TensorDataset(images[:1200], labels[:1200]), (images[1200:], labels[1200:])
+out = sys.argv[1] if len(sys.argv) > 1 else "runs/own-accelerate"
 
 
 def model():
@@ -21,22 +21,19 @@ def model():
 
 
 def train(model, run):
-    accelerator = Accelerator(cpu=True)
-    loader, optimizer = DataLoader(data, 64, shuffle=True), torch.optim.AdamW(model.parameters(), lr=3e-3)
+    accelerator, data = Accelerator(cpu=True), TensorDataset(images[:1200], labels[:1200])
+    optimizer, loader = torch.optim.AdamW(model.parameters(), lr=3e-3), DataLoader(data, 64, shuffle=True)
     network, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     for epoch in range(4):
         for inputs, targets in loader:
             optimizer.zero_grad()
             accelerator.backward(F.cross_entropy(network(inputs), targets))
             optimizer.step()
-        if run.epoch_end(epoch):
-            break
+        run.epoch_end(epoch)
 
 
-def score(model):
-    return {"accuracy": (model(test_x).argmax(1) == test_y).double().mean()}
+def evaluate(model):
+    return {"accuracy": (model(images[1200:]).argmax(1) == labels[1200:]).double().mean()}
 
 
-out = sys.argv[1] if len(sys.argv) > 1 else "runs/own-accelerate"
-found = swamp.prune_with(train, model, score, method="swamp", out=out, device="cpu", pruning={"cycles": 2, "prune_fraction": 0.5})
-print([f"{row.sparsity:.0%} sparse: {row.metrics['accuracy']:.1%}" for row in found.rows])
+print(found := swamp.prune_with(train, model, evaluate, method="swamp", out=out, device="cpu", pruning={"cycles": 2}))

@@ -29,5 +29,4 @@ def evaluate(model):
 
 
 out = sys.argv[1] if len(sys.argv) > 1 else "runs/own-trainer"
-found = swamp.prune_with(train, model, evaluate, method="imp", out=out, device="cpu", pruning={"cycles": 2, "prune_fraction": 0.5})
-print([f"{row.sparsity:.0%} sparse: {row.metrics['accuracy']:.1%}" for row in found.rows])
+print(found := swamp.prune_with(train, model, evaluate, method="imp", out=out, device="cpu", pruning={"cycles": 2}))

@@ -75,11 +75,13 @@ def without_epochs(model: nn.Module, run: swamp.LoopTraining) -> None:
 
 def prune(train: Callable[..., Any], out: Path, make: Callable[[], nn.Module] = plain, **options: Any) -> swamp.Pruned:
     chosen = {"method": "imp", "pruning": {"cycles": 2}, "device": "cpu", **options}
-    return swamp.prune_with(train, make, evaluate, out=out, quiet=True, **chosen)
+    found = swamp.prune_with(train, make, evaluate, out=out, quiet=True, **chosen)
+    assert isinstance(found, swamp.Pruned)
+    return found
 
 
 def test_swamp_around_a_loop_that_says_how_long_it_is(tmp_path: Path) -> None:
-    options = {"method": "swamp", "methods": {"swamp": {"particles": 2}}, "make": with_norm, "refresh": refresh}
+    options: dict[str, Any] = {"method": "swamp", "methods": {"swamp": {"particles": 2}}, "make": with_norm, "refresh": refresh}
     found = prune(loop, tmp_path / "unknown", **options)
     assert [row.num_survivors for row in found.rows] == [128, 102, 82]
     assert found.rows[-1].metrics["accuracy"] > 0.7
@@ -133,6 +135,7 @@ def test_a_loop_of_ones_own_gives_the_masks_and_weights_of_prune(tmp_path: Path)
         **options,
     )
     ours = swamp.prune_with(mine, plain, evaluate, epochs=3, out=tmp_path / "loop", **options)
+    assert isinstance(ours, swamp.Pruned)
     assert [row.mask for row in ours.rows] == [row.mask for row in theirs.rows]
     for name, weight in theirs.model.state_dict().items():
         torch.testing.assert_close(ours.model.state_dict()[name], weight)
@@ -156,7 +159,7 @@ def test_a_module_that_the_loop_returns_counts(tmp_path: Path) -> None:
 
 def test_loops_without_epochs_rewind_to_the_init_or_the_last_weights(tmp_path: Path) -> None:
     for rewind in ("init", "lr"):
-        options = {"pruning": {"cycles": 1, "rewind": rewind}, "ticket": {"epochs": 0}}
+        options: dict[str, Any] = {"pruning": {"cycles": 1, "rewind": rewind}, "ticket": {"epochs": 0}}
         assert len(prune(without_epochs, tmp_path / rewind, **options).rows) == 2
     with pytest.raises(ValueError, match=r"train never called run.epoch_end, so there is no state after 1 epoch\(s\) to rewind to"):
         prune(without_epochs, tmp_path / "weights")
@@ -176,7 +179,12 @@ def test_what_a_loop_is_told(tmp_path: Path) -> None:
         window.append(averaging)
 
     drawn, window = list[float](), list[list[bool]]()
-    options = {"method": "swamp", "methods": {"swamp": {"particles": 2}}, "pruning": {"cycles": 1}, "settings": {"data": "made up"}}
+    options: dict[str, Any] = {
+        "method": "swamp",
+        "methods": {"swamp": {"particles": 2}},
+        "pruning": {"cycles": 1},
+        "settings": {"data": "made up"},
+    }
     prune(telling, tmp_path / "run", epochs=4, **options)
     cycles = [("cycle", cycle, particle, 4, "made up") for cycle in (0, 1) for particle in (0, 1)]
     assert seen == [("ticket", 0, 0, 1, "made up"), *cycles]
@@ -301,7 +309,7 @@ def test_exceptions_of_the_loop_are_its_own_and_lose_nothing(tmp_path: Path) -> 
         prune(breaks, tmp_path / "run")
 
 
-REFUSED = {
+REFUSED: dict[str, dict[str, Any]] = {
     "optimizer.name is no setting of a run that trains by your own loop: your loop makes its optimizer": {"optimizer": {"name": "adam"}},
     "cycle.learning_rate is no setting": {"cycle": {"learning_rate": 0.1}},
     "cycle.epochs is no setting .* give epochs=": {"cycle": {"epochs": 3}},
@@ -349,10 +357,6 @@ from tests.test_loops import loop, plain, evaluate, without_keep
 count = 0
 
 
-class Killing(swamp.LoopTraining):
-    pass
-
-
 def killed_after(epochs):
     original = swamp.LoopTraining.epoch_end
 
@@ -369,7 +373,8 @@ def killed_after(epochs):
 
 
 killed_after(int(sys.argv[2]))
-swamp.prune_with({loop}, plain, evaluate, method="imp", pruning={{"cycles": 1}}, device="cpu", out=sys.argv[1], quiet=True, checkpoint_seconds=0)
+options = {{"pruning": {{"cycles": 1}}, "device": "cpu", "checkpoint_seconds": 0}}
+swamp.prune_with({loop}, plain, evaluate, method="imp", out=sys.argv[1], quiet=True, **options)
 """
 
 

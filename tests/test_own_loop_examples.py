@@ -35,4 +35,4 @@ def test_the_example_finds_sparse_networks(
     assert len(run.rows) == rows
     assert [row.metrics for row in run.rows] == [row.metrics for row in found.rows]
     assert run.rows[-1].metrics["accuracy"] > 0.6
-    assert "sparse" in capsys.readouterr().out
+    assert "sparsity %" in capsys.readouterr().out

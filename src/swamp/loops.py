@@ -62,7 +62,7 @@ def prune_with(
     optimizer and schedule, seeds its order of data with `run.seed`, and calls `run.epoch_end(epoch)` at the end of each epoch (`run` is a
     `LoopTraining`). Masks hold by themselves. It returns None, or the module that counts, such as an average of its own.
     `model()` makes a model with a newly drawn init. `evaluate(model)` returns a number or a dict of numbers, whose first one counts.
-    `epochs`: how many epochs the loop trains, if it can be told (`run.epochs`); otherwise the ticket's training runs to its end to find out.
+    `epochs`: how many epochs the loop trains, if it can be told (`run.epochs`); without it, the ticket's training runs to its end.
     `loss(model)`: the loss on a sample of training data of your choice, for methods that score weights before training (snip, synflow).
     `refresh(model)`: passes training data through the model; needed where BatchNorm is averaged.
     `settings`: anything the loop reads as `run.settings`. They are part of what identifies the run, so name your data there.
@@ -100,9 +100,7 @@ def check(config: Config, task: OwnLoopTask) -> None:
     """Refuse what a loop cannot be asked for, before anything is trained."""
     method = config.method_module.name
     if method in METHODS_WITH_LOSS and task.given_loss is None:
-        raise ValueError(
-            f"method {config.method!r} scores the weights before training: give loss, a function that returns the loss of a model"
-        )
+        raise ValueError(f"method {config.method!r} scores the weights before training: give loss, a function of a model")
     if method not in (*METHODS, *METHODS_WITH_LOSS):
         known = ", ".join((*METHODS, *METHODS_WITH_LOSS))
         raise ValueError(f"method {config.method!r} does more in a training than your own loop can be asked for; expected one of {known}")
@@ -110,8 +108,8 @@ def check(config: Config, task: OwnLoopTask) -> None:
     has_batchnorm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None for m in task.model().modules())
     if averages and has_batchnorm and task.refresh is None:
         raise ValueError(
-            "the model has BatchNorm, whose statistics must be recomputed for averaged weights: give refresh, a function that passes training "
-            "data through the model it is given"
+            "the model has BatchNorm, whose statistics must be recomputed for averaged weights: give refresh, a function that passes "
+            "training data through the model it is given"
         )
     swa = averages and config.selected("method").swa is not False
     if swa and not task.knows_epochs and (config.pruning.rewind != "weights" or not config.ticket.epochs):

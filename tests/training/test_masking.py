@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from swamp.core.mask import Mask
 from swamp.training.masking import masked
 
-ADAM = {"lr": 0.05, "weight_decay": 0.1}
+ADAM: dict[str, Any] = {"lr": 0.05, "weight_decay": 0.1}
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
     "sgd fused": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, fused=True),
@@ -125,5 +125,5 @@ def test_what_a_mask_does_not_fit_is_named() -> None:
     model = network()
     with pytest.raises(ValueError, match="prunes 'conv', which is no parameter of the Sequential"):
         masked(model, Mask({"conv": torch.ones(1, dtype=torch.bool)}))
-    with pytest.raises(ValueError, match="the mask of '0.weight' and the parameter have different shapes: 2 and 4×1×3×3"):
+    with pytest.raises(ValueError, match=r"the mask of '0.weight' and the parameter have different shapes: 2 and 4×1×3×3"):
         masked(model, Mask({"0.weight": torch.ones(2, dtype=torch.bool)}))

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback
 from swamp.training.own_loop import LoopTraining
 
 
-class RunCallback(Callback):
+class RunCallback(Callback):  # type: ignore[misc]
     """Tells the run that an epoch has ended, with the loss if the module logs `train_loss`; stops the trainer when no more is needed."""
 
     def __init__(self, run: LoopTraining) -> None:

@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 from swamp.training.own_loop import LoopTraining
 
 
-class RunCallback(TrainerCallback):
+class RunCallback(TrainerCallback):  # type: ignore[misc]
     """Tells the run that an epoch has ended, with the loss that the Trainer logged last, and stops the Trainer when no more is needed."""
 
     def __init__(self, run: LoopTraining) -> None:

@@ -144,7 +144,7 @@ class LoopTraining:
         return self._state_of(returned)
 
     def checkpoint(self) -> Checkpoint:
-        tensors = {f"parameter/{name}": tensor for name, tensor in self.model.named_parameters()}
+        tensors: dict[str, Tensor] = {f"parameter/{name}": tensor for name, tensor in self.model.named_parameters()}
         tensors |= {f"buffer/{name}": tensor for name, tensor in self.model.named_buffers()}
         tensors |= {f"mean/{name}": tensor for name, tensor in self.mean.tensors.items()}
         tensors |= {f"kept/{name}": tensor for name, tensor in pack({n: o.state_dict() for n, o in self.kept.items()}).items()}
@@ -155,8 +155,8 @@ class LoopTraining:
         wanted = self.job.schedule.epochs
         if not self.epoch:
             raise ValueError(
-                f"train never called run.epoch_end, so there is no state after {wanted} epoch(s) to rewind to: call run.epoch_end(epoch) at "
-                'the end of each epoch, or choose pruning={"rewind": "init"} or {"rewind": "lr"} with ticket={"epochs": 0}'
+                f"train never called run.epoch_end, so there is no state after {wanted} epoch(s) to rewind to: call run.epoch_end(epoch) "
+                'at the end of each epoch, or choose pruning={"rewind": "init"} or {"rewind": "lr"} with ticket={"epochs": 0}'
             )
         if self._ticket is None:
             raise ValueError(f"the ticket is the state after {wanted} epochs, but train called run.epoch_end {self.epoch} times")
