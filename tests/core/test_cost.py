@@ -13,7 +13,7 @@ from swamp.core.cost import macs_per_weight, uncounted
 @pytest.mark.parametrize(("kind", "gates"), [(nn.RNN, 1), (nn.GRU, 3), (nn.LSTM, 4)])
 @pytest.mark.parametrize("packed", [False, True])
 def test_recurrent_weights_are_multiplied_at_every_step(kind: type[nn.RNNBase], gates: int, packed: bool) -> None:
-    model = kind(5, 7, num_layers=2, bidirectional=True, batch_first=True)  # type: ignore[arg-type]
+    model = kind(5, 7, num_layers=2, bidirectional=True, batch_first=True)  # type: ignore[arg-type, call-arg]
     steps = torch.zeros(6, 5)
     macs = macs_per_weight(model, lambda m: m(pack_sequence([steps]) if packed else steps[None]))
     first, second = {"ih": 5, "hh": 7}, {"ih": 14, "hh": 7}  # the second layer reads both directions

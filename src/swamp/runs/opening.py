@@ -215,6 +215,9 @@ class CheckpointTask:
     def init(self, noise: Noise) -> State:
         return self.checkpoint[0]
 
+    def with_init(self, state: State) -> None:
+        """The file has the init, and takes no other."""
+
     @property
     def first_mask(self) -> Mask:
         return self.checkpoint[1]
