@@ -143,7 +143,11 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         store = Store(request.directory, cache_part(cache, torch.device(config.device).type) if cache else None)
         task = with_stored_init(opened, header, store)
         require_same_run(config, task, header, request.directory)
-        notes = [] if task is opened else [f"the module's weights are replaced by those that {request.directory} began with"]
+        notes = (
+            []
+            if task is opened
+            else [f"the weights of the given module are not used: {request.directory} goes on with those that it began with"]
+        )
         runs.append(PreparedRun(request.config, config, task, store, config.engine_module.role(), notes))
     return runs
 
