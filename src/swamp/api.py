@@ -72,7 +72,7 @@ def rows(
 
     >>> next(rows("digits", method="imp", pruning={"cylces": 3}))
     Traceback (most recent call last):
-    ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: cycles, pattern, prune_fraction, rewind, sparsity, targets
+    ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: allocation, cycles, pattern, prune_fraction, rewind, sparsity, targets
     """
     require_known_names(settings, rows)
     yield from _tracked_rows(_prepared(build_config(recipe, settings), out, cache), listener, trackers)

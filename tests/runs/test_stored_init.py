@@ -59,7 +59,7 @@ def test_the_same_script_goes_on_with_the_stored_init(begun: Path, tmp_path: Pat
     header = header_of(begun)
     stored = Store(begun).load_state(init_key(header["task"], header["seed"]))
     found = prune(begun, quiet=False)
-    assert f"the module's weights are replaced by those that {begun} began with" in capsys.readouterr().err
+    assert f"the weights of the given module are not used: {begun} goes on with those that it began with" in capsys.readouterr().err
     seeded = net()
     stored.into(seeded)
     prune(tmp_path / "seeded", seeded)

@@ -153,7 +153,8 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         require_same_run(config, task, header, request.directory)
         if getattr(task, "own_optimizer", None):
             check_own_optimizer(config, task, make_plan(config, make_engine_context(config, task, store)).jobs)
-        notes = [] if task is opened else [f"the module's weights are replaced by those that {request.directory} began with"]
+        instead = f"the weights of the given module are not used: {request.directory} goes on with those that it began with"
+        notes = [] if task is opened else [instead]
         runs.append(PreparedRun(request.config, config, task, store, config.engine_module.role(), notes))
     return runs
 
@@ -224,6 +225,9 @@ class CheckpointTask:
 
     def init(self, noise: Noise) -> State:
         return self.checkpoint[0]
+
+    def with_init(self, state: State) -> None:
+        """The file has the init, and takes no other."""
 
     @property
     def first_mask(self) -> Mask:
