@@ -68,6 +68,8 @@ def rate_remarks(config: Config, averages: bool, has_ticket: bool) -> list[str]:
         if optimizer in ("adam", "adamw") and rate > LARGEST_ADAM_RATE:
             remarks.append(f"{name} = {rate:g} is large for {optimizer}, whose usual rate is {CYCLE_RATES[optimizer]:g}")
         elif not LEAST_SHARE * peak <= rate <= LARGEST_SHARE * peak * (1 + 1e-9):
-            share = f"{rate / peak:.3g} times" if rate > peak else f"1/{peak / rate:.0f} of"
-            remarks.append(f"{name} = {rate:g} is {share} cycle.learning_rate = {peak:g}; where it is not named, it follows from that rate")
+            share = f"{rate / peak:.3g} times" if rate > peak else f"1/{peak / rate:.6g} of"
+            remarks.append(
+                f"{name} = {rate:g} is {share} cycle.learning_rate = {peak:g}; whoever changes one of them should name the other"
+            )
     return remarks
