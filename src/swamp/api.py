@@ -197,31 +197,36 @@ def prune_task(
     out: str | Path | None,
     cache: str | Path | None,
     listener: Listener | None,
-    trackers: tuple[str, ...],
+    trackers: Sequence[str],
     quiet: bool,
 ) -> Pruned | PrunedSeeds:
     """Run configurations that differ in their seed alone on a task that Python code made, and return what was found."""
+    whole = Path(out or f"runs/{configs[0].title if seeds is None else f'{configs[0].recipe}-{configs[0].method}'}")
+    folders = [whole if seeds is None else whole / f"seed-{config.seed}" for config in configs]
+    requests = [RunRequest(config, folder, task) for config, folder in zip(configs, folders, strict=True)]
+    runs = prepare(requests, Path(cache) if cache else None)
+    _run_shown(runs, trackers, listener, quiet)
+    found = [Pruned(run.directory, task) for run in runs]
+    return found[0] if seeds is None else PrunedSeeds(whole, found)
+
+
+def _run_shown(runs: Sequence[PreparedRun], trackers: Sequence[str], listener: Listener | None, quiet: bool) -> None:
+    """Run all of these runs, which have the same task, to their ends, and show what is pruned and how far they are."""
     from swamp.progress_display import progress_display
     from swamp.report.tables import prunable_table
     from swamp.run_display import run_displayed
     from swamp.terminal import print_table
 
-    whole = Path(out or f"runs/{configs[0].title if seeds is None else f'{configs[0].recipe}-{configs[0].method}'}")
-    folders = [whole if seeds is None else whole / f"seed-{config.seed}" for config in configs]
-    requests = [RunRequest(config, folder, task) for config, folder in zip(configs, folders, strict=True)]
-    runs = prepare(requests, Path(cache) if cache else None)
     if any(run.role == "helper" for run in runs):  # Another process shows what this one helps to run.
         for run in runs:
             run_to_end(run)
-    else:
-        if not quiet:
-            print_table(prunable_table(task))
-        with progress_display(quiet) as display:
-            failures = run_displayed(runs, display, trackers, listener)
-        for failure in filter(None, failures):
-            raise failure
-    found = [Pruned(run.directory, task) for run in runs]
-    return found[0] if seeds is None else PrunedSeeds(whole, found)
+        return
+    if not quiet:
+        print_table(prunable_table(runs[0].task))
+    with progress_display(quiet) as display:
+        failures = run_displayed(runs, display, trackers, listener)
+    for failure in filter(None, failures):
+        raise failure
 
 
 def configs_of_seeds(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int] | None) -> list[Config]:
