@@ -70,9 +70,9 @@ def rows(
     Settings are tables or dotted names: `cycle={"epochs": 20}` or `**{"cycle.epochs": 20}`. If the directory holds the same run, it is
     continued: what is stored is not computed again. `trackers` are names such as "tensorboard".
 
-    >>> next(rows("digits", method="imp", pruning={"cylces": 3}))
+    >>> next(rows("digits", method="imp", cycle={"epoch": 3}))
     Traceback (most recent call last):
-    ValueError: unknown setting 'pruning.cylces'; did you mean 'cycles'? Known: allocation, cycles, pattern, prune_fraction, rewind, sparsity, targets
+    ValueError: unknown setting 'cycle.epoch'; did you mean 'epochs'? Known: epochs, gamma, learning_rate, milestones, shape, warmup
     """
     require_known_names(settings, rows)
     yield from _tracked_rows(_prepared(build_config(recipe, settings), out, cache), listener, trackers)

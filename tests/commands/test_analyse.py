@@ -46,6 +46,7 @@ def test_a_group_is_analysed_drawn_and_summed_up(group: Path, capsys: pytest.Cap
     assert "overlap of masks between runs" in out
     (pair,) = json.loads((group / "analysis" / "overlap.json").read_text())["pairs"]
     assert 0 < pair["iou"] < 1
+    assert pair["runs"] == [f"{group.name}/seed-{seed}" for seed in (0, 1)]
     assert (group / "analysis" / "overlap.svg").exists()
     assert (group / "analysis" / "hull-runs.png").exists()
     assert not list(group.rglob("work"))

@@ -133,7 +133,7 @@ class PageResults:
     """What one kind has found of the runs of a report."""
 
     found: Sequence[SeriesResults]
-    between_runs: Sequence[Any]  # results of `BetweenRuns.compare`
+    between_runs: Sequence[StoredResult[Any]]  # what `BetweenRuns.compare` has found
     labels: Mapping[Path, str]  # of all runs of the report, by resolved directory
     warnings: list[str] = field(default_factory=list)  # about files that could not be read; a section may add to them
 
@@ -157,7 +157,8 @@ class BetweenRuns:
 
     name: str
     Result: type[Struct]
-    compare: Callable[[Sequence[Path], Sequence[int] | None], Any]  # raises ValueError where nothing can be compared
+    # of these runs, to be stored in this directory, at these cycles or at all
+    compare: Callable[[Sequence[Path], Path, Sequence[int] | None], Any]  # raises ValueError where nothing can be compared
     table: Callable[[Any], Table]
     figure: Callable[[Any, StoredResult[Any]], Any]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -99,13 +100,14 @@ def show_section(page: PageResults) -> Section | None:
         tables = {kind: [[getattr(cell, kind) for cell in line] for line in result.overlap] for kind in ("iou", "beyond")}
         masks.append({**keys, "rows": rows, **tables})
     pairs, commands = [], []
-    for result in page.between_runs:
-        named = [(pair, [page.labels.get(Path(run).resolve()) for run in pair.runs]) for pair in result.pairs]
+    for stored in page.between_runs:
+        paths = {run: _directory_of(run, stored.directory, page.labels) for pair in stored.result.pairs for run in pair.runs}
+        named = [(pair, [page.labels.get(paths[run]) for run in pair.runs]) for pair in stored.result.pairs]
         shown = [{**msgspec.to_builtins(pair), "runs": runs} for pair, runs in named if all(runs)]
         pairs += shown
         if shown:
-            compared = dict.fromkeys(run for pair in result.pairs for run in pair.runs)
-            commands.append(element("pre", command_line(f"swamp analyse {shlex.join(compared)} --masks")))
+            compared = shlex.join(os.path.relpath(path) for path in paths.values())
+            commands.append(element("pre", command_line(f"swamp analyse {compared} --masks")))
     if not masks and not pairs:
         return None
     return section(
@@ -120,13 +122,20 @@ def show_section(page: PageResults) -> Section | None:
     )
 
 
+def _directory_of(run: str, place: Path, known: Container[Path]) -> Path:
+    """Return the directory of a run that `Pair.runs` names, in a result that is stored in `place`. Earlier results have
+    directories as they were typed."""
+    moved, typed = (place.parent / run).resolve(), Path(run).resolve()
+    return typed if typed in known and moved not in known else moved
+
+
 # -- between runs ----------------------------------------------------------------------------------------------------------------
 
 
 class Pair(RowResult, frozen=True, kw_only=True):
     """The masks of two runs at one cycle, compared as in `landscape.geometry.Overlap`."""
 
-    runs: tuple[str, str]
+    runs: tuple[str, str]  # their directories, as seen from the one that the directory of the result lies in
     iou: float
     chance: float
     beyond: float
@@ -136,9 +145,10 @@ class OverlapResult(Struct, frozen=True, kw_only=True):
     pairs: list[Pair]
 
 
-def compare_masks(directories: Sequence[Path], cycles: Sequence[int] | None = None) -> OverlapResult:
-    """Compare the masks of each two runs of one network, at each cycle that both have."""
+def compare_masks(directories: Sequence[Path], place: Path, cycles: Sequence[int] | None = None) -> OverlapResult:
+    """Compare the masks of each two runs of one network, at each cycle that both have. The result is to be stored in `place`."""
     pairs = []
+    names = {path: os.path.relpath(path.resolve(), place.resolve().parent) for path in directories}
     rows = {path: {row.cycle: row for row in read_rows(path)} for path in directories}
     for first, second in combinations(directories, 2):
         for cycle in sorted(rows[first].keys() & rows[second].keys()):
@@ -146,7 +156,7 @@ def compare_masks(directories: Sequence[Path], cycles: Sequence[int] | None = No
                 continue
             a, b = (AnalysisStore(path).load_mask(rows[path][cycle].mask) for path in (first, second))
             if a is not None and b is not None and comparable(a, b):
-                runs = (str(first), str(second))
+                runs = (names[first], names[second])
                 pairs.append(Pair(runs=runs, **cycle_fields(rows[first][cycle]), **msgspec.structs.asdict(overlap(a, b))))
     if not pairs:
         raise ValueError("masks of different runs: no two of these are of one network with a cycle in common")

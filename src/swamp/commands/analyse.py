@@ -197,7 +197,7 @@ def _compare_runs(
         for kind in kinds:
             if between_runs := kind.between_runs:
                 try:
-                    result = between_runs.compare(list(chosen), cycles)
+                    result = between_runs.compare(list(chosen), place, cycles)
                 except ValueError as error:
                     print_remark(error)
                     continue

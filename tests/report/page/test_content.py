@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,18 @@ def test_comparisons_are_shown_once_however_directories_are_named(runs: list[Pat
     monkeypatch.chdir(runs[0].parent)
     named = [Path(run.name) for run in runs]
     (comparison,) = PageContent(read_series(named), named).results["masks"].between_runs
-    assert len(comparison.pairs) == 3
+    assert len(comparison.result.pairs) == 3
+
+
+def test_comparisons_are_found_again_wherever_the_report_is_made_and_the_runs_were_moved_to(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_overlap(runs[0].parent, *(Path(os.path.relpath(run, runs[0].parents[1])) for run in runs))
+    monkeypatch.chdir("/")
+    assert len(found(runs)[1]["pairs"]) == 3
+    (tmp_path / "elsewhere").mkdir()
+    moved = runs[0].parent.rename(tmp_path / "elsewhere" / "group")
+    assert len(found([moved / run.name for run in runs])[1]["pairs"]) == 3
 
 
 def test_the_trainings_of_both_starts_are_drawn_together(runs: list[Path]) -> None:

@@ -27,7 +27,7 @@ class PageContent:
         for name, kind in analyses().items():
             found = read_series(kind, all_series, self._warn)
             compared = dict.fromkeys(path.resolve() for path in [*directories, *labels]) if kind.between_runs else ()
-            between_runs = [stored.result for path in compared if (stored := self._read(path, kind.between_runs, name))]
+            between_runs = [stored for path in compared if (stored := self._read(path, kind.between_runs, name))]
             self.results[name] = PageResults(found, between_runs, labels, self.warnings)
 
     def _read(self, directory: Path, kind: Any, flag: str = "") -> StoredResult[Any] | None:
