@@ -31,5 +31,9 @@ def test_what_is_no_loss_or_metric_gets_one_sentence(options: dict[str, Any], me
 
 
 def test_functions_and_objects_are_taken() -> None:
-    for loss in (nn.CrossEntropyLoss(), nn.functional.cross_entropy, lambda outputs, targets: nn.functional.cross_entropy(outputs, targets)):
+    for loss in (
+        nn.CrossEntropyLoss(),
+        nn.functional.cross_entropy,
+        lambda outputs, targets: nn.functional.cross_entropy(outputs, targets),
+    ):
         CustomTask(nn.Linear(4, 3), DATA, DATA, loss=loss, metric=lambda outputs, targets: 1.0)

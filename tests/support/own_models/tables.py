@@ -202,7 +202,7 @@ class Records(Dataset[dict[str, Any]]):
 
     @staticmethod
     def as_tensors() -> tuple[Tensor, Tensor]:
-        return collate_records(list(Records()))
+        return collate_records([Records()[index] for index in range(NUM_EXAMPLES)])
 
 
 def collate_records(records: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
