@@ -92,9 +92,9 @@ def tag_accuracy(model: nn.Module, batch: Any) -> float:
 def bert() -> nn.Module:
     from transformers import BertConfig, BertForSequenceClassification
 
-    sizes = {"vocab_size": TOKENS, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = BertConfig(**sizes, max_position_embeddings=LENGTH, num_labels=3, attn_implementation="eager")
-    return BertForSequenceClassification(config)
+    sizes: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    settings: dict[str, Any] = {"vocab_size": TOKENS, "max_position_embeddings": LENGTH, "num_labels": 3, "attn_implementation": "eager"}
+    return BertForSequenceClassification(BertConfig(**sizes, **settings))
 
 
 def sentences() -> dict[str, Tensor]:
