@@ -115,7 +115,7 @@ def test_one_step_decides_how_many_are_timed(seconds: list[float], timed: int, e
         return Blobs.batch(task, plan, step)
 
     monkeypatch.setattr(task, "batch", batch, raising=False)
-    monkeypatch.setattr(engine.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr("swamp.engines.engine.time.perf_counter", lambda: now[0])
     context = trainings.make_engine_context(task, torch.device("cpu"))
     assert engine.time_step(context, trainings.make_jobs(task)[0]) == pytest.approx(expected)
     assert len(steps) == timed
