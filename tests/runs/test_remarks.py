@@ -48,7 +48,9 @@ def test_rigl_acts_first_after_an_interval() -> None:
     assert not rule.never_acts(17)
 
 
-@pytest.mark.parametrize(("labels", "expected"), [([0] * 6 + [1] * 4, 0.5 + 2 * math.sqrt(0.25 / 10)), ([0] * 9 + [1], 0.9)])
+@pytest.mark.parametrize(
+    ("labels", "expected"), [([0] * 6 + [1] * 4, 0.5 + 2 * math.sqrt(0.25 / 10)), ([0] * 9 + [1], 0.9), ([-1] * 9 + [1], 0.9)]
+)
 def test_what_a_blind_classifier_reaches(labels: list[int], expected: float) -> None:
     """The most frequent class, or a coin two standard errors above its mean."""
     task: Any = Blobs()

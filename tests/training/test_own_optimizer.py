@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from swamp.core.job import Job, Optimizer
 from swamp.core.noise import Noise
 from swamp.core.rules import SAM, Gradual, RigL, Rule
 from swamp.core.schedules import SWA, Schedule
-from swamp.engines import graphed
+from swamp.engines import graphed, processes
 from swamp.runs.config import build_config, resolve
 from swamp.runs.opening import RunRequest, able_config, prepare
 from swamp.runs.runner import run_to_end
@@ -174,7 +175,15 @@ def test_the_functions_are_part_of_the_fingerprint_only_where_they_are_given() -
     assert make_task(optimizer=adam_of).fingerprint == make_task(optimizer=adam_of).fingerprint
 
 
-def test_worker_processes_train_the_same_bytes_and_lambdas_in_turn(tmp_path: Path) -> None:
+def test_a_task_with_own_functions_can_be_sent_to_worker_processes() -> None:
+    task = make_task(optimizer=adam_of, schedule=cosine)
+    sent = pickle.loads(pickle.dumps(task))
+    assert (sent.fingerprint, sent.own_optimizer) == (task.fingerprint, task.own_optimizer)
+    assert not processes.why_not(task)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow  # It starts a worker, which imports torch and its compiler.
+def test_worker_processes_train_the_same_bytes(tmp_path: Path) -> None:
     """One engine trains in this process, the other sends the task with its functions to workers."""
     task = make_task(optimizer=adam_of, schedule=cosine)
     for engine in ("sequential", "processes"):
