@@ -257,7 +257,9 @@ def test_mistakes(run: Path, tmp_path: Path, quick: Callable[..., Config]) -> No
 
 def test_masks_of_two_runs(run: Path, quick: Callable[..., Config], tmp_path: Path) -> None:
     list(iterate(quick(pruning__cycles=1, method="imp", seed=5), tmp_path / "imp"))
-    pairs = compare_masks([run, tmp_path / "imp"]).pairs
+    pairs = compare_masks([run, tmp_path / "imp"], tmp_path / "imp").pairs
+    assert Path(tmp_path, pairs[0].runs[0]).samefile(run)
+    assert pairs[0].runs[1] == "imp"
     assert [pair.cycle for pair in pairs] == [0, 1]
     assert pairs[0].iou == 1
     assert 0.25 < pairs[1].iou < 0.6

@@ -33,7 +33,7 @@ def test_a_users_own_determinism_is_given_back() -> None:
 
 
 def test_a_training_does_not_import_the_compiler() -> None:
-    """It would double the time in which a worker starts."""
+    """It would nearly double the time in which a worker starts."""
     code = (
         "import sys; from swamp.core.job import Numerics; from swamp.training.numerics import applied\n"
         "with applied(Numerics()): pass\n"

@@ -34,7 +34,7 @@ def applied(numerics: Numerics) -> Iterator[None]:
 def _set_determinism(level: int) -> None:
     """Set what torch does about an algorithm that is not deterministic: 0 nothing, 1 warn, 2 refuse.
 
-    What is set already is left alone, because torch imports its compiler to set it, which takes as long as all other imports of a worker.
+    What is set already is left alone, because torch imports its compiler to set it, which nearly doubles the time in which a worker starts.
     """
     if level != torch.get_deterministic_debug_mode():
         torch.use_deterministic_algorithms(level > 0, warn_only=level == 1)

@@ -86,6 +86,18 @@ def test_an_ensemble_stands_at_the_weights_of_all_its_networks(plt: Any, runs: l
     assert "ensemble-9.json is damaged" in problems[0]
 
 
+def test_an_ensemble_stays_beside_its_runs_where_recipes_are_shown_by_other_names(plt: Any, runs: list[Path], tmp_path: Path) -> None:
+    """As tasks of one's own are, of which there are several in a figure."""
+    solutions = [read_run(run).rows[0].solution for run in runs[:2]]
+    row = EnsembleRow(cycle=0, sparsity=0, metrics={"accuracy": 0.97}, members=[], macs=1, solutions=solutions)
+    write_ensemble(tmp_path, [*map(read_run, runs[:2])], [row])
+    all_series = read_series(runs)
+    for series in all_series:
+        series.recipe = "digits of mine"
+    (axes,) = error_curves(plt, all_series, read_ensembles([tmp_path])).axes
+    assert line(axes, "swamp-2, an ensemble")[1] == pytest.approx([3])
+
+
 def test_each_recipe_has_a_panel_in_which_a_method_looks_alike(plt: Any, tmp_path: Path) -> None:
     measured = {"mrpc": ("f1", 0.9), "rte": ("accuracy", 0.7)}
     paths = [

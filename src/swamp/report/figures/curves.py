@@ -70,7 +70,8 @@ def curves(
     names = [series.name for series in all_series] + [ensemble.label for ensemble in ensembles]
     looks = {name: style(index) for index, name in enumerate(dict.fromkeys(names))}  # a method looks alike in all panels
     for (recipe, group), line in zip(groups, grid, strict=True):
-        beside = [ensemble for ensemble in ensembles if ensemble.recipe == recipe]
+        solutions = {row.solution for series in group for row in series.rows}
+        beside = [one for one in ensembles if one.recipe == recipe or solutions & {key for row in one.rows for key in row.solutions}]
         for axes, by_size in zip(line, (False, True), strict=False):
             panel(axes, group, beside, measure, looks, particles=not many, by_size=by_size)
             axes.set_ylabel(label or error_label(group))
