@@ -91,6 +91,20 @@ def test_a_graph_for_one_batch_size_is_refused() -> None:
         as_onnx(task.model(), task, {})
 
 
+class Telling(nn.Linear):
+    """Returns its input, too."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+        return super().forward(x), 2 * x
+
+
+def test_a_graph_of_several_outputs_is_refused() -> None:
+    data = torch.randn(8, 4), torch.arange(8) % 3
+    task = CustomTask(lambda: Telling(4, 3), data, data, loss=lambda model, batch: model(batch[0])[0].square().mean())
+    with pytest.raises(Unsupported, match=r"^a network for ONNX returns one tensor, and this one returns 2: "):
+        as_onnx(task.model(), task, {})
+
+
 def test_networks_that_are_no_graphs_get_one_sentence() -> None:
     labels = torch.arange(8) % 3
     deciding = CustomTask(Deciding, (torch.ones(8, 4), labels), (torch.ones(8, 4), labels))

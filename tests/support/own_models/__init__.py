@@ -6,7 +6,7 @@ that are tested" in docs/custom.md.
 
 from __future__ import annotations
 
-from tests.support.own_models import images, sequences, tables
+from tests.support.own_models import answers, images, modules, sequences, tables
 from tests.support.own_models.case import Case
 
-CASES: tuple[Case, ...] = (*images.CASES, *sequences.CASES, *tables.CASES)
+CASES: tuple[Case, ...] = (*images.CASES, *sequences.CASES, *tables.CASES, *answers.CASES, *modules.CASES)

@@ -99,6 +99,10 @@ def as_onnx(model: nn.Module, task: Task, about: Mapping[str, Any]) -> bytes:
         raise Unsupported(f"torch cannot write this network as an ONNX graph: {_cause(error)}") from error
     file = program.model_proto
     graph = file.graph
+    if len(graph.output) != 1:
+        raise Unsupported(
+            f"a network for ONNX returns one tensor, and this one returns {len(graph.output)}: export one that returns its logits"
+        )
     if any(not given.type.tensor_type.shape.dim[0].dim_param for given in graph.input):
         # torch does not report this. `len(x)` is a Python number, which becomes a constant of the graph; `x.shape[0]` does not.
         raise Unsupported(
