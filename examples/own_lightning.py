@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import swamp
-from swamp.adapters.lightning import RunCallback
+from swamp.adapters.lightning import LightningCallback
 
 digits = load_digits()
 images, labels = torch.tensor(digits.images / 16).float().flatten(1), torch.tensor(digits.target)
@@ -34,7 +34,7 @@ class Net(lightning.LightningModule):
 def train(model, run):
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     data = DataLoader(TensorDataset(images[:1200], labels[:1200]), 64, shuffle=True)
-    lightning.Trainer(max_epochs=4, accelerator="cpu", callbacks=[RunCallback(run)], **quiet).fit(model, data)
+    lightning.Trainer(max_epochs=4, accelerator="cpu", callbacks=[LightningCallback(run)], **quiet).fit(model, data)
 
 
 print(found := swamp.prune_with(train, Net, Net.evaluate, method="swamp", out=out, device="cpu", pruning={"cycles": 2}))

@@ -6,7 +6,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import swamp
-from swamp.adapters.transformers import RunCallback
+from swamp.adapters.transformers import TransformersCallback
 
 tokens = torch.randint(5, 40, (256, 8), generator=torch.Generator().manual_seed(0))
 labels = (tokens[:, 0] > tokens[:, 1]).long()  # The network is to learn which of the first two tokens is greater.
@@ -21,7 +21,7 @@ def model():
 def train(model, run):
     quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "logging_strategy": "epoch", "use_cpu": True}
     arguments = TrainingArguments(out, num_train_epochs=6, per_device_train_batch_size=32, learning_rate=3e-3, seed=run.seed, **quiet)
-    Trainer(model, arguments, train_dataset=data[:192], callbacks=[RunCallback(run)]).train()
+    Trainer(model, arguments, train_dataset=data[:192], callbacks=[TransformersCallback(run)]).train()
 
 
 def evaluate(model):

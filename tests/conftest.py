@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
@@ -21,6 +22,10 @@ from tests.support.runs import QUICK
 PLUGIN = str(Path(__file__).parent / "support" / "plugin")
 sys.path.append(PLUGIN)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), PLUGIN]))
+
+# How long an example takes depends on the machine, and says nothing about the code.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 # With `--dist loadfile` a worker takes file after file: those that take longest come first, lest one worker works alone at the end.
 LONGEST_FIRST = (

@@ -85,7 +85,7 @@ def test_tokens(last: bool, tmp_path: Path) -> None:
     assert task.loss(model, (TOKENS, targets)).item() == pytest.approx(expected)
     assert task.evaluate(model, "test")["nll"] == pytest.approx(expected)
     found = swamp.prune(task.original, (TOKENS, targets), (TOKENS, targets), out=tmp_path / "run", quiet=True, **SHORT)
-    assert list(found.rows[-1].metrics) == ["accuracy", "nll", "ece"]
+    assert set(found.rows[-1].metrics) == {"accuracy", "nll", "ece"}
 
 
 def test_yes_or_no_and_several_labels() -> None:

@@ -1,7 +1,7 @@
 """The callback for Lightning's Trainer (extra `lightning`).
 
     def train(model, run):
-        trainer = lightning.Trainer(max_epochs=5, callbacks=[RunCallback(run)], enable_checkpointing=False, logger=False)
+        trainer = lightning.Trainer(max_epochs=5, callbacks=[LightningCallback(run)], enable_checkpointing=False, logger=False)
         trainer.fit(model, loader())
 
 Lightning makes the optimizer inside `fit`, so a training that was killed starts over; those that were finished are not repeated.
@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback
 from swamp.training.own_loop import LoopTraining
 
 
-class RunCallback(Callback):  # type: ignore[misc]
+class LightningCallback(Callback):  # type: ignore[misc]
     """Tells the run that an epoch has ended, with the loss if the module logs `train_loss`; stops the trainer when no more is needed."""
 
     def __init__(self, run: LoopTraining) -> None:

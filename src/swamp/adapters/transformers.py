@@ -2,7 +2,7 @@
 
     def train(model, run):
         arguments = TrainingArguments("out", num_train_epochs=5, seed=run.seed, save_strategy="no", report_to="none")
-        Trainer(model, arguments, train_dataset=data, callbacks=[RunCallback(run)]).train()
+        Trainer(model, arguments, train_dataset=data, callbacks=[TransformersCallback(run)]).train()
 
 The Trainer seeds everything with its own `seed`, so give it `run.seed`. It makes the optimizer itself, so a training that was killed starts
 over; those that were finished are not repeated.
@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 from swamp.training.own_loop import LoopTraining
 
 
-class RunCallback(TrainerCallback):  # type: ignore[misc]
+class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     """Tells the run that an epoch has ended, with the loss that the Trainer logged last, and stops the Trainer when no more is needed."""
 
     def __init__(self, run: LoopTraining) -> None:
