@@ -10,7 +10,7 @@ PAGE = Path(__file__).with_name("custom.md")
 sys.path.append(str(PAGE.parents[1]))  # where `tests` lies
 
 from tests.support.own_models import CASES  # noqa: E402
-from tests.support.own_models.case import STEPS, Case  # noqa: E402
+from tests.support.own_models.case import Case  # noqa: E402
 
 BLOCK = re.compile(r"(?<=<!-- made by: python docs/tested_models.py -->\n).*?(?=\n\n|\Z)", re.DOTALL)
 
@@ -19,17 +19,16 @@ def with_models(text: str) -> str:
     """Return the text of the page with the table made anew."""
     if not BLOCK.search(text):
         raise ValueError(f"{PAGE} lacks the line <!-- made by: python docs/tested_models.py -->")
-    header = ["model", *STEPS, "ONNX"]
+    header = ["model", "prune", "resume", "load", "export", "ONNX"]
     lines = [header, ["---"] * len(header), *map(line, CASES)]
     return BLOCK.sub(lambda _: "\n".join(f"| {' | '.join(cells)} |" for cells in lines), text)
 
 
 def line(case: Case) -> list[str]:
-    """Return a case's cells: a step that it still needs something for is not claimed, and neither is a graph then."""
+    """Return a case's cells."""
     if case.refused:
-        return [case.shows, "refused in a sentence", *["–"] * len(STEPS)]
-    steps = ["–" if step in case.needs else "yes" for step in STEPS]
-    return [case.shows, *steps, "–" if case.no_onnx or "export" in case.needs else "yes"]
+        return [case.shows, "refused in a sentence", *["–"] * 4]
+    return [case.shows, *["yes"] * 4, "–" if case.no_onnx else "yes"]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""One contract over many kinds of models: each is pruned, resumed in a new process, loaded and exported.
-
-What swamp still lacks for a case stands in the case (`needs`); the step is then expected to fail, and to be noticed when it does not.
-"""
+"""One contract over many kinds of models: each is pruned, resumed in a new process, loaded and exported."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,14 +22,27 @@ import swamp
 from swamp.core.state import State
 from swamp.export.formats import export
 from swamp.export.formats.onnx import OnnxNetwork, as_onnx
+from tests.support.listeners import Watcher
 from tests.support.own_models import CASES
-from tests.support.own_models.case import STEPS, Case, Step
-from tests.support.own_models.resume import watched
+from tests.support.own_models.case import Case
 from tests.support.runs import contents
 
 ROOT = Path(__file__).parents[2]
 TAKEN = tuple(case for case in CASES if not case.refused)
 ONNX_AT_ONCE = ("cnn_batchnorm", "group_norm", "siamese")  # one graph takes seconds; the others are in `make test-slow`
+
+
+class FirstRow(Watcher):
+    """Counts epochs, and calls a function when the first row is on disk. A copy that it makes is what a kill would leave then."""
+
+    def __init__(self, at_first: Callable[[], Any]) -> None:
+        super().__init__()
+        self.at_first, self.at_first_row = at_first, 0
+
+    def row(self, result: swamp.RowRecord) -> None:
+        if not self.at_first_row:
+            self.at_first()
+            self.at_first_row = self.trained
 
 
 class Zoo:
@@ -55,17 +66,10 @@ class Zoo:
         return result
 
     def _prune(self, case: Case) -> swamp.Pruned:
-        trained: list[int] = []
-
-        def after_row(_: Any) -> None:
-            """Keep a copy of the run as it is after its first row, which is what a kill would leave at this instant."""
-            if not trained:
-                shutil.copytree(self.folder / "whole" / case.name, self.folder / "half" / case.name, symlinks=True)
-            trained.append(watcher.trained)
-
-        with watched(after_row) as watcher:
-            found = case.prune(self.folder / "whole" / case.name)
-        self.left[case.name] = watcher.trained - trained[0]
+        whole, half = (self.folder / name / case.name for name in ("whole", "half"))
+        watcher = FirstRow(lambda: shutil.copytree(whole, half, symlinks=True))
+        found = case.prune(whole, watcher)
+        self.left[case.name] = watcher.trained - watcher.at_first_row
         return found
 
     @cached_property
@@ -98,17 +102,12 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Zoo:
     return Zoo(tmp_path_factory.mktemp("zoo"))
 
 
-def cases(step: Step, chosen: tuple[Case, ...] = TAKEN) -> pytest.MarkDecorator:
-    """Parametrize a test of a step over cases; a case that needs something for it is expected to fail."""
-
-    def parameter(case: Case) -> Any:
-        marks = pytest.mark.xfail(strict=True, reason=f"needs: {case.needs[step]}") if step in case.needs else ()
-        return pytest.param(case, id=case.name, marks=marks)
-
-    return pytest.mark.parametrize("case", [parameter(case) for case in chosen])
+def cases(chosen: tuple[Case, ...] = TAKEN) -> pytest.MarkDecorator:
+    """Parametrize a test over cases."""
+    return pytest.mark.parametrize("case", chosen, ids=[case.name for case in chosen])
 
 
-@cases("prune")
+@cases()
 def test_prune_finds_what_a_hand_would_compute(zoo: Zoo, case: Case) -> None:
     found = zoo.found(case)
     assert isinstance(found.model, type(case.model()))
@@ -124,7 +123,7 @@ def test_prune_finds_what_a_hand_would_compute(zoo: Zoo, case: Case) -> None:
     case.check(found)
 
 
-@cases("prune", tuple(case for case in CASES if case.refused))
+@cases(tuple(case for case in CASES if case.refused))
 def test_what_cannot_be_pruned_gets_one_sentence_before_anything_is_written(case: Case, tmp_path: Path) -> None:
     with pytest.raises(ValueError) as refused:
         case.prune(tmp_path / "run")
@@ -133,7 +132,7 @@ def test_what_cannot_be_pruned_gets_one_sentence_before_anything_is_written(case
     assert not (tmp_path / "run").exists()
 
 
-@cases("resume")
+@cases()
 def test_the_same_script_in_a_new_process_goes_on(zoo: Zoo, case: Case) -> None:
     zoo.found(case)
     assert zoo.left[case.name] > 0
@@ -143,7 +142,7 @@ def test_the_same_script_in_a_new_process_goes_on(zoo: Zoo, case: Case) -> None:
     assert contents(half) == contents(zoo.folder / "whole" / case.name)
 
 
-@cases("load")
+@cases()
 def test_load_gives_the_same_network(zoo: Zoo, case: Case) -> None:
     found = zoo.found(case)
     task = case.task()
@@ -155,7 +154,7 @@ def test_load_gives_the_same_network(zoo: Zoo, case: Case) -> None:
     assert (first.row.sparsity, all(layer.all() for layer in first.mask.layers.values())) == (0.0, True)
 
 
-@cases("export")
+@cases()
 def test_exported_files_compute_the_same(zoo: Zoo, case: Case, tmp_path: Path) -> None:
     found, task = zoo.found(case), case.task()
     for name in ("sparse", "safetensors", "torch"):
@@ -174,13 +173,13 @@ def test_exported_files_compute_the_same(zoo: Zoo, case: Case, tmp_path: Path) -
         same(outputs(case, model), expected)
 
 
-@cases("export", tuple(case for case in TAKEN if case.name in ONNX_AT_ONCE))
+@cases(tuple(case for case in TAKEN if case.name in ONNX_AT_ONCE))
 def test_some_graphs_compute_the_same(zoo: Zoo, case: Case) -> None:
     check_graph(zoo, case)
 
 
 @pytest.mark.slow
-@cases("export")
+@cases()
 def test_all_graphs_compute_the_same(zoo: Zoo, case: Case) -> None:
     check_graph(zoo, case)
 
@@ -223,7 +222,6 @@ def same(found: Any, expected: Any) -> None:
 
 def test_there_are_enough_and_no_two_have_one_name() -> None:
     assert len({case.name for case in CASES}) == len({case.shows for case in CASES}) == len(CASES) >= 25
-    assert all(set(case.needs) <= set(STEPS) for case in CASES)
 
 
 def test_the_table_in_the_documentation_has_every_case() -> None:

@@ -78,7 +78,7 @@ RECURRENT = (nn.RNN, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell)
 def _count_for(module: nn.Module) -> Count | None:
     """Return the function that counts for such a module; None where its multiply-adds are not known. Recurrent layers and attention call
     no modules that could be counted, so that their count is known only if they have torch's own forward pass."""
-    if isinstance(module, (nn.modules.conv._ConvNd, nn.Linear)):
+    if isinstance(module, (nn.modules.conv._ConvNd, nn.Linear)) or is_turned_linear(module):
         return _layer
     if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
         return lambda *_: {"weight": 0}  # Its rows are looked up, not multiplied.
@@ -89,11 +89,16 @@ def _count_for(module: nn.Module) -> Count | None:
     return None
 
 
+def is_turned_linear(module: nn.Module) -> bool:
+    """Return whether a module is the `Conv1D` that GPT-2 in transformers is made of: a linear layer whose weight is inputs × outputs."""
+    return any((kind.__module__, kind.__name__) == ("transformers.pytorch_utils", "Conv1D") for kind in type(module).__mro__)
+
+
 def _layer(module: Any, inputs: tuple[Any, ...], named: Mapping[str, Any], output: Tensor) -> dict[str, int]:
     """Each weight is multiplied once for every output position (in a transposed convolution, for every input position)."""
     weight = module.weight
     positions = _argument(0, "input", inputs, named) if getattr(module, "transposed", False) else output
-    return {"weight": positions.numel() // weight.shape[0] * weight.numel()}
+    return {"weight": positions.numel() // weight.shape[1 if is_turned_linear(module) else 0] * weight.numel()}
 
 
 def _recurrent(module: Any, inputs: tuple[Any, ...], named: Mapping[str, Any], output: Any) -> dict[str, int]:

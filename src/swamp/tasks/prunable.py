@@ -12,6 +12,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from swamp.core.cost import is_turned_linear
 from swamp.core.errors import nearest
 
 # The kinds of modules by name: their types, and patterns of the names that their weights have in them.
@@ -101,14 +102,15 @@ def _of_kind(model: nn.Module, kind: str) -> Iterator[str]:
     """Yield the names of all weights of a kind, each under all of its names."""
     types, pattern = MODULE_KINDS[kind]
     for path, module in model.named_modules(remove_duplicate=False):
-        if isinstance(module, types):
+        if isinstance(module, types) or (kind == "linear" and is_turned_linear(module)):
             own = (name for name, parameter in module._parameters.items() if parameter is not None and fnmatchcase(name, pattern))
             yield from (f"{path}.{name}".lstrip(".") for name in own)
 
 
 def transposed_weights(model: nn.Module, names: Collection[str]) -> list[str]:
-    """Return those of the named weights that belong to transposed convolutions, whose first dimension is their inputs."""
-    transposed = [path for path, module in model.named_modules() if isinstance(module, nn.modules.conv._ConvTransposeNd)]
+    """Return those of the named weights whose first dimension is their layer's inputs, as in transposed convolutions."""
+    modules = model.named_modules()
+    transposed = [path for path, module in modules if isinstance(module, nn.modules.conv._ConvTransposeNd) or is_turned_linear(module)]
     return [name for path in transposed if (name := f"{path}.weight".lstrip(".")) in names]
 
 

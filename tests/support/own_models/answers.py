@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.support.own_models.case import IMP, Case, everything, normal
+from tests.support.own_models.case import IMP, Case, normal
 from tests.support.own_models.tables import mlp, rows
 
 
@@ -115,7 +115,6 @@ CASES = (
         lambda model, batch: float((model(batch[0])["logits"].argmax(1) == batch[1]).double().mean()),
         IMP,
         no_onnx="a network for ONNX returns one tensor, and this one returns 2",
-        needs=everything("outputs that are dicts"),
     ),
     Case(
         "returns_tuple",
@@ -125,9 +124,8 @@ CASES = (
         lambda model, batch: float((model(batch[0])[0].argmax(1) == batch[1]).double().mean()),
         IMP,
         no_onnx="a network for ONNX returns one tensor, and this one returns 2",
-        needs=everything("outputs that are tuples"),
     ),
-    Case("mixture", "mixture of experts with bool targets", Mixture, yes_or_no, binary_accuracy, IMP, needs=everything("bool targets")),
+    Case("mixture", "mixture of experts with bool targets", Mixture, yes_or_no, binary_accuracy, IMP),
     Case(
         "imbalance",
         "imbalanced classes with F1",
@@ -143,6 +141,5 @@ CASES = (
         imbalanced,
         lambda model, batch: f1_of_the_rare_class(model(batch[0]), batch[1])["f1"],
         {**IMP, **IMBALANCE, "metric": F1()},
-        needs=everything("metrics with update, compute and reset"),
     ),
 )

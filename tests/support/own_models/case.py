@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import swamp
-
-Step = Literal["prune", "resume", "load", "export"]
-STEPS: tuple[Step, ...] = ("prune", "resume", "load", "export")
 
 # One pruning by half after one epoch each of ticket and cycle. 24 examples in batches of ten leave a last batch of four.
 NUM_EXAMPLES, BATCH_SIZE = 24, 10
@@ -35,7 +32,7 @@ def first_input(model: nn.Module, batch: Any) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """A model of one's own. `needs` is what swamp still lacks for a step; such a step is expected to fail."""
+    """A model of one's own."""
 
     name: str
     shows: str  # what the table in docs/custom.md says
@@ -51,7 +48,6 @@ class Case:
     instance: bool = False  # a module is given, not a function that makes one
     refused: str = ""  # how the sentence begins that refuses the model, where it is refused
     no_onnx: str = ""  # how the refusal begins, where there is no ONNX graph
-    needs: Mapping[Step, str] = field(default_factory=dict)
 
     @property
     def method(self) -> Mapping[str, Any]:
@@ -68,21 +64,16 @@ class Case:
     def given_model(self) -> nn.Module | Callable[[], nn.Module]:
         return self.model() if self.instance else self.model
 
-    def prune(self, out: Path) -> swamp.Pruned:
+    def prune(self, out: Path, listener: swamp.Listener | None = None) -> swamp.Pruned:
         """Call `swamp.prune` as a script does that is started once, or again."""
         asked = {"batch_size": BATCH_SIZE, **SETTINGS, **self.method, **self.options}
-        return swamp.prune(self.given_model(), *self.splits(), out=out, quiet=True, **asked)
+        return swamp.prune(self.given_model(), *self.splits(), out=out, listener=listener, quiet=True, **asked)
 
     def task(self) -> swamp.CustomTask:
         """Return the task that `prune` makes of the case."""
         names = ("loss", "metric", "maximise", "batch_size", "prunable", "exclude")
         given = {"batch_size": BATCH_SIZE, **{name: self.options[name] for name in names if name in self.options}}
         return swamp.CustomTask(self.given_model(), *self.splits(), **given)
-
-
-def everything(feature: str) -> dict[Step, str]:
-    """Return that all steps need a feature, since the first one fails without it."""
-    return dict.fromkeys(STEPS, feature)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

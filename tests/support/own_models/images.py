@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from tests.support.own_models.case import IMP, Case, accuracy, classes, everything, normal, squared_error, whole_numbers
+from tests.support.own_models.case import IMP, Case, accuracy, classes, normal, squared_error, whole_numbers
 
 
 def labelled_images() -> tuple[Tensor, Tensor]:
@@ -162,7 +162,7 @@ CASES = (
     Case("shared_blocks", "residual network whose block is used twice", SharedBlocks, labelled_images, accuracy, IMP),
     Case("conv3d", "Conv3d on volumes", conv3d, labelled_volumes, accuracy),
     Case("autoencoder", "ConvTranspose autoencoder that reconstructs", autoencoder, images_to_reconstruct, squared_error, IMP),
-    Case("unet", "U-Net, a label for each pixel", UNet, labelled_pixels, accuracy, IMP, needs=everything("labels of pixels")),
+    Case("unet", "U-Net, a label for each pixel", UNet, labelled_pixels, accuracy, IMP),
     Case(
         "vit",
         "ViT of `nn.TransformerEncoder`",
@@ -171,7 +171,6 @@ CASES = (
         accuracy,
         {**IMP, **ADAMW},
         pruned=("encoder.layers.0.self_attn.in_proj_weight", "encoder.layers.1.self_attn.out_proj.weight"),
-        needs={"prune": "attention's in_proj_weight is pruned by default"},
     ),
     Case(
         "discriminator",
@@ -181,7 +180,6 @@ CASES = (
         squared_error,
         IMP,
         refused="0.weight has spectral_norm",
-        needs={"prune": "a sentence for spectral_norm"},
     ),
     Case("group_norm", "GroupNorm and LayerNorm", group_norm, labelled_images, accuracy),
     Case("frozen_part", "a frozen layer", frozen_part, labelled_images, accuracy, IMP, check=frozen_survivors_keep_their_values),

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.nn.utils import prune as torch_prune
 from torch.nn.utils.parametrizations import weight_norm
 
-from tests.support.own_models.case import IMP, Case, accuracy, everything, normal, squared_error
+from tests.support.own_models.case import IMP, Case, accuracy, normal, squared_error
 from tests.support.own_models.tables import mlp, rows
 
 
@@ -62,10 +62,9 @@ CASES = (
         rows,
         accuracy,
         instance=True,
-        needs={"resume": "a module's init is kept in the run directory"},
     ),
-    Case("weight_norm", "`weight_norm` on one layer", with_weight_norm, rows, accuracy, IMP, needs=everything("parametrized weights")),
-    Case("lazy", "lazy modules", lazy, rows, accuracy, IMP, needs=everything("lazy modules")),
+    Case("weight_norm", "`weight_norm` on one layer", with_weight_norm, rows, accuracy, IMP),
+    Case("lazy", "lazy modules", lazy, rows, accuracy, IMP),
     Case(
         "already_pruned",
         "layers that `torch.nn.utils.prune` pruned",
@@ -73,7 +72,6 @@ CASES = (
         rows,
         accuracy,
         IMP,
-        needs=everything("torch's pruning"),
     ),
     Case("dropout", "dropout", with_dropout, rows, accuracy),
     Case("double_buffers", "float64 buffers, one of them not in the state_dict", DoubleStatistics, rows, accuracy),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.support.own_models.case import IMP, Case, accuracy, classes, everything, normal, whole_numbers
+from tests.support.own_models.case import IMP, Case, accuracy, classes, normal, whole_numbers
 
 TOKENS, LENGTH = 11, 6
 ADAMW = {"optimizer": {"name": "adamw", "weight_decay": 0.01}, "cycle.learning_rate": 1e-3, "ticket.learning_rate": 1e-3}
@@ -144,7 +144,6 @@ CASES = (
         lambda: (whole_numbers(TOKENS, LENGTH), classes()),
         accuracy,
         pruned=("rnn.weight_ih_l0", "rnn.weight_hh_l0", "head.weight"),
-        needs={"prune": "recurrent weights are pruned by default"},
     ),
     Case(
         "gru_tagger",
@@ -154,7 +153,6 @@ CASES = (
         tag_accuracy,
         IMP,
         pruned=("rnn.weight_ih_l1", "rnn.weight_hh_l0_reverse"),
-        needs=everything("default loss of sequences"),
     ),
     Case(
         "bert",
@@ -176,6 +174,5 @@ CASES = (
         forward=lambda model, batch: model(**batch).logits,
         pruned=("transformer.h.0.attn.c_attn.weight", "transformer.h.0.mlp.c_fc.weight"),  # a Conv1D of transformers, not an nn.Linear
         no_onnx="export to a graph takes networks whose input is one tensor",
-        needs={**everything("the loss in a model's output as default"), "prune": "Conv1D of transformers as a linear layer"},
     ),
 )

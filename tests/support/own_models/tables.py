@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
-from tests.support.own_models.case import IMP, NUM_EXAMPLES, Case, accuracy, classes, everything, normal, squared_error, whole_numbers
+from tests.support.own_models.case import IMP, NUM_EXAMPLES, Case, accuracy, classes, normal, squared_error, whole_numbers
 
 
 def rows() -> tuple[Tensor, Tensor]:
@@ -173,7 +173,6 @@ CASES = (
         test_data=Records.as_tensors,
         whole=Records.as_tensors,
         check=the_sampler_was_honoured,
-        needs={"prune": "a loader's sampler is honoured"},
     ),
     Case(
         "numpy_arrays",
@@ -182,6 +181,5 @@ CASES = (
         lambda: tuple(tensor.numpy() for tensor in rows()),
         accuracy,
         whole=rows,
-        needs=everything("NumPy arrays as data"),
     ),
 )
