@@ -33,6 +33,7 @@ def command(directory: Path, method: str = "swamp", keep: str = "all") -> list[s
         "engines.processes.workers": 2,
         "checkpoint_seconds": 0,
         "cycle.epochs": 6,
+        "tasks.image.batch_size": 32,  # so that there is time to kill it
         "method": method,
         "keep": keep,
     }
