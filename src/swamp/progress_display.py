@@ -95,7 +95,8 @@ class ProgressLines(Listener):
             self.last_line = time.monotonic()
             line = f"{progress.label}: {progress.unit} {progress.epoch}/{progress.epochs}"
             if progress.unit == "epoch":
-                line += f", loss {progress.loss:.4f}; {100 * self.time_left.share:.0f} % done, {duration(self.time_left.seconds)} left"
+                line = ", ".join(filter(None, [line, loss_text(progress)]))
+                line += f"; {100 * self.time_left.share:.0f} % done, {duration(self.time_left.seconds)} left"
             self.say(line)
 
     def row(self, result: RowRecord, run: str = "") -> None:
@@ -103,6 +104,11 @@ class ProgressLines(Listener):
 
     def say(self, text: str) -> None:
         print(visible(text), file=sys.stderr, flush=True)
+
+
+def loss_text(progress: Progress) -> str:
+    """Return the loss of an epoch for people; nothing where it is not known, as in a loop of the user's own."""
+    return "" if math.isnan(progress.loss) else f"loss {progress.loss:.4f}"
 
 
 class RemarksOnly(ProgressLines):
@@ -151,7 +157,7 @@ class ProgressBars(ProgressLines):
             return
         if progress.key not in self.training_bars:
             self.training_bars[progress.key] = self.bars.add_task(escape(visible(progress.label)), total=progress.epochs, note="")
-        note = f"loss {progress.loss:.4f}" if progress.unit == "epoch" else progress.unit
+        note = loss_text(progress) if progress.unit == "epoch" else progress.unit
         self.bars.update(self.training_bars[progress.key], completed=progress.epoch, note=note)
         if progress.epoch >= progress.epochs:
             self.bars.remove_task(self.training_bars.pop(progress.key))

@@ -350,3 +350,11 @@ def test_what_ended_a_run_is_kept_in_a_line(
     with pytest.raises(type(error)):
         list(iterate(quick(), tmp_path / "run"))
     assert Store(tmp_path / "run").journal.failure() == why
+
+
+def test_asking_for_a_finished_run_again_brings_nothing_back_from_the_cache(quick: Callable[..., Config], tmp_path: Path) -> None:
+    config = quick(method="imp", keep="last")
+    list(iterate(config, tmp_path / "run", tmp_path / "cache"))
+    before = contents(tmp_path / "run")
+    list(iterate(config, tmp_path / "run", tmp_path / "cache"))
+    assert contents(tmp_path / "run") == before

@@ -52,8 +52,9 @@ class OwnLoop(Engine):
 
         def after_epoch(training: LoopTraining) -> None:
             nonlocal last_save
-            record, total = training.history[-1], training.num_epochs or training.epoch
-            report(Progress(job.key, job.label, training.epoch, total, record.get("loss", math.nan), record=record))
+            record = training.history[-1]
+            if task.knows_epochs and training.epoch <= job.num_epochs:
+                report(Progress(job.key, job.label, training.epoch, job.num_epochs, record.get("loss", math.nan), record=record))
             if training.kept and time.monotonic() - last_save >= self.context.checkpoint_seconds:
                 store.write_checkpoint(job.key, training.checkpoint())
                 last_save = time.monotonic()
@@ -71,6 +72,9 @@ class OwnLoop(Engine):
         if equal := [label for label, other in same_start.items() if other == digest]:
             raise ValueError(f"{job.label} and {equal[0]} have the same weights to the last bit: train ignores run.seed")
         solution = store.save_solution(job.key, state, training.history)
+        if not task.knows_epochs:  # The plan counts a training of unknown length as one epoch.
+            loss = training.history[-1].get("loss", math.nan) if training.history else math.nan
+            report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, loss, job.num_epochs))
         store.remove_checkpoint(job.key)
         seconds, epochs = round(time.monotonic() - begin, 3), training.epoch - training.first_epoch
         store.log_timing({"what": job.label, "key": job.key, "epochs": epochs, "seconds": seconds, "device": str(self.context.device)})

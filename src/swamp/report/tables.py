@@ -33,8 +33,8 @@ def run_table(run: StoredRun) -> Table:
         Column("all %", lambda row: percent(row.sparsity_of_all)),
         *(metric_column(metric) for metric in (rows[0].described.values() if rows else ())),
         Column("particles", lambda row: particle_range(row) or "–"),
-        Column("MMACs", lambda row: f"{row.macs / 1e6:.2f}"),
-        Column("cost GMACs", lambda row: f"{row.cost / 1e9:.3g}"),
+        Column("MMACs", lambda row: f"{row.macs / 1e6:.2f}" if counts_macs(row) else "–"),
+        Column("cost GMACs", lambda row: f"{row.cost / 1e9:.3g}" if counts_macs(row) else "–"),
     ]
     empty = sorted({layer for row in rows for layer in row.empty_layers})
     unknown = uncounted_note(rows[-1].uncounted) if rows and rows[-1].uncounted else ""
@@ -62,6 +62,11 @@ def seeds_table(title: str, runs: Sequence[Sequence[RowRecord]], note: str = "")
         *map(metric_over_seeds, main_metrics(runs[0][0])),
     ]
     return make_table(title, columns, cycles, note)
+
+
+def counts_macs(row: RowRecord) -> bool:
+    """Say whether the multiply-adds of any pruned weight are known."""
+    return len(row.uncounted or ()) < len(row.densities)
 
 
 def uncounted_note(weights: Sequence[str]) -> str:

@@ -91,7 +91,7 @@ def _metrics_to_add(ctx: RunContext) -> list[str]:
     reason to train again."""
     rows = read_rows(ctx.store.root)
     evaluated = {key for row in rows for key in (row.solution, *(row.particles if row.members else ()))}
-    if not all(map(ctx.store.has_arrays, evaluated)):
+    if not all(map(ctx.store.keeps_arrays, evaluated)):
         return []
     return [name for name in ctx.task.metrics if any(name not in row.metrics for row in rows)]
 

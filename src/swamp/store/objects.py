@@ -141,7 +141,12 @@ class ObjectStore:
         )
 
     def has_arrays(self, key: str) -> bool:
+        """Return whether arrays can be had. Those that only the cache holds are copied to this directory."""
         return self._find(f"{key}.safetensors") is not None
+
+    def keeps_arrays(self, key: str) -> bool:
+        """Return whether this directory itself holds arrays. It may have dropped what the cache still holds."""
+        return self.folder.has(f"objects/{key}.safetensors")
 
     def drop(self, key: str) -> None:
         """Remove a solution's weights and keep its record. The record is marked first, so that a kill in between loses nothing."""

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from swamp.core.schedules import SWA, Schedule, learning_rates
-
-NUMBERS = (bool, int, float)  # what a checkpoint holds of an optimizer beside tensors
+from swamp.core.state_dicts import pack
 
 
 @dataclass(frozen=True)
@@ -69,10 +68,10 @@ class OwnOptimizer:
             raise ValueError(f"{kind} cannot make a step by the gradients alone ({error})") from None
         if scheduler is not None:
             scheduler.step()
-        for values in optimizer.state.values():
-            for key, value in values.items():
-                if value is not None and not isinstance(value, Tensor) and type(value) not in NUMBERS:
-                    raise ValueError(f"{kind} keeps {key} as a {type(value).__name__}, which a checkpoint cannot hold")
+        try:
+            pack(optimizer.state_dict())
+        except ValueError as error:
+            raise ValueError(f"a checkpoint cannot hold the state of {kind}: {error}") from None
 
 
 def largest_rate(optimizer: torch.optim.Optimizer) -> float:

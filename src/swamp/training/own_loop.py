@@ -17,10 +17,10 @@ from swamp.core.job import Job
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
+from swamp.core.state_dicts import pack, unpack
 from swamp.tasks.own_loop import OwnLoopTask
 from swamp.training.averaging import RunningMean
 from swamp.training.masking import MaskedModule
-from swamp.training.state_dicts import pack, unpack
 from swamp.training.train import Checkpoint
 
 LOW_RATE = 0.1  # of the peak: below it, epochs that are averaged hardly differ

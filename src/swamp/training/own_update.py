@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from swamp.core.schedules import SWA, Schedule
-from swamp.tasks.own_optimizer import NUMBERS, OwnOptimizer, quiet_schedulers
+from swamp.core.state_dicts import pack, unpack
+from swamp.tasks.own_optimizer import OwnOptimizer, quiet_schedulers
 from swamp.training.update import Rate, masked
 
 
@@ -79,10 +80,8 @@ class OwnUpdate:
                         value.mul_(factor)
 
     def saved(self) -> dict[str, Tensor]:
-        """Return the optimizer's state, and the numbers in its groups, as tensors by name. Those of the scheduler follow from the step."""
-        held = {f"state/{name}": self.optimizer.state.get(parameter, {}) for parameter, name in self.names.items()}
-        held |= {f"group/{index}": group for index, group in enumerate(self.optimizer.param_groups)}
-        return {f"{kind_of(value)}/{path}/{key}": as_tensor(value) for path, values in held.items() for key, value in saveable(values)}
+        """Return the optimizer's state as tensors by name. That of the scheduler follows from the number of steps."""
+        return pack(self.optimizer.state_dict())
 
     def restore(self, tensors: Mapping[str, Tensor], num_done: int) -> None:
         """Load what `saved` returned after this number of steps."""
@@ -90,26 +89,4 @@ class OwnUpdate:
             with quiet_schedulers():
                 for _ in range(num_done):
                     self.scheduler.step()
-        parameters = {name: parameter for parameter, name in self.names.items()}
-        for path, tensor in tensors.items():
-            kind, place, *owner, key = path.split("/")
-            value = tensor if kind == "tensor" else {"bool": bool, "int": int, "float": float}[kind](tensor.item())
-            if place == "group":
-                self.optimizer.param_groups[int(owner[0])][key] = value
-            else:
-                parameter = parameters["/".join(owner)]
-                # As torch does: the count of steps stays where it is, all else goes to the parameter's device.
-                moved = value if not isinstance(value, Tensor) or key == "step" else value.to(parameter.device)
-                self.optimizer.state[parameter][key] = moved
-
-
-def kind_of(value: Any) -> str:
-    return "tensor" if isinstance(value, Tensor) else type(value).__name__
-
-
-def as_tensor(value: Any) -> Tensor:
-    return value.detach() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-
-
-def saveable(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return [(key, value) for key, value in values.items() if isinstance(value, Tensor) or type(value) in NUMBERS]
+        self.optimizer.load_state_dict(unpack(tensors))

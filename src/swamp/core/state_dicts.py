@@ -27,7 +27,10 @@ def unpack(tensors: Mapping[str, Tensor]) -> Any:
     >>> unpack(pack(state)) | {0: None} == state | {0: None}, unpack(pack(state))[0]["momentum"]
     (True, tensor([1., 1.]))
     """
-    return _unpacked(json.loads(tensors[TEXT].numpy().tobytes().decode()), tensors)
+    try:
+        return _unpacked(json.loads(tensors[TEXT].numpy().tobytes().decode()), tensors)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:  # The file may come from anybody.
+        raise ValueError(f"the checkpoint holds no state that can be restored ({type(error).__name__})") from error
 
 
 def _packed(value: Any, tensors: dict[str, Tensor], path: str) -> Any:
