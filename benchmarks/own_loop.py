@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import swamp
 from swamp.core.mask import Mask
 from swamp.tasks.models import find_model
-from swamp.tasks.task import prunable_weights
+from swamp.tasks.prunable import prunable_weights
 
 
 def main() -> None:

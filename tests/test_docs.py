@@ -217,6 +217,16 @@ def test_the_page_of_methods_is_what_the_code_says() -> None:
     assert page == with_methods(page), "write docs/methods.md anew: python docs/methods_page.py"
 
 
+def test_the_examples_of_own_loops_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    loop, _, masked = blocks("python", (DOCS / "loops.md").read_text())  # The second one imports what need not be installed.
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(loop + masked, "loops.md", "exec"), scope)
+    assert "36% sparse: " in capsys.readouterr().out
+    sparse = scope["sparse"]
+    assert all(not sparse.model.get_parameter(name)[~alive].any() for name, alive in sparse.mask.layers.items())
+
+
 @pytest.mark.parametrize("page", ["docs/reproduction.md", "README.md"])
 def test_published_tables_are_what_the_stored_results_say(page: str) -> None:
     tables = runpy.run_path(str(DOCS / "reproduction_tables.py"))

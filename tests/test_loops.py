@@ -378,7 +378,7 @@ swamp.prune_with({loop}, plain, evaluate, method="imp", out=sys.argv[1], quiet=T
 """
 
 
-@pytest.mark.parametrize(("train", "repeated"), [("loop", 0), ("without_keep", 2)])
+@pytest.mark.parametrize(("train", "repeated"), [("loop", 0), pytest.param("without_keep", 2, marks=pytest.mark.slow)])
 def test_a_killed_loop_goes_on_with_the_same_bytes(train: str, repeated: int, tmp_path: Path) -> None:
     script = SCRIPT.format(tests=str(Path(__file__).parent.parent), loop=train)
 

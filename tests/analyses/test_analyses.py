@@ -284,7 +284,7 @@ def test_a_task_of_ones_own_that_is_no_classifier(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(task, "predict", lambda *_: None)
     with pytest.raises(ValueError, match="no class probabilities"):
         analyse_small(tmp_path / "run", "calibration", task=task)
-    with pytest.raises(ValueError, match="another model"):
+    with pytest.raises(ValueError, match="began with another architecture"):
         Study(read_run(tmp_path / "run"), task=CustomTask(nn.Linear(4, 1), data, data))
 
 

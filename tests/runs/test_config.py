@@ -259,5 +259,5 @@ def test_data_is_short_for_the_setting_of_the_task_when_a_run_is_resumed(monkeyp
     config = build_config("cifar10-wrn28-2", {"data": "there"})
     assert with_settings(config, {"data": Path("here")}).tasks["image"]["data"] == str(tmp_path / "here")
     assert config_hash(with_settings(config, {"data": "here"})) == config_hash(config)
-    with pytest.raises(ValueError, match="data = 'here': task 'custom' reads no data folder"):
+    with pytest.raises(ValueError, match="data = 'here': task 'custom' has no such setting"):
         with_settings(build_config("custom"), {"data": "here"})

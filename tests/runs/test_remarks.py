@@ -28,11 +28,11 @@ QUIET: dict[str, Any] = {"quiet": True, "engine": "sequential", "ticket": {"epoc
 def test_rigl_that_never_acts_says_so_before_training_and_below_its_tables(
     quick: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two cycles of two epochs of four steps: the mask may change in the first 12 of 16 steps."""
-    idle = "RigL never changes its mask, so that this is random pruning: methods.rigl.interval = 12 steps"
-    (run,) = prepare([RunRequest(quick(method="rigl", methods__rigl__interval=12), tmp_path / "run")])
+    """Two cycles of two epochs of two steps: the mask may change in the first 6 of 8 steps."""
+    idle = "RigL never changes its mask, so that this is random pruning: methods.rigl.interval = 6 steps"
+    (run,) = prepare([RunRequest(quick(method="rigl", methods__rigl__interval=6), tmp_path / "run")])
     assert [remark.startswith(idle) for remark in run.remarks] == [True]
-    assert not prepare([RunRequest(quick(method="rigl", methods__rigl__interval=11), tmp_path / "run")])[0].remarks
+    assert not prepare([RunRequest(quick(method="rigl", methods__rigl__interval=5), tmp_path / "run")])[0].remarks
     list(swamp.runs.runner.run_rows(run))
     assert all(row.notes and row.notes[0].startswith(idle) for row in read_rows(tmp_path / "run"))
     for command in ("show", "compare"):

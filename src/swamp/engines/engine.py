@@ -166,6 +166,7 @@ class EngineModule:
     build: Callable[[EngineContext, Any], Engine]
     default_for: tuple[str, ...] = ()  # the device types on which engine = "auto" selects it
     devices: tuple[str, ...] = ()  # the device types on which it can train; none means all
+    tasks: tuple[str, ...] = ()  # the kinds of tasks that it can train; none means all
     shares_runs: bool = False  # several runs may train on one engine, side by side
     needs_cluster: bool = False  # it needs processes that it does not start; benchmarks and analyses then use another engine
     command: str = "swamp"  # what starts it on the command line

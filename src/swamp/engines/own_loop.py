@@ -19,6 +19,7 @@ from swamp.tasks.task import Task
 from swamp.training.own_loop import LoopTraining, refreshed
 
 name = "own-loop"
+tasks = ("own-loop",)
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,10 +86,6 @@ class OwnLoop(Engine):
         if not self.warned:
             print(sentence, file=sys.stderr)
             self.warned = True
-
-
-def why_not(task: Task) -> str:
-    return "" if isinstance(task, OwnLoopTask) else "the engine own-loop trains by a loop that is given to swamp.prune_with"
 
 
 build = OwnLoop

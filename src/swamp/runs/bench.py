@@ -54,7 +54,8 @@ class Machine(Struct, frozen=True, kw_only=True):
 def variants(config: Config) -> list[Variant]:
     """Return the engines that train on this device, the slowest first."""
     device_type = torch.device(config.device).type
-    able = [m.name for m in engine_modules().values() if not m.needs_cluster and device_type in (m.devices or [device_type])]
+    local = [module for module in engine_modules().values() if not module.needs_cluster and config.task in (module.tasks or [config.task])]
+    able = [module.name for module in local if device_type in (module.devices or [device_type])]
     return [(name, config.engines.get(name, {})) for name in sorted(able, key=lambda name: name != FALLBACK)]
 
 

@@ -141,6 +141,8 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         require_empty_or_run(request.directory)
         header = Store(request.directory).header()
         config = resolve(request.config, header["config"] if header else None)
+        if (kinds := config.engine_module.tasks) and config.task not in kinds:
+            raise ValueError(f"engine {config.engine!r} trains tasks of the kind {', '.join(kinds)}, not {config.task}")
         if to_train:
             config.engine_module.check(config.selected("engine"), config.optimizer, config.compile, torch.device(config.device))
         configs.append(config)
