@@ -43,6 +43,7 @@ def test_the_cnn_gets_sparse_a_report_and_a_small_file(run_example: Example, tmp
     assert "<html" in (tmp_path / "runs/cnn-digits/report.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_gpt_is_fine_tuned_and_a_second_start_trains_nothing(run_example: Example, tmp_path: Path) -> None:
     options = ("gpt_characters.py", "--pretraining-steps", "10", "--epochs", "1")
     shown, again = run_example(*options), run_example(*options)
@@ -53,6 +54,7 @@ def test_the_gpt_is_fine_tuned_and_a_second_start_trains_nothing(run_example: Ex
     assert max(losses) < 4  # untrained: the logarithm of 80 characters, 4.4
 
 
+@pytest.mark.slow
 def test_the_lstm_is_judged_by_f1(run_example: Example, tmp_path: Path) -> None:
     shown = run_example("lstm_imbalanced.py", "--epochs", "1")
     assert "always saying no: accuracy 89.7%" in shown

@@ -15,10 +15,17 @@ from swamp.results.stored_run import read_run
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-@pytest.mark.parametrize(
-    ("name", "library", "rows"),
-    [("own_loop", "torch", 4), ("own_lightning", "lightning", 3), ("own_trainer", "transformers", 3), ("own_accelerate", "accelerate", 3)],
-)
+# Each library that is imported takes seconds; the plain loop stands for all in `make test`.
+CASES = [
+    ("own_loop", "torch", 4),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (("own_lightning", "lightning", 3), ("own_trainer", "transformers", 3), ("own_accelerate", "accelerate", 3))
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "library", "rows"), CASES)
 def test_the_example_finds_sparse_networks(
     name: str, library: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

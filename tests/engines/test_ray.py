@@ -77,7 +77,8 @@ def trained(task: Blobs, config: engine.Config | None = None, **changes: Any) ->
     return store, heard
 
 
-@pytest.mark.parametrize("cycles", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cycles", [1, 2])
 def test_runs_side_by_side_give_the_bytes_of_one_process(quick: Make, tmp_path: Path, cycles: int) -> None:
     """Two methods share one engine, and the ticket that both need is trained once."""
     settled = {"engine": "ray", "device": "cpu", "precision": "float32"}

@@ -87,7 +87,7 @@ def kill_at_every(config: Config, tmp_path: Path, stride: int) -> int:
     return kills
 
 
-@pytest.mark.parametrize(("method", "keep"), [("swamp", "averages"), ("rigl-swamp", "last")])
+@pytest.mark.parametrize(("method", "keep"), [("swamp", "averages"), pytest.param("rigl-swamp", "last", marks=pytest.mark.slow)])
 def test_killed_at_some_writing_steps(quick: Make, tmp_path: Path, method: str, keep: str) -> None:
     config = quick(method=method, pruning__cycles=1, checkpoint_seconds=0.0, keep=keep)
     assert kill_at_every(config, tmp_path, stride=29) >= 8
