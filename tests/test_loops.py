@@ -192,7 +192,7 @@ def test_what_a_loop_is_told(tmp_path: Path) -> None:
     assert window == [[False]] + 4 * [[False, False, False, True]]
 
 
-@pytest.mark.parametrize("method", ["magnitude", "random", "dense", "snip", "synflow"])
+@pytest.mark.parametrize("method", ["magnitude", "random", "dense", "snip", "synflow", "grasp"])
 def test_methods_that_train_once(method: str, tmp_path: Path) -> None:
     def train(model: nn.Module, run: swamp.LoopTraining) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
