@@ -63,7 +63,7 @@ def prune_with(
     `LoopTraining`). Masks hold by themselves. It returns None, or the module that counts, such as an average of its own.
     `model()` makes a model with a newly drawn init. `evaluate(model)` returns a number or a dict of numbers, whose first one counts.
     `epochs`: how many epochs the loop trains, if it can be told (`run.epochs`); without it, the ticket's training runs to its end.
-    `loss(model)`: the loss on a sample of training data of your choice, for methods that score weights before training (snip, grasp, synflow).
+    `loss(model)`: the loss on a sample of training data of your choice, for methods that score weights first (snip, grasp, synflow).
     `refresh(model)`: passes training data through the model; needed where BatchNorm is averaged.
     `settings`: anything the loop reads as `run.settings`. They are part of what identifies the run, so name your data there.
     `options` are those of `prune`: method, sparsity, pruning, ticket, seed, device, …; rates and optimizers are the loop's.
