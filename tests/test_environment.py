@@ -99,6 +99,7 @@ def test_ctrl_c_ends_a_command_in_silence_from_the_beginning() -> None:
         assert (done.returncode, done.stderr) == (130, b""), module
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_the_parent_ignores_stays_ignored(tmp_path: Path, swamp_run: Path) -> None:
     process = subprocess.Popen([*SWAMP, "run", *FLAGS, "--out", str(tmp_path / "run")], preexec_fn=ignore_interrupts)
     while process.poll() is None:

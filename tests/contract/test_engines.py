@@ -40,7 +40,8 @@ def test_engines_agree_bit_for_bit(quick: Make, tmp_path: Path, method: str) -> 
         assert results[name] == results["sequential"], name
 
 
-@pytest.mark.parametrize("workers", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [3, 1])
 def test_the_number_of_workers_changes_nothing(quick: Make, tmp_path: Path, workers: int) -> None:
     settings = {"methods__swamp__particles": 3, "pruning__cycles": 1}
     list(iterate(quick(engine="processes", engines__processes__workers=workers, **settings), tmp_path / "workers"))

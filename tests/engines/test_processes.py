@@ -52,6 +52,7 @@ def test_a_worker_that_dies_is_replaced_and_order_is_kept(tmp_path: Path) -> Non
         assert [solution.key for solution in engine.train(jobs, ignore)] == [job.key for job in jobs]
 
 
+@pytest.mark.slow
 def test_a_job_whose_workers_keep_dying_is_given_up_by_name(tmp_path: Path) -> None:
     for number in range(9):
         (tmp_path / f"kill-{number}").touch()
@@ -62,6 +63,7 @@ def test_a_job_whose_workers_keep_dying_is_given_up_by_name(tmp_path: Path) -> N
         list(engine.train(jobs[:1], ignore))
 
 
+@pytest.mark.slow
 def test_workers_killed_while_idle_and_while_starting(tmp_path: Path) -> None:
     with engine_of(tmp_path, workers=2) as (engine, jobs, _):
         list(engine.train(jobs[:1], ignore))

@@ -14,6 +14,7 @@ from tests.support.blobs import Blobs
 from tests.support.trainings import distance, make_engine_context, make_jobs, start_of, trained
 
 
+@pytest.mark.slow
 def test_compiled_steps_compute_the_same_but_for_rounding() -> None:
     task, device = Blobs(dropout=0.5, num_examples=8), torch.device("cpu")  # Full batches have one shape to compile.
     plain = make_jobs(task)[:2]
