@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -483,3 +484,12 @@ def test_an_edited_method_of_the_model_is_another_loop(tmp_path: Path) -> None:
     prune(train, tmp_path / "run", make=lambda: nets[0](6, 2))
     with pytest.raises(ValueError, match="began with another"):
         prune(train, tmp_path / "run", make=lambda: nets[1](6, 2))
+
+
+def test_a_trainer_that_stops_in_the_middle_of_an_epoch() -> None:
+    """After 2.5 epochs the Trainer says that an epoch has ended, which is the third one."""
+    adapter = pytest.importorskip("swamp.adapters.transformers", exc_type=ImportError)
+    ended: list[int] = []
+    run = SimpleNamespace(epoch=2, epoch_end=lambda epoch, loss: ended.append(epoch))
+    adapter.TransformersCallback(run).on_epoch_end(None, SimpleNamespace(epoch=2.5, log_history=[]), SimpleNamespace())
+    assert ended == [2]
