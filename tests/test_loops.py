@@ -8,8 +8,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -394,3 +396,100 @@ def test_a_killed_loop_goes_on_with_the_same_bytes(train: str, repeated: int, tm
     assert len((first.stdout + second.stdout).splitlines()) == len(whole.stdout.splitlines()) + repeated
     weights = [swamp.load(tmp_path / name, model=plain()).model.state_dict() for name in ("whole", "killed")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+@pytest.mark.parametrize(("stage", "cycle"), [("ticket", 0), ("cycle", 1)])
+def test_what_was_kept_in_two_calls_is_restored_in_any_stage(
+    stage: str, cycle: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(model: nn.Module, run: swamp.LoopTraining) -> None:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        run.keep(optimizer=optimizer)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7)
+        run.keep(schedule=schedule)
+        for epoch in range(run.first_epoch, EPOCHS):
+            step(model, optimizer, torch.randperm(96)[:32])
+            schedule.step()
+            run.epoch_end(epoch)
+            if (run.stage, run.cycle, epoch) == (stage, cycle, 2) and os.environ.pop("STOP", None):
+                raise KeyError("stopped")
+
+    whole = prune(train, tmp_path / "whole", checkpoint_seconds=0)
+    monkeypatch.setenv("STOP", "1")
+    with pytest.raises(KeyError, match="stopped"):
+        prune(train, tmp_path / "stopped", checkpoint_seconds=0)
+    again = prune(train, tmp_path / "stopped", checkpoint_seconds=0)
+    weights = [found.model.state_dict() for found in (whole, again)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_refresh_must_collect_and_its_draws_are_the_runs(tmp_path: Path) -> None:
+    def evaluating(model: nn.Module) -> None:
+        model.eval()
+        refresh(model)
+
+    def shuffled(model: nn.Module) -> None:
+        for rows in torch.randperm(96).split(32):
+            model(X[rows])
+
+    options = {"method": "swamp", "methods": {"swamp": {"particles": 2}}, "pruning": {"cycles": 0}, "make": with_norm}
+    with pytest.raises(ValueError, match="refresh put a BatchNorm layer into evaluation mode"):
+        prune(loop, tmp_path / "evaluating", refresh=evaluating, **options)
+    variances = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        variances.append(prune(loop, tmp_path / str(seed), refresh=shuffled, **options).model[1].running_var)  # type: ignore[index]
+        assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(*variances)
+
+
+def test_epochs_of_numpy_and_losses_that_are_not_finite_end_nothing(tmp_path: Path) -> None:
+    def train(model: nn.Module, run: swamp.LoopTraining) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in np.arange(EPOCHS):
+            run.epoch_end(epoch, torch.tensor(step(model, optimizer, torch.randperm(96))) * torch.nan)
+
+    assert len(prune(train, tmp_path / "run").rows) == 3
+
+
+@pytest.mark.parametrize(("size", "value", "message"), [(16, torch.nan, "0.bias is not finite"), (12, 0.0, "'0.weight' has another shape")])
+def test_a_returned_module_is_checked(size: int, value: float, message: str, tmp_path: Path) -> None:
+    def train(model: nn.Module, run: swamp.LoopTraining) -> nn.Module:
+        without_keep(model, run)
+        other = nn.Sequential(nn.Linear(6, size), nn.ReLU(), nn.Linear(size, 2))
+        nn.init.constant_(other[0].bias, value)  # type: ignore[arg-type]
+        return other
+
+    with pytest.raises(ValueError, match=message):
+        prune(train, tmp_path / "run")
+
+
+def test_an_edited_method_of_the_model_is_another_loop(tmp_path: Path) -> None:
+    """Lightning's modules make their optimizer themselves, which neither train nor forward shows."""
+
+    def first(self: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def second(self: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.2)
+
+    def train(model: Any, run: swamp.LoopTraining) -> None:
+        optimizer = model.configure_optimizers()
+        for epoch in range(2):
+            step(model, optimizer, torch.randperm(96)[:32])
+            run.epoch_end(epoch)
+
+    nets = [type("Net", (nn.Linear,), {"configure_optimizers": method}) for method in (first, second)]
+    prune(train, tmp_path / "run", make=lambda: nets[0](6, 2))
+    with pytest.raises(ValueError, match="began with another"):
+        prune(train, tmp_path / "run", make=lambda: nets[1](6, 2))
+
+
+def test_a_trainer_that_stops_in_the_middle_of_an_epoch() -> None:
+    """After 2.5 epochs the Trainer says that an epoch has ended, which is the third one."""
+    adapter = pytest.importorskip("swamp.adapters.transformers", exc_type=ImportError)
+    ended: list[int] = []
+    run = SimpleNamespace(epoch=2, epoch_end=lambda epoch, loss: ended.append(epoch))
+    adapter.TransformersCallback(run).on_epoch_end(None, SimpleNamespace(epoch=2.5, log_history=[]), SimpleNamespace())
+    assert ended == [2]

@@ -25,5 +25,5 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         loss = next((record["loss"] for record in reversed(state.log_history) if "loss" in record), None)
-        if self.run.epoch_end(round(state.epoch) - 1, loss):
+        if self.run.epoch_end(self.run.epoch, loss):
             control.should_training_stop = True

@@ -44,7 +44,7 @@ class OwnLoop(Engine):
 
     def averaged(self, task: Task, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
         assert isinstance(task, OwnLoopTask)
-        return refreshed(task, parameters, buffers, self.context.device)
+        return refreshed(task, parameters, buffers, noise, self.context.device)
 
     def _train_job(self, job: Job, report: Report, same_start: Mapping[str, str]) -> Solution:
         store, task, begin = self.context.store, self.context.task_of(job), time.monotonic()
@@ -66,7 +66,7 @@ class OwnLoop(Engine):
         training = LoopTraining(task, job, start, self.context.device, num_epochs, store.read_checkpoint(job.key), after_epoch, self._say)
         state = training.run()
         if job.swa is not None:
-            state = refreshed(task, state.parameters, state.buffers, self.context.device)
+            state = refreshed(task, state.parameters, state.buffers, job.noise, self.context.device)
         digest = state.digest()
         if digest == job.mask.apply(start).digest():
             raise ValueError("train did not change the model that it was given: it must train that module, or return the one that counts")

@@ -28,6 +28,19 @@ def architecture(model: nn.Module) -> Any:
     return [ADDRESS.sub("", repr(model)), forwards, [_plain_attributes(module) for module in modules]]
 
 
+def methods(model: nn.Module) -> Any:
+    """Describe the code of all methods of a model's own classes: a loop may call others than forward, as Lightning calls training_step
+    and configure_optimizers."""
+    kinds = {base for module in model.modules() for base in type(module).__mro__}
+    own = [kind for kind in kinds if kind.__module__.partition(".")[0] not in ("builtins", "lightning", "pytorch_lightning", "torch")]
+    return sorted(
+        [f"{kind.__qualname__}.{name}", str(_behaviour(function, frozenset()))]
+        for kind in own
+        for name, function in vars(kind).items()
+        if isfunction(function)
+    )
+
+
 def identity(thing: Any, seen: frozenset[int] = frozenset()) -> Any:
     """Describe a loss or a metric by its code, the values that it holds, and the functions of its own module that it calls."""
     if isinstance(thing, PLAIN):

@@ -15,7 +15,7 @@ from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.custom import Metrics
-from swamp.tasks.identity import architecture, identity
+from swamp.tasks.identity import architecture, identity, methods
 from swamp.tasks.measuring import as_metrics
 from swamp.tasks.metrics import find_metric
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
@@ -89,6 +89,7 @@ class OwnLoopTask:
             "own training",
             train=identity(self.train),
             model=architecture(self.model()),
+            methods=methods(self.model()),
             loss=identity(self.given_loss),
             refresh=identity(self.refresh),
             settings=identity(self.settings),

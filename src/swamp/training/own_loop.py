@@ -63,6 +63,7 @@ class LoopTraining:
         self.epoch = 0  # epochs done
         self._checkpoint, self._after_epoch, self._say = checkpoint, after_epoch, say
         self._ticket: State | None = None
+        self._to_restore: dict[str, Any] = {}  # states of the checkpoint whose objects the loop has not given yet
         self._rate = math.nan
         self._rates: list[float] = []
 
@@ -80,21 +81,28 @@ class LoopTraining:
 
     def keep(self, **objects: Any) -> None:
         """Save what has a `state_dict` (the optimizer, its schedule, an average) at the ends of epochs, so that a training that was killed
-        goes on: its objects and the model's weights are restored here, and `first_epoch` is the epoch to begin with."""
+        goes on: its objects and the model's weights are restored here, and `first_epoch` is the epoch to begin with. What the loop
+        changes after `epoch_end` is not saved with that epoch, so step a schedule before it."""
         for name, value in objects.items():
             if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
                 raise ValueError(f"run.keep({name}=…): a {type(value).__name__} has no state_dict and load_state_dict")
         self.kept |= objects
-        if self._checkpoint is None:
-            return
-        found, self._checkpoint = self._checkpoint, None
-        groups: dict[str, dict[str, Tensor]] = {"parameter": {}, "buffer": {}, "mean": {}, "kept": {}}
+        if self._checkpoint is not None:
+            found, self._checkpoint = self._checkpoint, None
+            self._restore(found)
+        for name in objects.keys() & self._to_restore.keys():
+            objects[name].load_state_dict(self._to_restore.pop(name))
+
+    def _restore(self, found: Checkpoint) -> None:
+        kinds = ("parameter", "buffer", "ticket parameter", "ticket buffer", "mean", "kept")
+        groups: dict[str, dict[str, Tensor]] = {kind: {} for kind in kinds}
         for path, tensor in found.tensors.items():
             group, _, name = path.partition("/")
             groups[group][name] = tensor
         State(groups["parameter"], groups["buffer"]).into(self.model)
-        for name, state in unpack(groups["kept"]).items():
-            self.kept[name].load_state_dict(state)
+        if groups["ticket parameter"]:
+            self._ticket = State(groups["ticket parameter"], groups["ticket buffer"])
+        self._to_restore = unpack(groups["kept"])
         self.mean = RunningMean({name: tensor.to(self.device) for name, tensor in groups["mean"].items()}, found.num_averaged)
         self.history, self.epoch, self.first_epoch = list(found.history), found.epoch, found.epoch
         self._rates = [record["learning_rate"] for record in self.history if "learning_rate" in record]
@@ -106,11 +114,14 @@ class LoopTraining:
             raise ValueError(f"train called run.epoch_end({epoch}) where epoch {self.epoch} was to end")
         if self.epochs is not None and epoch >= self.epochs and self.stage == "cycle":
             raise ValueError(f"epochs = {self.epochs}, but train called run.epoch_end({epoch}) after run.epoch_end returned True")
+        if self._to_restore:
+            missing = next(iter(self._to_restore))
+            raise ValueError(f"the training that goes on had given {missing!r} to run.keep, and train did not give it again")
         self._check_model()
         if self.averaging:
             self.mean.add(dict(self.model.named_parameters()))
-        record: dict[str, Any] = {"epoch": epoch}
-        record |= {} if loss is None else {"loss": float(loss)}
+        record: dict[str, Any] = {"epoch": self.epoch}
+        record |= {"loss": float(loss)} if loss is not None and math.isfinite(loss) else {}
         record |= {} if math.isnan(self._rate) else {"learning_rate": self._rate}
         self.history.append(record)
         self._rates.append(self._rate)
@@ -147,6 +158,9 @@ class LoopTraining:
         tensors: dict[str, Tensor] = {f"parameter/{name}": tensor for name, tensor in self.model.named_parameters()}
         tensors |= {f"buffer/{name}": tensor for name, tensor in self.model.named_buffers()}
         tensors |= {f"mean/{name}": tensor for name, tensor in self.mean.tensors.items()}
+        if self._ticket is not None:  # The training goes on to its end, which tells how many epochs the loop has.
+            tensors |= {f"ticket parameter/{name}": tensor for name, tensor in self._ticket.parameters.items()}
+            tensors |= {f"ticket buffer/{name}": tensor for name, tensor in self._ticket.buffers.items()}
         tensors |= {f"kept/{name}": tensor for name, tensor in pack({n: o.state_dict() for n, o in self.kept.items()}).items()}
         copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
         return Checkpoint(copies, self.epoch, self.mean.count, list(self.history), self.job.label, self.num_epochs or 0)
@@ -185,6 +199,11 @@ class LoopTraining:
         names = dict(self.model.named_parameters()).keys() | dict(self.model.named_buffers()).keys()
         if other := (state.parameters.keys() | state.buffers.keys()) ^ names:
             raise ValueError(f"the module that train returned is another network: only one of them has {sorted(other)[0]!r}")
+        for name, parameter in self.model.named_parameters():
+            if parameter.shape != state.parameters[name].shape:
+                raise ValueError(f"the module that train returned is another network: {name!r} has another shape")
+            if not torch.isfinite(state.parameters[name]).all():
+                raise ValueError(f"{name} is not finite in the module that train returned at {self.job.label}")
         for name, alive in self.job.mask.layers.items():
             if bool(state.parameters[name][~alive].any()):
                 raise ValueError(f"the module that train returned has weights of {name!r} that are pruned and not zero")
@@ -208,9 +227,7 @@ class LoopTraining:
     def _seed(self) -> None:
         noise = Noise(self.seed).fold("epoch", self.epoch) if self.epoch else Noise(self.seed)
         integer = noise.integer() % 2**32 if self.epoch else self.seed
-        torch.manual_seed(integer)
-        random.seed(integer)
-        np.random.seed(integer)
+        _seed_all(integer)
 
     @contextmanager
     def _watching_rates(self) -> Iterator[None]:
@@ -242,8 +259,17 @@ def _restoring_generators() -> Iterator[None]:
             np.random.set_state(before[1])
 
 
-def refreshed(task: OwnLoopTask, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], device: torch.device) -> State:
-    """Return averaged parameters with the BatchNorm statistics that the user's `refresh` collects: means over all examples."""
+def _seed_all(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def refreshed(
+    task: OwnLoopTask, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise, device: torch.device
+) -> State:
+    """Return averaged parameters with the BatchNorm statistics that the user's `refresh` collects: means over all examples. What it
+    draws, such as an order of examples, the noise decides."""
     model = task.model().to(device)
     State(parameters, buffers).into(model)
     layers: list[Any] = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
@@ -254,6 +280,8 @@ def refreshed(task: OwnLoopTask, parameters: Mapping[str, Tensor], buffers: Mapp
 
     def weigh(index: int) -> Callable[[Any, Any], None]:
         def before_forward(layer: Any, inputs: Any) -> None:
+            if not layer.training:  # Its statistics would stay as they are.
+                raise ValueError("refresh put a BatchNorm layer into evaluation mode, where it collects nothing: leave model.eval() out")
             size = len(inputs[0])
             seen[index] += size
             layer.momentum = size / seen[index]  # The running statistics are then the mean over all examples so far.
@@ -266,7 +294,8 @@ def refreshed(task: OwnLoopTask, parameters: Mapping[str, Tensor], buffers: Mapp
     model.eval()
     for layer in layers:
         layer.train()
-    with torch.no_grad():
+    with torch.no_grad(), _restoring_generators():
+        _seed_all(noise.fold("refresh").integer() % 2**31)
         task.refresh(model)
     for layer, handle, momentum, count in zip(layers, handles, momenta, counts, strict=True):
         handle.remove()
