@@ -152,7 +152,7 @@ def test_a_module_that_the_loop_returns_counts(tmp_path: Path) -> None:
             average.update_parameters(model)
             run.epoch_end(epoch)
         averages.append(average.module[0].weight.detach().clone())
-        return average.module
+        return average
 
     averages: list[Tensor] = []
     found = prune(averaging, tmp_path / "run")
@@ -307,7 +307,7 @@ def test_exceptions_of_the_loop_are_its_own_and_lose_nothing(tmp_path: Path) -> 
         prune(breaks, tmp_path / "run")
     assert trained == [0, 0]  # the ticket and the first cycle
     broken.clear()
-    with pytest.raises(ValueError, match="began with another"):  # A list that the loop holds has changed.
+    with pytest.raises(ValueError, match="began with another training loop"):  # A list that the loop holds has changed.
         prune(breaks, tmp_path / "run")
 
 
@@ -321,7 +321,11 @@ REFUSED: dict[str, dict[str, Any]] = {
     "the model has BatchNorm": {"method": "swamp", "make": with_norm},
     "SWA averages the last quarter": {"method": "swamp", "pruning": {"rewind": "init"}},
     "method 'random' trains 2 times as long as a cycle": {"method": "random"},
-    "epochs = 0: expected at least 1": {"epochs": 0},
+    "epochs = 0: expected a whole number, at least 1": {"epochs": 0},
+    "epochs = '5': expected a whole number": {"epochs": "5"},
+    r"settings is a list; give a dict": {"settings": [1]},
+    "recipe is no setting": {"recipe": "digits"},
+    "model is a NoneType; give a function": {"make": None},
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from swamp.api import configs_of_seeds, prune_task, tracker_names
+from swamp.core.machine import resolve_device
 from swamp.pruned import Pruned, PrunedSeeds
 from swamp.runs.config import Config
 from swamp.runs.progress import Listener
@@ -23,6 +24,9 @@ from swamp.tasks.prunable import DEFAULT_KINDS
 # Settings that the loop decides, and what takes their place.
 DECIDED_BY_THE_LOOP = {
     "cycle.epochs": "give epochs=",
+    "evaluate_every": "your loop can evaluate after its epochs",
+    "recipe": "your loop is the recipe",
+    "task*": "your loop is the task",
     "engine*": "a loop of your own trains in this process",
     "optimizer*": "your loop makes its optimizer",
     "*.learning_rate": "your loop sets its rates",
@@ -68,14 +72,19 @@ def prune_with(
     `settings`: anything the loop reads as `run.settings`. They are part of what identifies the run, so name your data there.
     `options` are those of `prune`: method, sparsity, pruning, ticket, seed, device, …; rates and optimizers are the loop's.
     """
+    for name, function in (("train", train), ("model", model), ("evaluate", evaluate)):
+        if not callable(function):
+            raise ValueError(f"{name} is a {type(function).__name__}; give a function")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ValueError(f"settings is a {type(settings).__name__}; give a dict, which the loop reads as run.settings")
     if isinstance(model, nn.Module):
         raise ValueError("model is a module; give a function that makes it, so that every training can begin with a new one")
     for name, _ in flat(nested(options)):
         for pattern, instead in DECIDED_BY_THE_LOOP.items():
             if fnmatchcase(name, pattern):
                 raise ValueError(f"{name} is no setting of a run that trains by your own loop: {instead}")
-    if epochs is not None and epochs < 1:
-        raise ValueError(f"epochs = {epochs}: expected at least 1")
+    if epochs is not None and (not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1):
+        raise ValueError(f"epochs = {epochs!r}: expected a whole number, at least 1")
     chosen = {"task": "own-loop", "engine": "own-loop", "precision": "float32", "cycle.epochs": epochs or 1}
     require_known_names(options, prune_with)
     names = tracker_names(trackers)
@@ -89,6 +98,7 @@ def prune_with(
         maximise=maximise,
         settings=settings,
         knows_epochs=epochs is not None,
+        device=resolve_device(configs[0].device),
         prunable=prunable,
         exclude=exclude,
     )

@@ -78,8 +78,15 @@ def _behaviour(function: Any, seen: frozenset[int]) -> Any:
     if not isfunction(function):
         return ""
     known = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
-    own = {name: value for name, value in known.items() if isinstance(value, PLAIN) or _same_module(value, function)}
+    own = {name: value for name, value in known.items() if _is_plain(value) or _same_module(value, function)}
     return [_code(function.__code__), identity(own, seen)]
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a global value is a number or a text, or a dict, list or tuple of such values, as settings are."""
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, value.values()))
+    return all(map(_is_plain, value)) if isinstance(value, (tuple, list)) else isinstance(value, PLAIN)
 
 
 def _same_module(value: Any, function: Any) -> bool:

@@ -19,7 +19,8 @@ from swamp.tasks.identity import architecture, identity, methods
 from swamp.tasks.measuring import as_metrics
 from swamp.tasks.metrics import find_metric
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
-from swamp.tasks.task import Batch, EpochPlan, Task, seeded_state
+from swamp.tasks.task import Batch, EpochPlan, Task
+from swamp.tasks.user_code import seeded
 
 name = "own-loop"
 METHODS = ("imp", "swamp", "dense", "magnitude", "random")  # those that need trainings and weights alone
@@ -31,7 +32,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def build(config: Config) -> Task:
-    raise ValueError("this run trains by a loop of a script's own (swamp.prune_with): start that script again to continue it")
+    raise ValueError(
+        "the model of this run is known to the script alone that gave its training loop to swamp.prune_with: start it again to continue "
+        "the run, and use what it returns (found.at, found.export)"
+    )
 
 
 class OwnLoopTask:
@@ -53,23 +57,25 @@ class OwnLoopTask:
         maximise: bool | None = None,
         settings: Mapping[str, Any] | None = None,
         knows_epochs: bool = False,
+        device: torch.device | None = None,
         prunable: Sequence[str] = DEFAULT_KINDS,
         exclude: Sequence[str] = (),
     ) -> None:
         self.train, self.make_model, self.given_evaluate, self.refresh = train, model, evaluate, refresh
-        self.given_loss = loss
+        self.given_loss, self.device = loss, device or torch.device("cpu")
         self.settings, self.knows_epochs, self.given_maximise = dict(settings or {}), knows_epochs, maximise
         self.include, self.exclude = tuple(prunable), tuple(exclude)
 
     def model(self) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
+        with seeded(Noise(0)):
             made = self.make_model()
         if not isinstance(made, nn.Module):
             raise ValueError(f"the function that makes the model returned a {type(made).__name__}, not a module")
         return made
 
     def init(self, noise: Noise) -> State:
-        return seeded_state(self.make_model, noise)
+        with seeded(noise):
+            return State.of(self.make_model())
 
     @cached_property
     def prunable(self) -> Mapping[str, tuple[int, ...]]:
@@ -84,18 +90,27 @@ class OwnLoopTask:
         return key_of("own problem", training=self._training, measured=self.measured)
 
     @cached_property
+    def _deciding(self) -> dict[str, Any]:
+        """All that decides a training except the init."""
+        return {
+            "training loop": identity(self.train),
+            "model": [architecture(self.model()), methods(self.model())],
+            "loss": identity(self.given_loss),
+            "refresh": identity(self.refresh),
+            "settings": identity(self.settings),
+            "knowledge of its epochs": self.knows_epochs,
+            "prunable": list(self.prunable),
+        }
+
+    @cached_property
     def _training(self) -> str:
-        return key_of(
-            "own training",
-            train=identity(self.train),
-            model=architecture(self.model()),
-            methods=methods(self.model()),
-            loss=identity(self.given_loss),
-            refresh=identity(self.refresh),
-            settings=identity(self.settings),
-            knows_epochs=self.knows_epochs,
-            prunable=list(self.prunable),
-        )
+        return key_of("own training", deciding=self._deciding)
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """A key of each thing that makes it this task, by the name that messages use, so that they can say what changed."""
+        init = self.init(Noise(0)).digest()
+        return {name: key_of("part", of=value) for name, value in {"init": init, **self._deciding, "metric": self.measured}.items()}
 
     @property
     def macs(self) -> Mapping[str, int]:
@@ -121,11 +136,12 @@ class OwnLoopTask:
     @cached_property
     def _first_metrics(self) -> dict[str, float]:
         """The metrics of an untrained model. Evaluating it once also shows that `evaluate` works before anything is trained."""
-        return self.evaluate(self.model(), "test")
+        return self.evaluate(self.model().to(self.device), "test")
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        return as_metrics(self.given_evaluate(model.eval()), "score")
+        with seeded(Noise(0).fold("evaluate")):
+            return as_metrics(self.given_evaluate(model.eval()), "score")
 
     # -- what only tasks with data have -------------------------------------------------------------------------------------------
 

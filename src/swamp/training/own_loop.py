@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +51,7 @@ class LoopTraining:
         path = dict(zip(job.noise.path[::2], job.noise.path[1::2], strict=False))
         self.stage = "ticket" if "ticket" in job.noise.path else "cycle"
         self.cycle, self.particle = int(path.get("cycle", 0)), int(path.get("particle", 0))
-        self.settings, self.seed = dict(task.settings), job.noise.fold("loop").integer() % 2**31
+        self.settings, self.seed = copy.deepcopy(task.settings), job.noise.fold("loop").integer() % 2**31
         self.epochs = job.schedule.epochs if task.knows_epochs else None
         self.first_epoch = 0
         self.task, self.job, self.start, self.device = task, job, start, device
@@ -111,7 +112,7 @@ class LoopTraining:
     def epoch_end(self, epoch: int, loss: float | None = None) -> bool:
         """Say that an epoch has ended. Return True if nothing more is needed, so that the loop may stop."""
         if epoch != self.epoch:
-            raise ValueError(f"train called run.epoch_end({epoch}) where epoch {self.epoch} was to end")
+            raise ValueError(f"train called run.epoch_end({epoch!r}) where epoch {self.epoch} was to end")
         if self.epochs is not None and epoch >= self.epochs and self.stage == "cycle":
             raise ValueError(f"epochs = {self.epochs}, but train called run.epoch_end({epoch}) after run.epoch_end returned True")
         if self._to_restore:
@@ -195,7 +196,9 @@ class LoopTraining:
     def _state_of(self, returned: Any) -> State:
         if not isinstance(returned, nn.Module):
             raise ValueError(f"train returned a {type(returned).__name__}; it returns None, or the module that counts")
-        state = State.of(returned)
+        # AveragedModel and torch.compile hold the network inside.
+        inside = next((one for name in ("module", "_orig_mod") if isinstance(one := getattr(returned, name, None), type(self.model))), None)
+        state = State.of(inside or returned)
         names = dict(self.model.named_parameters()).keys() | dict(self.model.named_buffers()).keys()
         if other := (state.parameters.keys() | state.buffers.keys()) ^ names:
             raise ValueError(f"the module that train returned is another network: only one of them has {sorted(other)[0]!r}")
