@@ -293,3 +293,11 @@ def test_packages_are_reachable_after_import() -> None:
     assert callable(swamp.export.narrow.shaped_like)
     with pytest.raises(AttributeError, match=r"module 'swamp.tasks' has no attribute 'nonsense'"):
         _ = swamp.tasks.nonsense  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_labels_may_be_of_any_whole_number_type(kind: torch.dtype, found: Pruned, tmp_path: Path) -> None:
+    data = X, DATA[1].to(kind)
+    other = swamp.prune(mlp, data, data, out=tmp_path / "run", validation=0.25, **SHORT, **HALVED)
+    assert [row.metrics for row in other.rows] == [row.metrics for row in found.rows]
+    assert [row.notes for row in other.rows] == [row.notes for row in found.rows]

@@ -22,7 +22,7 @@ from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
 from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
-from swamp.tasks.objectives import ModelLoss, Objective, find_objective, logits_in, pair
+from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model
 from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
@@ -303,11 +303,12 @@ class CustomTask(CustomData):
 
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None:
-        """Return logits and labels, or None where there are no classes of examples."""
+        """Return logits and the labels that count, or None where there are no classes of examples."""
         if not self.classifies:
             return None
         device = next(model.eval().parameters()).device
-        return gathered(self.outputs(model, self.batches(split, device)), self.size(split), torch.float32)
+        logits, labels = gathered(self.outputs(model, self.batches(split, device)), self.size(split), torch.float32)
+        return counted(logits, labels.long())  # Labels may be of any whole-number type, and torch takes two of them.
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         return self.measurement.of_pairs([(logits, labels)], len(labels)) or standard_metrics(logits, labels)
