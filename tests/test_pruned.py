@@ -301,3 +301,13 @@ def test_labels_may_be_of_any_whole_number_type(kind: torch.dtype, found: Pruned
     other = swamp.prune(mlp, data, data, out=tmp_path / "run", validation=0.25, **SHORT, **HALVED)
     assert [row.metrics for row in other.rows] == [row.metrics for row in found.rows]
     assert [row.notes for row in other.rows] == [row.notes for row in found.rows]
+
+
+def test_tables_say_which_numbers_mean_little(tmp_path: Path) -> None:
+    limited = swamp.prune(mlp, DATA, DATA, out=tmp_path / "limited", limit_examples=20, **SHORT, pruning={"cycles": 1})
+    assert "at most 20 examples of each split" in str(limited).splitlines()
+    labels = torch.arange(80) % 2
+    tried = swamp.prune(mlp, (X, labels), (X, labels), out=tmp_path / "fast", fast=True, seeds=[0, 1], **SHORT)
+    assert "one batch of each split: these numbers mean nothing" in str(tried).splitlines()
+    assert all(note in str(tried) for one in tried for row in one.rows for note in row.notes or ())
+    assert "these numbers mean nothing" in tried._repr_html_()
