@@ -204,6 +204,11 @@ def test_seeds_listener_and_trackers(tmp_path: Path) -> None:
         ({"trackers": ["jsnol"]}, "unknown tracker 'jsnol'; did you mean 'jsonl'"),
         ({"trackers": "jsnol"}, "unknown tracker 'jsnol'"),
         ({"sparsity": 90}, "such as 0.9 for 90 %"),
+        ({"optimizer": "adamw"}, r"optimizer is a str, not a function .*: optimizer=\{\"name\": 'adamw'\}"),
+        ({"optimizer": torch.optim.SGD(mlp().parameters())}, "optimizer is a SGD, not a function that makes one for each training"),
+        ({"optimizer": torch.optim.SGD, "schedule": "cosine"}, "schedule is a str, not a function"),
+        ({"exclude": "*"}, r"exclude = '\*': expected a list, such as \['\*'\]"),
+        ({"prunable": "linear"}, r"prunable = 'linear': expected a list, such as \['linear'\]"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_written(given: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -108,6 +108,13 @@ class CustomTask(CustomData):
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
+        for called, given in (("optimizer", optimizer), ("schedule", schedule)):
+            if given is not None and not callable(given):
+                advice = f'; settings are a table: optimizer={{"name": {given!r}}}' if isinstance(given, str) else ""
+                raise ValueError(f"{called} is a {type(given).__name__}, not a function that makes one for each training{advice}")
+        for called, patterns in (("prunable", prunable), ("exclude", exclude)):
+            if isinstance(patterns, str):
+                raise ValueError(f"{called} = {patterns!r}: expected a list, such as {[patterns]}")
         if optimizer is None and schedule is not None:
             raise ValueError("schedule is for an optimizer of your own: give optimizer, too")
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
