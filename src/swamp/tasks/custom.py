@@ -78,7 +78,8 @@ class CustomTask(CustomData):
     both of which are exact; or a function `metric(model, batch)`, whose values are averaged over batches. It returns a number, or a dict of
     numbers whose first one counts. The defaults are accuracy and other metrics of classification where the loss is our cross-entropy, and
     else the loss. A classifier with its own loss can use `swamp.tasks.metrics.classification_metrics`.
-    `maximise`: whether more of the metric is better. The default is yes, unless the metric is the loss.
+    `maximise`: whether more of the metric is better. The default is yes, unless the metric is the loss or its name has a
+    word such as error, rmse or perplexity.
     `prunable`, `exclude`: module kinds (conv, linear, recurrent, attention, embedding) and patterns of parameter names.
     `optimizer`, `schedule`: functions that make a torch optimizer of a list of parameters, and a scheduler of that optimizer and a number
     of steps; see `OwnOptimizer`. They take the place of the settings [optimizer] and of learning rates.
