@@ -318,7 +318,9 @@ def test_tables_say_which_numbers_mean_little(tmp_path: Path) -> None:
     assert "these numbers mean nothing" in tried._repr_html_()
 
 
-@pytest.mark.parametrize(("name", "given", "maximise"), [("rmse", None, False), ("Test_error", None, False), ("r2", None, True), ("mae", True, True)])
+@pytest.mark.parametrize(
+    ("name", "given", "maximise"), [("rmse", None, False), ("Test_error", None, False), ("r2", None, True), ("mae", True, True)]
+)
 def test_the_name_of_a_metric_says_whether_less_is_better(name: str, given: bool | None, maximise: bool) -> None:
     task = swamp.CustomTask(mlp, DATA, DATA, metric=lambda outputs, targets: {name: 1.0}, maximise=given)
     assert task.metrics[name].maximise is maximise

@@ -204,7 +204,7 @@ class PrunedSeeds(_Shown, Sequence[Pruned]):
         config = read_config(self[0].directory)
         seeds = ", ".join(str(read_config(found.directory).seed) for found in self)
         remarks = dict.fromkeys(note for found in self for note in run_notes(read_run(found.directory)))
-        notes = [f"mean ± standard deviation over seeds {seeds}", *remarks, f"runs: {self.directory}"]
+        notes = [*remarks, f"mean ± standard deviation over seeds {seeds}", f"runs: {self.directory}"]
         return seeds_table(config.method, [found.rows for found in self], "\n".join(notes))
 
     def report(self, file: str | Path | None = None) -> Path:

@@ -109,13 +109,8 @@ class CustomTask(CustomData):
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
-        for called, given in (("optimizer", optimizer), ("schedule", schedule)):
-            if given is not None and not callable(given):
-                advice = f'; settings are a table: optimizer={{"name": {given!r}}}' if isinstance(given, str) else ""
-                raise ValueError(f"{called} is a {type(given).__name__}, not a function that makes one for each training{advice}")
-        for called, patterns in (("prunable", prunable), ("exclude", exclude)):
-            if isinstance(patterns, str):
-                raise ValueError(f"{called} = {patterns!r}: expected a list, such as {[patterns]}")
+        _require_functions(optimizer=optimizer, schedule=schedule)
+        _require_lists(prunable=prunable, exclude=exclude)
         if optimizer is None and schedule is not None:
             raise ValueError("schedule is for an optimizer of your own: give optimizer, too")
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
@@ -327,3 +322,19 @@ class CustomTask(CustomData):
         if self.num_outputs is not None:
             check_range(self._pair(batch)[1], self.num_outputs, split)
         return batch
+
+
+def _require_functions(**given: Any) -> None:
+    """Check that what makes an optimizer and a scheduler can be called."""
+    for name, value in given.items():
+        if value is not None and not callable(value):
+            table = f'; the settings of one that swamp knows are a table: {name}={{"name": {value!r}}}' if name == "optimizer" else ""
+            advice = table if isinstance(value, str) else ""
+            raise ValueError(f"{name} is a {type(value).__name__}, not a function that makes one for each training{advice}")
+
+
+def _require_lists(**given: Any) -> None:
+    """Check that patterns are not a single text, whose letters would be taken for patterns."""
+    for name, value in given.items():
+        if isinstance(value, str):
+            raise ValueError(f"{name} = {value!r}: expected a list, such as {[value]}")

@@ -163,7 +163,9 @@ F1 = ClassificationMetric(Metric("f1", "F1 %", scale=100, digits=2, maximise=Tru
 KNOWN = (STANDARD[0], F1, *STANDARD[1:])  # in the order of tables
 LOSS = Metric("loss", maximise=False)
 # A word of these in the name of somebody's own metric says that less of it is better.
-WORDS_OF_LESS = frozenset("loss error mse rmse mae mape nll bce perplexity ppl wer cer brier ece fid".split())
+WORDS_OF_LESS = frozenset(
+    ["loss", "error", "mse", "rmse", "mae", "mape", "nll", "bce", "perplexity", "ppl", "wer", "cer", "brier", "ece", "fid"]
+)
 
 
 @cache
