@@ -204,6 +204,11 @@ def test_seeds_listener_and_trackers(tmp_path: Path) -> None:
         ({"trackers": ["jsnol"]}, "unknown tracker 'jsnol'; did you mean 'jsonl'"),
         ({"trackers": "jsnol"}, "unknown tracker 'jsnol'"),
         ({"sparsity": 90}, "such as 0.9 for 90 %"),
+        ({"optimizer": "adamw"}, r"optimizer is a str, not a function .*: optimizer=\{\"name\": 'adamw'\}"),
+        ({"optimizer": torch.optim.SGD(mlp().parameters())}, "optimizer is a SGD, not a function that makes one for each training"),
+        ({"optimizer": torch.optim.SGD, "schedule": "cosine"}, "schedule is a str, not a function"),
+        ({"exclude": "*"}, r"exclude = '\*': expected a list, such as \['\*'\]"),
+        ({"prunable": "linear"}, r"prunable = 'linear': expected a list, such as \['linear'\]"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_written(given: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -293,3 +298,29 @@ def test_packages_are_reachable_after_import() -> None:
     assert callable(swamp.export.narrow.shaped_like)
     with pytest.raises(AttributeError, match=r"module 'swamp.tasks' has no attribute 'nonsense'"):
         _ = swamp.tasks.nonsense  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_labels_may_be_of_any_whole_number_type(kind: torch.dtype, found: Pruned, tmp_path: Path) -> None:
+    data = X, DATA[1].to(kind)
+    other = swamp.prune(mlp, data, data, out=tmp_path / "run", validation=0.25, **SHORT, **HALVED)
+    assert [row.metrics for row in other.rows] == [row.metrics for row in found.rows]
+    assert [row.notes for row in other.rows] == [row.notes for row in found.rows]
+
+
+def test_tables_say_which_numbers_mean_little(tmp_path: Path) -> None:
+    limited = swamp.prune(mlp, DATA, DATA, out=tmp_path / "limited", limit_examples=20, **SHORT, pruning={"cycles": 1})
+    assert "at most 20 examples of each split" in str(limited).splitlines()
+    labels = torch.arange(80) % 2
+    tried = swamp.prune(mlp, (X, labels), (X, labels), out=tmp_path / "fast", fast=True, seeds=[0, 1], **SHORT)
+    assert "one batch of each split: these numbers mean nothing" in str(tried).splitlines()
+    assert all(note in str(tried) for one in tried for row in one.rows for note in row.notes or ())
+    assert "these numbers mean nothing" in tried._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "maximise"), [("rmse", None, False), ("Test_error", None, False), ("r2", None, True), ("mae", True, True)]
+)
+def test_the_name_of_a_metric_says_whether_less_is_better(name: str, given: bool | None, maximise: bool) -> None:
+    task = swamp.CustomTask(mlp, DATA, DATA, metric=lambda outputs, targets: {name: 1.0}, maximise=given)
+    assert task.metrics[name].maximise is maximise

@@ -57,13 +57,13 @@ def _require_same_tensors(model: nn.Module, state: State, directory: Path) -> No
     ours = {**state.parameters, **state.buffers}
     theirs: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     kind = type(model).__name__
-    if lacking := [name for name in ours if name not in theirs]:
+    if lacking := sorted(name for name in ours if name not in theirs):
         raise ValueError(f"the given {kind} is not the model of {directory}: it has no {_first_of(lacking)}{_instead(theirs, ours)}")
     if further := [name for name in theirs if name not in ours]:
         raise ValueError(f"the given {kind} is not the model of {directory}: that one has no {_first_of(further)}")
-    for name, tensor in ours.items():
-        if theirs[name].shape != tensor.shape:
-            shapes = [" × ".join(map(str, shape)) or "()" for shape in (theirs[name].shape, tensor.shape)]
+    for name, tensor in theirs.items():  # in the model's order: files are read in any
+        if tensor.shape != ours[name].shape:
+            shapes = [" × ".join(map(str, shape)) or "()" for shape in (tensor.shape, ours[name].shape)]
             raise ValueError(
                 f"the given {kind} is not the model of {directory}: {name} has shape {shapes[0]} there, and {shapes[1]} is stored"
             )

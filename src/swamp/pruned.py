@@ -19,7 +19,7 @@ from swamp.export.formats import ValueType
 from swamp.loading import Loaded, load
 from swamp.network_file import checked_format, write_network
 from swamp.report.page.document import write_report
-from swamp.report.tables import seeds_table
+from swamp.report.tables import run_notes, seeds_table
 from swamp.results.stored_run import read_run
 from swamp.runs.stored import read_config
 from swamp.store.records import RowRecord, read_rows
@@ -80,7 +80,8 @@ class Pruned(_Shown):
 
     def table(self) -> Table:
         config = read_config(self.directory)
-        return seeds_table(f"{config.method}, seed {config.seed}", [self.rows], f"run: {self.directory}")
+        notes = [*run_notes(read_run(self.directory)), f"run: {self.directory}"]
+        return seeds_table(f"{config.method}, seed {config.seed}", [self.rows], "\n".join(notes))
 
     def at(self, *, sparsity: float | None = None, cycle: int | None = None) -> Loaded:
         """Load the network of a cycle, or the one nearest to a sparsity such as 0.9, which must be within one point of it."""
@@ -202,8 +203,9 @@ class PrunedSeeds(_Shown, Sequence[Pruned]):
     def table(self) -> Table:
         config = read_config(self[0].directory)
         seeds = ", ".join(str(read_config(found.directory).seed) for found in self)
-        note = f"mean ± standard deviation over seeds {seeds}\nruns: {self.directory}"
-        return seeds_table(config.method, [found.rows for found in self], note)
+        remarks = dict.fromkeys(note for found in self for note in run_notes(read_run(found.directory)))
+        notes = [*remarks, f"mean ± standard deviation over seeds {seeds}", f"runs: {self.directory}"]
+        return seeds_table(config.method, [found.rows for found in self], "\n".join(notes))
 
     def report(self, file: str | Path | None = None) -> Path:
         """Write the page of `swamp report` about all runs, a single HTML file, and return its path."""

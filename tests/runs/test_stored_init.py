@@ -92,6 +92,7 @@ def other_loss(outputs: Tensor, targets: Tensor) -> Tensor:
         ({"exclude": ["3.*"]}, "other prunable weights"),
         ({"data": (X + 1, DATA[1]), "batch_size": 7}, "other data, another batch size"),
         ({"model": net}, "another init"),
+        ({"optimizer": torch.optim.SGD}, "another optimizer"),
     ],
 )
 def test_what_changed_is_said(begun: Path, options: dict[str, Any], changed: str) -> None:

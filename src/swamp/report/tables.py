@@ -36,11 +36,16 @@ def run_table(run: StoredRun) -> Table:
         Column("MMACs", lambda row: f"{row.macs / 1e6:.2f}" if counts_macs(row) else "–"),
         Column("cost GMACs", lambda row: f"{row.cost / 1e9:.3g}" if counts_macs(row) else "–"),
     ]
-    empty = sorted({layer for row in rows for layer in row.empty_layers})
-    unknown = uncounted_note(rows[-1].uncounted) if rows and rows[-1].uncounted else ""
-    notes = [run.limit_note, f"empty layers: {', '.join(empty)}" if empty else "", unknown]
-    notes += dict.fromkeys(note for row in rows for note in row.notes or ())
-    return make_table(f"{config.method} on {config.recipe}, seed {config.seed}", columns, rows, "\n".join(filter(None, notes)))
+    unknown = [uncounted_note(rows[-1].uncounted)] if rows and rows[-1].uncounted else []
+    notes = [*run_notes(run), *unknown]
+    return make_table(f"{config.method} on {config.recipe}, seed {config.seed}", columns, rows, "\n".join(notes))
+
+
+def run_notes(run: StoredRun) -> list[str]:
+    """Return what readers of a run's metrics should know: how few examples it used, layers without weights, and remarks of its rows."""
+    empty = sorted({layer for row in run.rows for layer in row.empty_layers})
+    found = [run.limit_note, f"empty layers: {', '.join(empty)}" if empty else ""]
+    return [*filter(None, found), *dict.fromkeys(note for row in run.rows for note in row.notes or ())]
 
 
 def seeds_table(title: str, runs: Sequence[Sequence[RowRecord]], note: str = "") -> Table:

@@ -156,7 +156,8 @@ PARTS = {"model": "another architecture", "data": "other data", "batch_size": "a
 def _what_changed(task: Task, header: Mapping[str, Any]) -> str:
     """Say what of a task is not as it was. The tasks of recipes, and runs that earlier versions began, do not say what they are made of."""
     then, now = header.get("task_parts", {}), getattr(task, "parts", {})
-    changed = [name for name in now if name in then and then[name] != now[name]]
+    # A part that only one of the two has, such as an optimizer of one's own, changed too.
+    changed = [name for name in {**now, **then} if then.get(name) != now.get(name)] if then and now else []
     changed = [name for name in changed if "model" not in changed or name not in ("init", "prunable")]  # An architecture has its own.
     return ", ".join(PARTS.get(name, f"another {name}") for name in changed) or "another model, other data or another loss"
 

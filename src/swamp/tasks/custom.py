@@ -22,7 +22,7 @@ from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
 from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
-from swamp.tasks.objectives import ModelLoss, Objective, find_objective, logits_in, pair
+from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model
 from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
@@ -78,7 +78,8 @@ class CustomTask(CustomData):
     both of which are exact; or a function `metric(model, batch)`, whose values are averaged over batches. It returns a number, or a dict of
     numbers whose first one counts. The defaults are accuracy and other metrics of classification where the loss is our cross-entropy, and
     else the loss. A classifier with its own loss can use `swamp.tasks.metrics.classification_metrics`.
-    `maximise`: whether more of the metric is better. The default is yes, unless the metric is the loss.
+    `maximise`: whether more of the metric is better. The default is yes, unless the metric is the loss or its name has a
+    word such as error, rmse or perplexity.
     `prunable`, `exclude`: module kinds (conv, linear, recurrent, attention, embedding) and patterns of parameter names.
     `optimizer`, `schedule`: functions that make a torch optimizer of a list of parameters, and a scheduler of that optimizer and a number
     of steps; see `OwnOptimizer`. They take the place of the settings [optimizer] and of learning rates.
@@ -108,6 +109,8 @@ class CustomTask(CustomData):
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
+        _require_functions(optimizer=optimizer, schedule=schedule)
+        _require_lists(prunable=prunable, exclude=exclude)
         if optimizer is None and schedule is not None:
             raise ValueError("schedule is for an optimizer of your own: give optimizer, too")
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
@@ -303,11 +306,12 @@ class CustomTask(CustomData):
 
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None:
-        """Return logits and labels, or None where there are no classes of examples."""
+        """Return logits and the labels that count, or None where there are no classes of examples."""
         if not self.classifies:
             return None
         device = next(model.eval().parameters()).device
-        return gathered(self.outputs(model, self.batches(split, device)), self.size(split), torch.float32)
+        logits, labels = gathered(self.outputs(model, self.batches(split, device)), self.size(split), torch.float32)
+        return counted(logits, labels.long())  # Labels may be of any whole-number type, and torch takes two of them.
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         return self.measurement.of_pairs([(logits, labels)], len(labels)) or standard_metrics(logits, labels)
@@ -318,3 +322,19 @@ class CustomTask(CustomData):
         if self.num_outputs is not None:
             check_range(self._pair(batch)[1], self.num_outputs, split)
         return batch
+
+
+def _require_functions(**given: Any) -> None:
+    """Check that what makes an optimizer and a scheduler can be called."""
+    for name, value in given.items():
+        if value is not None and not callable(value):
+            table = f'; the settings of one that swamp knows are a table: {name}={{"name": {value!r}}}' if name == "optimizer" else ""
+            advice = table if isinstance(value, str) else ""
+            raise ValueError(f"{name} is a {type(value).__name__}, not a function that makes one for each training{advice}")
+
+
+def _require_lists(**given: Any) -> None:
+    """Check that patterns are not a single text, whose letters would be taken for patterns."""
+    for name, value in given.items():
+        if isinstance(value, str):
+            raise ValueError(f"{name} = {value!r}: expected a list, such as {[value]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -161,6 +162,10 @@ STANDARD = (
 F1 = ClassificationMetric(Metric("f1", "F1 %", scale=100, digits=2, maximise=True, error="1 − F1"), f1)
 KNOWN = (STANDARD[0], F1, *STANDARD[1:])  # in the order of tables
 LOSS = Metric("loss", maximise=False)
+# A word of these in the name of somebody's own metric says that less of it is better.
+WORDS_OF_LESS = frozenset(
+    ["loss", "error", "mse", "rmse", "mae", "mape", "nll", "bce", "perplexity", "ppl", "wer", "cer", "brier", "ece", "fid"]
+)
 
 
 @cache
@@ -198,13 +203,14 @@ def measurement_key(measured: Iterable[ClassificationMetric]) -> list[Any]:
 def find_metric(name: str) -> Metric:
     """Describe a metric of which only the name is known. One of a further test set, imagenet-v2.accuracy, is described like its kind.
 
-    >>> find_metric("imagenet-v2.accuracy").label, find_metric("perplexity").maximise
-    ('imagenet-v2 accuracy %', None)
+    >>> find_metric("imagenet-v2.accuracy").label, find_metric("Perplexity").maximise, find_metric("BLEU").maximise
+    ('imagenet-v2 accuracy %', False, None)
     """
     known = {LOSS.name: LOSS, **descriptions((*KNOWN, *added_metrics()))}
     test_set, _, kind = name.rpartition(".")
     if name in known or kind not in known:
-        return known.get(name, Metric(name))
+        less = not WORDS_OF_LESS.isdisjoint(re.findall(r"[a-z]+", name.lower()))
+        return known.get(name, Metric(name, maximise=False if less else None))
     return known[kind].of_test_set(test_set)
 
 
