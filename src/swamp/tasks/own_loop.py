@@ -32,8 +32,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def build(config: Config) -> Task:
     raise ValueError(
-        "this run trains by a loop of a script's own (swamp.prune_with), which alone can make its model: start that script again to continue "
-        "the run; swamp.load(DIR, model=…) puts its weights into a model"
+        "this run trains by a loop of a script's own (swamp.prune_with), which alone can make its model: start that script again to "
+        "continue the run; swamp.load(DIR, model=…) puts its weights into a model"
     )
 
 
