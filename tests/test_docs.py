@@ -219,7 +219,9 @@ def test_the_page_of_methods_is_what_the_code_says() -> None:
 
 def test_the_examples_of_own_loops_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    loop, _, masked = blocks("python", (DOCS / "loops.md").read_text())  # The second one imports what need not be installed.
+    loop, adapters, masked = blocks("python", (DOCS / "loops.md").read_text())  # The second one imports what need not be installed.
+    for module, name in re.findall(r"from ([\w.]+) import (\w+)", adapters):
+        assert f"class {name}(" in (DOCS.parent / "src" / f"{module.replace('.', '/')}.py").read_text()
     scope: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(loop + masked, "loops.md", "exec"), scope)
     assert "36% sparse: " in capsys.readouterr().out

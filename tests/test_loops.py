@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from torch.nn import functional as F
 import swamp
 from swamp.core.noise import Noise
 from swamp.core.schedules import Schedule, learning_rates
+from swamp.core.state_dicts import pack
 from swamp.store.directory import Store
 
 X = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
@@ -268,6 +270,21 @@ def keeps_a_list(model: Any, run: Any) -> None:
     run.keep(order=[1, 2])
 
 
+@bad("train called run.keep twice")
+def keeps_twice(model: Any, run: Any) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.keep(optimizer=optimizer)
+    run.keep(schedule=torch.optim.lr_scheduler.StepLR(optimizer, 2))
+
+
+@bad("run.keep has 'optimizer' and not its scheduler")
+def keeps_no_scheduler(model: Any, run: Any) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    run.keep(optimizer=optimizer)
+    run.epoch_end(0)
+
+
 @bad("train returned a dict; it returns None, or the module that counts")
 def returns_a_dict(model: Any, run: Any) -> dict[str, int]:
     without_keep(model, run)
@@ -384,17 +401,21 @@ swamp.prune_with({loop}, plain, evaluate, method="imp", out=sys.argv[1], quiet=T
 """
 
 
-@pytest.mark.parametrize(("train", "repeated"), [("loop", 0), pytest.param("without_keep", 2, marks=pytest.mark.slow)])
-def test_a_killed_loop_goes_on_with_the_same_bytes(train: str, repeated: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("train", "kill_after", "repeated"),
+    # The ticket has 4 epochs, and its state is taken after the first of them; then comes the first cycle.
+    [("loop", 3, 0), ("loop", 6, 0), pytest.param("without_keep", 6, 2, marks=pytest.mark.slow)],
+)
+def test_a_killed_loop_goes_on_with_the_same_bytes(train: str, kill_after: int, repeated: int, tmp_path: Path) -> None:
     script = SCRIPT.format(tests=str(Path(__file__).parent.parent), loop=train)
 
-    def start(out: str, kill_after: int) -> subprocess.CompletedProcess[str]:
-        arguments = [sys.executable, "-c", script, str(tmp_path / out), str(kill_after)]
+    def start(out: str, stop: int) -> subprocess.CompletedProcess[str]:
+        arguments = [sys.executable, "-c", script, str(tmp_path / out), str(stop)]
         return subprocess.run(arguments, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
     whole = start("whole", 1000)
     assert whole.returncode == 0, whole.stderr
-    first, second = start("killed", 6), start("killed", 1000)  # The ticket has 4 epochs; two of the first cycle were done.
+    first, second = start("killed", kill_after), start("killed", 1000)
     assert first.returncode == -signal.SIGKILL
     assert second.returncode == 0, second.stderr
     assert len((first.stdout + second.stdout).splitlines()) == len(whole.stdout.splitlines()) + repeated
@@ -403,14 +424,11 @@ def test_a_killed_loop_goes_on_with_the_same_bytes(train: str, repeated: int, tm
 
 
 @pytest.mark.parametrize(("stage", "cycle"), [("ticket", 0), ("cycle", 1)])
-def test_what_was_kept_in_two_calls_is_restored_in_any_stage(
-    stage: str, cycle: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_kept_is_restored_in_any_stage(stage: str, cycle: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def train(model: nn.Module, run: swamp.LoopTraining) -> None:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        run.keep(optimizer=optimizer)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7)
-        run.keep(schedule=schedule)
+        run.keep(optimizer=optimizer, schedule=schedule)
         for epoch in range(run.first_epoch, EPOCHS):
             step(model, optimizer, torch.randperm(96)[:32])
             schedule.step()
@@ -497,3 +515,26 @@ def test_a_trainer_that_stops_in_the_middle_of_an_epoch() -> None:
     run = SimpleNamespace(epoch=2, epoch_end=lambda epoch, loss: ended.append(epoch))
     adapter.TransformersCallback(run).on_epoch_end(None, SimpleNamespace(epoch=2.5, log_history=[]), SimpleNamespace())
     assert ended == [2]
+
+
+def test_a_checkpoint_that_does_not_fit_gets_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = swamp.LoopTraining.epoch_end
+
+    def stop_after_two(run: swamp.LoopTraining, epoch: int, loss: float | None = None) -> bool:
+        if epoch == 2:
+            raise KeyboardInterrupt
+        return original(run, epoch, loss)
+
+    monkeypatch.setattr(swamp.LoopTraining, "epoch_end", stop_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        prune(loop, tmp_path / "run", checkpoint_seconds=0)
+    store, (file,) = Store(tmp_path / "run"), (tmp_path / "run/work").glob("*.checkpoint")
+    found = store.read_checkpoint(file.stem)
+    assert found is not None
+    others = {name: tensor for name, tensor in found.tensors.items() if not name.startswith("kept/")}
+    others |= {f"kept/{name}": tensor for name, tensor in pack({"another": {}}).items()}
+    lacking = [{name: found.tensors[name] for name in found.tensors if name != one} for one in ("kept/text", "parameter/0.weight")]
+    for tensors in (others, *lacking):
+        store.write_checkpoint(file.stem, replace(found, tensors=tensors))
+        with pytest.raises(ValueError, match=r"the checkpoint of ticket does not fit its training .* starts over"):
+            prune(loop, tmp_path / "run")

@@ -34,7 +34,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def build(config: Config) -> Task:
     raise ValueError(
         "the model of this run is known to the script alone that gave its training loop to swamp.prune_with: start it again to continue "
-        "the run, and use what it returns (found.at, found.export)"
+        "the run; swamp.load(DIR, model=…) puts its weights into a model"
     )
 
 

@@ -22,7 +22,7 @@ from swamp.core.state_dicts import pack, unpack
 from swamp.tasks.own_loop import OwnLoopTask
 from swamp.training.averaging import RunningMean
 from swamp.training.masking import MaskedModule
-from swamp.training.train import Checkpoint
+from swamp.training.train import Checkpoint, restoring_checkpoint
 
 LOW_RATE = 0.1  # of the peak: below it, epochs that are averaged hardly differ
 
@@ -64,7 +64,6 @@ class LoopTraining:
         self.epoch = 0  # epochs done
         self._checkpoint, self._after_epoch, self._say = checkpoint, after_epoch, say
         self._ticket: State | None = None
-        self._to_restore: dict[str, Any] = {}  # states of the checkpoint whose objects the loop has not given yet
         self._rate = math.nan
         self._rates: list[float] = []
 
@@ -82,32 +81,18 @@ class LoopTraining:
 
     def keep(self, **objects: Any) -> None:
         """Save what has a `state_dict` (the optimizer, its schedule, an average) at the ends of epochs, so that a training that was killed
-        goes on: its objects and the model's weights are restored here, and `first_epoch` is the epoch to begin with. What the loop
-        changes after `epoch_end` is not saved with that epoch, so step a schedule before it."""
+        goes on: its objects and the model's weights are restored here, and `first_epoch` is the epoch to begin with. Call it once, when all
+        of them are made: a scheduler that is made afterwards would change the rates that were restored. What the
+        loop changes after `epoch_end` is not saved with that epoch, so step a scheduler before it."""
+        if self.kept:
+            raise ValueError("train called run.keep twice: call it once, when everything is made, as run.keep(optimizer=…, schedule=…)")
         for name, value in objects.items():
             if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
                 raise ValueError(f"run.keep({name}=…): a {type(value).__name__} has no state_dict and load_state_dict")
-        self.kept |= objects
+        self.kept = objects
         if self._checkpoint is not None:
-            found, self._checkpoint = self._checkpoint, None
-            self._restore(found)
-        for name in objects.keys() & self._to_restore.keys():
-            objects[name].load_state_dict(self._to_restore.pop(name))
-
-    def _restore(self, found: Checkpoint) -> None:
-        kinds = ("parameter", "buffer", "ticket parameter", "ticket buffer", "mean", "kept")
-        groups: dict[str, dict[str, Tensor]] = {kind: {} for kind in kinds}
-        for path, tensor in found.tensors.items():
-            group, _, name = path.partition("/")
-            groups[group][name] = tensor
-        State(groups["parameter"], groups["buffer"]).into(self.model)
-        if groups["ticket parameter"]:
-            self._ticket = State(groups["ticket parameter"], groups["ticket buffer"])
-        self._to_restore = unpack(groups["kept"])
-        self.mean = RunningMean({name: tensor.to(self.device) for name, tensor in groups["mean"].items()}, found.num_averaged)
-        self.history, self.epoch, self.first_epoch = list(found.history), found.epoch, found.epoch
-        self._rates = [record["learning_rate"] for record in self.history if "learning_rate" in record]
-        self._seed()
+            with restoring_checkpoint(self.job):
+                self._restore(self._checkpoint)
 
     def epoch_end(self, epoch: int, loss: float | None = None) -> bool:
         """Say that an epoch has ended. Return True if nothing more is needed, so that the loop may stop."""
@@ -115,9 +100,7 @@ class LoopTraining:
             raise ValueError(f"train called run.epoch_end({epoch!r}) where epoch {self.epoch} was to end")
         if self.epochs is not None and epoch >= self.epochs and self.stage == "cycle":
             raise ValueError(f"epochs = {self.epochs}, but train called run.epoch_end({epoch}) after run.epoch_end returned True")
-        if self._to_restore:
-            missing = next(iter(self._to_restore))
-            raise ValueError(f"the training that goes on had given {missing!r} to run.keep, and train did not give it again")
+        self._check_kept()
         self._check_model()
         if self.averaging:
             self.mean.add(dict(self.model.named_parameters()))
@@ -165,6 +148,23 @@ class LoopTraining:
         tensors |= {f"kept/{name}": tensor for name, tensor in pack({n: o.state_dict() for n, o in self.kept.items()}).items()}
         copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
         return Checkpoint(copies, self.epoch, self.mean.count, list(self.history), self.job.label, self.num_epochs or 0)
+
+    def _restore(self, found: Checkpoint) -> None:
+        """Continue from a checkpoint."""
+        kinds = "parameter", "buffer", "mean", "kept", "ticket parameter", "ticket buffer"
+        groups: dict[str, dict[str, Tensor]] = {kind: {} for kind in kinds}
+        for path, tensor in found.tensors.items():
+            kind, name = path.split("/", 1)
+            groups[kind][name] = tensor
+        State(groups["parameter"], groups["buffer"]).into(self.model)
+        if groups["ticket parameter"]:
+            self._ticket = State(groups["ticket parameter"], groups["ticket buffer"])
+        for name, state in unpack(groups["kept"]).items():
+            self.kept[name].load_state_dict(state)
+        self.mean = RunningMean({name: tensor.to(self.device) for name, tensor in groups["mean"].items()}, found.num_averaged)
+        self.history, self.epoch, self.first_epoch = list(found.history), found.epoch, found.epoch
+        self._rates = [record["learning_rate"] for record in self.history if "learning_rate" in record]
+        self._seed()
 
     def _finished_ticket(self) -> State:
         wanted = self.job.schedule.epochs
@@ -226,6 +226,13 @@ class LoopTraining:
         for name, parameter in now.items():
             if not torch.isfinite(parameter).all():
                 raise ValueError(f"{name} is no longer finite at {self.job.label}, epoch {self.epoch}")
+
+    def _check_kept(self) -> None:
+        """Check that a scheduler is kept with its optimizer: a new one would give a training that goes on other rates."""
+        for name, kept in self.kept.items():
+            scheduled = isinstance(kept, Optimizer) and hasattr(kept.step, "_wrapped_by_lr_sched")
+            if scheduled and not any(getattr(other, "optimizer", None) is kept for other in self.kept.values()):
+                raise ValueError(f"run.keep has {name!r} and not its scheduler: call run.keep({name}={name}, schedule=…)")
 
     def _seed(self) -> None:
         noise = Noise(self.seed).fold("epoch", self.epoch) if self.epoch else Noise(self.seed)

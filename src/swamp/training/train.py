@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from swamp.core.cost import masked_macs
+from swamp.core.errors import reason_of
 from swamp.core.job import Job
 from swamp.core.mask import Mask
 from swamp.core.state import State
@@ -36,6 +39,18 @@ class Checkpoint:
     history: list[dict[str, Any]]
     label: str = ""  # label and num_epochs are shown to people who watch a run
     num_epochs: int = 0
+
+
+@contextmanager
+def restoring_checkpoint(job: Job) -> Iterator[None]:
+    """Make one sentence of whatever is wrong with the content of a checkpoint: the file may come from anybody."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the checkpoint of {job.label} does not fit its training ({type(error).__name__}: {reason_of(error)}); without the file "
+            f"work/{job.key}.checkpoint of the run's directory, this training starts over"
+        ) from error
 
 
 class Training:
@@ -170,6 +185,11 @@ class Training:
         return Checkpoint(copies, self.epoch, self.mean.count, list(self.history), self.job.label, self.job.num_epochs)
 
     def restore(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint of the same job."""
+        with restoring_checkpoint(self.job):
+            self._restore(checkpoint)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
         groups: dict[str, dict[str, Tensor]] = {"parameter": {}, "buffer": {}, "mean": {}, "own": {}, "mask": {}, "optimizer": {}}
         for path, tensor in checkpoint.tensors.items():
             kind, name = path.split("/", 1)
