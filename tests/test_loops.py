@@ -433,7 +433,7 @@ def test_what_was_kept_is_restored_in_any_stage(stage: str, cycle: int, tmp_path
             step(model, optimizer, torch.randperm(96)[:32])
             schedule.step()
             run.epoch_end(epoch)
-            if (run.stage, run.cycle, epoch) == (stage, cycle, 2) and os.environ.pop("STOP", None):
+            if (run.stage, run.cycle, epoch) == (stage, cycle, 2) and os.environ.pop("STOP", ""):
                 raise KeyError("stopped")
 
     whole = prune(train, tmp_path / "whole", checkpoint_seconds=0)
@@ -454,7 +454,7 @@ def test_refresh_must_collect_and_its_draws_are_the_runs(tmp_path: Path) -> None
         for rows in torch.randperm(96).split(32):
             model(X[rows])
 
-    options = {"method": "swamp", "methods": {"swamp": {"particles": 2}}, "pruning": {"cycles": 0}, "make": with_norm}
+    options: dict[str, Any] = {"method": "swamp", "methods": {"swamp": {"particles": 2}}, "pruning": {"cycles": 0}, "make": with_norm}
     with pytest.raises(ValueError, match="refresh put a BatchNorm layer into evaluation mode"):
         prune(loop, tmp_path / "evaluating", refresh=evaluating, **options)
     variances = []
@@ -470,7 +470,8 @@ def test_epochs_of_numpy_and_losses_that_are_not_finite_end_nothing(tmp_path: Pa
     def train(model: nn.Module, run: swamp.LoopTraining) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for epoch in np.arange(EPOCHS):
-            run.epoch_end(epoch, torch.tensor(step(model, optimizer, torch.randperm(96))) * torch.nan)
+            loss: Any = torch.tensor(step(model, optimizer, torch.randperm(96))) * torch.nan
+            run.epoch_end(epoch, loss)  # type: ignore[arg-type]
 
     assert len(prune(train, tmp_path / "run").rows) == 3
 

@@ -73,11 +73,11 @@ def test_the_column_that_most_have(tmp_path: Path, runs: list[Path]) -> None:
 
 
 def test_what_is_better_follows_from_the_metric() -> None:
-    names = ("imagenet-v2.accuracy", "f1", "nll", "loss", "perplexity")
-    assert [find_metric(name).maximise for name in names] == [True, True, False, False, None]
+    names = ("imagenet-v2.accuracy", "f1", "nll", "loss", "val_perplexity", "RMSE", "utility", "looseness")
+    assert [find_metric(name).maximise for name in names] == [True, True, False, False, False, False, None, None]
     assert best_first({"a": 1.0, "b": 2.0}, find_metric("accuracy")) == ["b", "a"]
     assert best_first({"b": 2.0, "a": 1.0}, find_metric("loss")) == ["a", "b"]
-    assert best_first({"b": 2.0, "a": 1.0}, find_metric("perplexity")) == ["b", "a"]
+    assert best_first({"b": 2.0, "a": 1.0}, find_metric("utility")) == ["b", "a"]
 
 
 @pytest.mark.parametrize("maximise", [None, True, False])

@@ -102,10 +102,10 @@ def test_many_methods_have_each_its_own_metric_and_are_ranked_within_it(tmp_path
 
 def test_a_metric_of_ones_own_is_not_ranked(tmp_path: Path) -> None:
     """Whether more of it is better, nobody has said."""
-    rows = [[{"metric": "wer", "metrics": {"wer": value, "nll": value}}] for value in (0.1, 0.2)]
+    rows = [[{"metric": "utility", "metrics": {"utility": value, "nll": value}}] for value in (0.1, 0.2)]
     paths = [made_up(tmp_path / m, given, method=m) for m, given in zip(("imp", "swamp"), rows, strict=True)]
     assert comparison(paths).ranks == {(0, 2): 1}  # the NLL of the first
-    assert {(r["metric"], r["rank"]) for r in records(read_series(paths))} == {("wer", None), ("nll", 1), ("nll", None)}
+    assert {(r["metric"], r["rank"]) for r in records(read_series(paths))} == {("utility", None), ("nll", 1), ("nll", None)}
 
 
 def test_collapse_is_reported(tmp_path: Path) -> None:

@@ -37,3 +37,21 @@ def test_functions_and_objects_are_taken() -> None:
         lambda outputs, targets: nn.functional.cross_entropy(outputs, targets),
     ):
         CustomTask(nn.Linear(4, 3), DATA, DATA, loss=loss, metric=lambda outputs, targets: 1.0)
+
+
+class Hidden(nn.Module):
+    """Returns a hidden layer first, so that its head is not what is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.body(x).relu()
+        return hidden, self.head(hidden)
+
+
+def test_weights_that_the_loss_does_not_reach_are_named() -> None:
+    (remark,) = CustomTask(Hidden(), DATA, DATA).remarks
+    assert remark.startswith("the loss does not depend on head.weight: these weights stay as they began")
+    assert CustomTask(nn.Linear(4, 3), DATA, DATA).remarks == ()

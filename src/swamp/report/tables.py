@@ -9,7 +9,7 @@ from typing import Any
 from swamp.core.cost import uncounted
 from swamp.core.metric import Metric
 from swamp.drawing.numbers import duration, over_seeds, percent, spread
-from swamp.drawing.tables import Column, Table, make_table
+from swamp.drawing.tables import Column, Table, make_table, visible
 from swamp.export.inference import Speed
 from swamp.results.ensemble import EnsembleRow
 from swamp.results.series import main_metrics, particle_range
@@ -45,7 +45,8 @@ def run_notes(run: StoredRun) -> list[str]:
     """Return what readers of a run's metrics should know: how few examples it used, layers without weights, and remarks of its rows."""
     empty = sorted({layer for row in run.rows for layer in row.empty_layers})
     found = [run.limit_note, f"empty layers: {', '.join(empty)}" if empty else ""]
-    return [*filter(None, found), *dict.fromkeys(note for row in run.rows for note in row.notes or ())]
+    notes = [*filter(None, found), *dict.fromkeys(note for row in run.rows for note in row.notes or ())]
+    return list(map(visible, notes))  # Each is one line, whatever a file holds.
 
 
 def seeds_table(title: str, runs: Sequence[Sequence[RowRecord]], note: str = "") -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 
 from swamp.core.metric import Metric
 from swamp.drawing.numbers import over_seeds, percent
-from swamp.drawing.tables import Table
+from swamp.drawing.tables import Table, visible
 from swamp.results.cells import Cell, Level, at_other_sparsity, cells, is_inexact, levels_of, make_cell, metrics_of, ranked_text, reached
 from swamp.results.paper import paper_numbers, shortened
 from swamp.results.series import Series, by_recipe, main_metrics
@@ -107,7 +107,7 @@ def notes_of(all_series: Sequence[Series]) -> list[str]:
         *collapses(all_series),
         *dict.fromkeys(f"{series.label}: {note}" for series in all_series for row in series.rows for note in row.notes or ()),
     ]
-    return [note for note in found if note]
+    return [visible(note) for note in found if note]  # Each is one line, whatever a file holds.
 
 
 def selected_by_validation(rows: Collection[RowRecord]) -> bool:

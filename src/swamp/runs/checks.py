@@ -60,7 +60,7 @@ def check_own_optimizer(config: Config, task: Task, jobs: Iterable[Job]) -> None
                 f"method {config.method!r} hands the optimizer's state from one training to the next, and not that of an own one"
             )
     unused = [f"optimizer.{name}" for name in structs.asdict(config.optimizer) if name not in ("clip_norm", "accumulate")]
-    unused += [f"{table}.learning_rate" for table in ("ticket", "cycle", "swa")]
+    unused += [f"{table}.learning_rate" for table in ("cycle", "ticket", "swa")]
     if task.own_optimizer.schedule is not None:  # type: ignore[attr-defined]
         schedule = [name for name in structs.asdict(config.cycle) if name != "epochs"]
         unused += [f"{table}.{name}" for table in ("ticket", "cycle") for name in schedule] + ["swa.entry"]
@@ -147,7 +147,9 @@ def require_same_task(task: Task, header: Mapping[str, Any], directory: Path) ->
     if header["task"] != task.fingerprint:
         then, now = header["versions"]["python"], platform.python_version()
         other = f" (code is compared as compiled by Python, and that was {then} then and is {now} now)" if then[:4] != now[:4] else ""
-        raise ValueError(f"{directory} began with {_what_changed(task, header)} than it is now given{other}")
+        raise ValueError(
+            f"{directory} began with {_what_changed(task, header)} than it is now given{other}; choose another --out (in Python out=…)"
+        )
 
 
 PARTS = {"model": "another architecture", "data": "other data", "batch_size": "another batch size", "prunable": "other prunable weights"}

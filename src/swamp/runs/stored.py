@@ -16,7 +16,7 @@ from swamp.runs.config import Config, code_settings, complete, module_of
 from swamp.runs.recipes import TomlTable, merge
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
-from swamp.tasks import custom
+from swamp.tasks import custom, own_loop
 from swamp.tasks.datasets.dataset import VARIABLE
 
 # Settings that are newer than what they set, where the default is another value than that of earlier runs.
@@ -53,6 +53,8 @@ def task_maker(config: Config) -> str:
 
 def resume_command(config: Config, directory: Path, program: str = "swamp") -> str:
     """Return the command that resumes a run, as a user types it. It names again what is not taken from a directory without trust."""
+    if config.task == own_loop.name:
+        return "the script that calls swamp.prune_with, started again"
     settings = [f"--task {TASK_PLACEHOLDER}"] if task_maker(config) == TASK_PLACEHOLDER else []
     return " ".join([f"{program} resume {shlex.quote(str(directory))}", *settings, *map(str, code_settings(config))])
 

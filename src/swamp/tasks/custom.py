@@ -116,7 +116,20 @@ class CustomTask(CustomData):
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
         if isinstance(model, nn.Module):
             self.original = self._construct()  # Lazy layers get their sizes and weights once, and changes of the given module no effect.
+        self.unreached: list[str] = []  # prunable weights that the loss does not depend on
         check_task(self)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences about what the user may not expect."""
+        if not self.unreached:
+            return super().remarks
+        some = ", ".join(self.unreached[:4]) + (" …" if len(self.unreached) > 4 else "")
+        unreached = (
+            f"the loss does not depend on {some}: these weights stay as they began, and are pruned and counted all the same; if the model "
+            "returns several tensors, call the outputs `logits`, or give a loss(model, batch); `exclude` leaves weights out"
+        )
+        return (*super().remarks, unreached)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_losses": {}}  # The process that it is sent to may have other devices.

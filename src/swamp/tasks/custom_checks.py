@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,6 +40,7 @@ def check_task(task: CustomTask) -> None:
         raise ValueError("the loss must be one number that depends on the model's parameters, such as a mean over the batch")
     if not math.isfinite(loss.item()):
         raise ValueError(f"the loss of the untrained model is {loss.item()}")
+    task.unreached = unreached_weights(model, loss, task.prunable)
     check_batches_of_one(task)
     if task.own_optimizer:
         task.own_optimizer.check(task.model())
@@ -49,6 +51,13 @@ def check_task(task: CustomTask) -> None:
         raise
     except MISTAKES as error:
         raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
+
+
+def unreached_weights(model: nn.Module, loss: Tensor, names: Collection[str]) -> list[str]:
+    """Return those of the named weights that could be trained, but that the loss does not depend on."""
+    weights = {name: parameter for name, parameter in model.named_parameters() if name in names and parameter.requires_grad}
+    gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+    return [name for name, gradient in zip(weights, gradients, strict=True) if gradient is None]
 
 
 def check_spectral_norm(model: nn.Module) -> None:

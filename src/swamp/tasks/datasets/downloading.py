@@ -152,8 +152,10 @@ def unpack(archive: Path, folder: Path) -> None:
             if sum(member.file_size for member in members) > MOST_UNZIPPED:
                 raise ValueError("it unpacks to more bytes than the published file")
             packed.extractall(place)  # This compares the checksum of each file.
+        if not (place / folder.name).is_dir():
+            raise ValueError(f"it has no folder {folder.name}")
         (place / folder.name).rename(folder)
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, NotADirectoryError, RuntimeError) as error:
         raise DownloadFailed(
             f"{archive} is damaged or not the published file ({reason_of(error)}); remove it, and fetch it again"
         ) from None
