@@ -103,8 +103,10 @@ def test_kills_of_all_kinds_change_nothing(tmp_path: Path) -> None:
     process.communicate()
     before, process = newest(out), start(command(out))
     wait_for_news(out, process, before)
+    while not strike(process, "worker"):  # The process that goes on writes before it starts workers.
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
     before = newest(out)
-    assert strike(process, "worker")
     wait_for_news(out, process, before)
     assert strike(process, "group")
     process.communicate()
