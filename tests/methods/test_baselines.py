@@ -27,6 +27,7 @@ from swamp.methods.imp import cycles as imp_rows
 from swamp.runs.config import Config, resolve
 from swamp.runs.context import RunContext
 from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.progress import Listeners
 from swamp.runs.stored import config_of
 from swamp.scores import erk_counts
 from swamp.store.directory import Store
@@ -34,7 +35,6 @@ from swamp.tasks.image import ImageTask
 from swamp.tasks.sampling import balanced_sample, random_sample
 from swamp.tasks.task import num_examples
 from swamp.training.train import Diverged, Training
-from tests.support.listeners import Both
 from tests.support.runs import contents, iterate, without_checksums
 
 Make = Callable[..., Config]
@@ -270,7 +270,7 @@ def test_mixtures_are_counted_where_people_wait_for_them(
     monkeypatch.setattr(progress_display, "LINE_SECONDS", 0.0)
     config = quick(**{"method": "lottery-pools", "methods.lottery-pools.shares": (0.1, 0.5), "pruning.cycles": 1})
     plain, live = progress_display.ProgressLines(), progress_display.ProgressBars()
-    list(iterate(config, tmp_path / "run", listener=Both(plain, live)))
+    list(iterate(config, tmp_path / "run", listener=Listeners(plain, live)))
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if "mixture" in line] == [
         f"cycle {cycle} with {1 - cycle}: mixture {number}/2" for cycle in (0, 1) for number in (1, 2)

@@ -34,22 +34,3 @@ class Heard(Listener):
 
     def row(self, result: RowRecord) -> None:
         self.rows.append(result.cycle)
-
-
-class Both(Listener):
-    """Passes on what it hears to two listeners."""
-
-    def __init__(self, *listeners: Listener) -> None:
-        self.listeners = listeners
-
-    def planned(self, num_epochs: int) -> None:
-        for listener in self.listeners:
-            listener.planned(num_epochs)
-
-    def epoch(self, progress: Progress) -> None:
-        for listener in self.listeners:
-            listener.epoch(progress)
-
-    def row(self, result: RowRecord) -> None:
-        for listener in self.listeners:
-            listener.row(result)
