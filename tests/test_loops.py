@@ -22,6 +22,7 @@ import swamp
 from swamp.core.noise import Noise
 from swamp.core.schedules import Schedule, learning_rates
 from swamp.core.state_dicts import pack
+from swamp.results.stored_run import read_run
 from swamp.store.directory import Store
 
 X = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
@@ -322,6 +323,7 @@ def test_exceptions_of_the_loop_are_its_own_and_lose_nothing(tmp_path: Path) -> 
     trained: list[int] = []
     with pytest.raises(ZeroDivisionError, match="in the middle"):
         prune(breaks, tmp_path / "run")
+    assert read_run(tmp_path / "run").resume_command == "the script that calls swamp.prune_with, started again"
     assert trained == [0, 0]  # the ticket and the first cycle
     broken.clear()
     with pytest.raises(ValueError, match="began with another training loop"):  # A list that the loop holds has changed.

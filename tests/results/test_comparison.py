@@ -134,3 +134,9 @@ def test_a_particle_without_a_metric_is_passed_over(tmp_path: Path) -> None:
     path = made_up(tmp_path / "a", [{"metrics": {"accuracy": 0.9, "nll": 1.0, "ece": 0.1}, "members": members}])
     assert {r["metric"]: r["values"] for r in records(read_series([path])) if r["of"] == "particles"} == {"accuracy": [0.625], "nll": [2.0]}
     assert comparison([path]).rows[0][-1].startswith("2.000")
+
+
+def test_a_note_of_a_row_is_one_line_whatever_it_holds(tmp_path: Path) -> None:
+    path = made_up(tmp_path / "a", [{"metrics": {"accuracy": 0.5}, "notes": ["first\nrun: somebody's"]}])
+    assert "first\\nrun: somebody's" in comparison([path]).note
+    assert "\nrun: " not in comparison([path]).note

@@ -133,6 +133,24 @@ def test_what_a_loss_uses_of_its_module_is_seen(monkeypatch: pytest.MonkeyPatch)
     assert identity(helped) != before
 
 
+def test_a_global_dict_of_settings_counts_and_a_list_that_grows_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = identity(configured)
+    monkeypatch.setitem(SETTINGS, "rate", 0.2)
+    assert identity(configured) != before
+    monkeypatch.undo()
+    SEEN.append(1.0)
+    assert identity(configured) == before
+
+
+SETTINGS = {"rate": 0.1, "milestones": [1, 2]}
+SEEN: list[float] = []
+
+
+def configured(outputs: Tensor, targets: Tensor) -> Tensor:
+    SEEN.append(0.0)
+    return F.mse_loss(outputs, targets) * SETTINGS["rate"]
+
+
 def test_a_function_that_holds_itself_has_an_identity() -> None:
     def loss(outputs: Tensor, targets: Tensor, again: bool = False) -> Tensor:
         return plain(outputs, targets) if again else loss(outputs, targets, again=True)

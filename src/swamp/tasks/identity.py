@@ -74,16 +74,21 @@ def _plain_attributes(thing: Any) -> list[list[str]]:
 
 
 def _behaviour(function: Any, seen: frozenset[int]) -> Any:
-    """Describe a function's code and the global names that it uses: numbers, and functions of the same module."""
+    """Describe a function's code and the global names that it uses: settings, and functions of the same module."""
     if not isfunction(function):
         return ""
     known = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
-    own = {name: value for name, value in known.items() if _is_plain(value) or _same_module(value, function)}
+    own = {name: value for name, value in known.items() if _same_module(value, function) or _is_setting(value)}
     return [_code(function.__code__), identity(own, seen)]
 
 
+def _is_setting(value: Any) -> bool:
+    """Return whether a global value counts. A list does not: a function may append to it, which would make it another function."""
+    return not isinstance(value, list) and _is_plain(value)
+
+
 def _is_plain(value: Any) -> bool:
-    """Return whether a global value is a number or a text, or a dict, list or tuple of such values, as settings are."""
+    """Return whether a value is a number or a text, or a dict, list or tuple of such values, as settings are."""
     if isinstance(value, Mapping):
         return all(map(_is_plain, value.values()))
     return all(map(_is_plain, value)) if isinstance(value, (tuple, list)) else isinstance(value, PLAIN)

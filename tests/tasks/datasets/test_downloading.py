@@ -15,7 +15,7 @@ import pytest
 
 from swamp.tasks.datasets import cifar, official_sets, tiny_imagenet
 from swamp.tasks.datasets.dataset import Download, Official
-from swamp.tasks.datasets.downloading import DownloadFailed, download, fetch
+from swamp.tasks.datasets.downloading import DownloadFailed, download, fetch, unpack
 from tests.support.cli import call
 
 CONTENT = bytes(range(256)) * 3000  # 768,000 bytes, three chunks
@@ -252,3 +252,13 @@ def test_every_published_file_is_well_described(capsys: pytest.CaptureFixture[st
     out = call(capsys, "download")[1]
     assert "cifar100" in out
     assert "by hand" in out
+
+
+@pytest.mark.parametrize("members", [[], ["set"], ["set/a", "set/a/b"]])
+def test_an_archive_without_a_sound_folder_gets_one_sentence(members: list[str], tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "set.zip", "w") as packed:
+        for member in members:
+            packed.writestr(member, b"x")
+    with pytest.raises(DownloadFailed, match="is damaged or not the published file"):
+        unpack(tmp_path / "set.zip", tmp_path / "set")
+    assert not (tmp_path / "set").exists()
