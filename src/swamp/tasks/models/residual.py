@@ -7,11 +7,17 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from swamp.tasks.models.layers import NormReLU, conv
+from swamp.tasks.models.layers import Moments, NormReLU, conv, convolutions_fit
 
 
 class Block(nn.Module):
-    """x + conv(relu(bn(conv(relu(bn(x)))))). It returns shortcut and branch, whose sum is left to the norm that comes next."""
+    """x + conv(relu(bn(conv(relu(bn(x)))))). It returns shortcut and branch, whose sum is left to the norm that comes next.
+
+    If `fused`, in training mode in bf16 on CUDA, Triton kernels compute the whole block and leave the moments of its output for the next
+    norm; the branch is then None.
+    """
+
+    fused = False
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -21,12 +27,20 @@ class Block(nn.Module):
         self.conv2 = conv(outputs, outputs, 3)
         self.shortcut = conv(inputs, outputs, 1, stride) if stride != 1 or inputs != outputs else None
 
-    def forward(self, x: Tensor, branch: Tensor | None) -> tuple[Tensor, Tensor]:
-        x, h = self.bn1(x, branch)
+    def forward(self, x: Tensor, branch: Tensor | None, moments: Moments | None) -> tuple[Tensor, Tensor | None, Moments | None]:
+        if self.fused and self.training and convolutions_fit(x, self.convolutions()):
+            from swamp.tasks.models.block_kernels import residual_block
+
+            x, moments = residual_block(self, x, branch, moments)
+            return x, None, moments
+        x, h = self.bn1(x, branch, moments)
         if self.shortcut is not None:
             x = self.shortcut(h)
         _, h = self.bn2(self.conv1(h))
-        return x, self.conv2(h)
+        return x, self.conv2(h), None
+
+    def convolutions(self) -> list[nn.Conv2d]:
+        return [self.conv1, self.conv2, *([] if self.shortcut is None else [self.shortcut])]
 
 
 class ResidualNet(nn.Module):
@@ -46,10 +60,10 @@ class ResidualNet(nn.Module):
         self.classifier = nn.Linear(inputs, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x, branch = self.stem(x), None
+        x, branch, moments = self.stem(x), None, None
         for block in self.blocks:
-            x, branch = block(x, branch)
-        _, h = self.bn(x, branch)
+            x, branch, moments = block(x, branch, moments)
+        _, h = self.bn(x, branch, moments)
         return self.classifier(h.mean((2, 3)))
 
 

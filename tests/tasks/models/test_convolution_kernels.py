@@ -1,0 +1,130 @@
+"""The kernels of a residual block against float64: in bf16 on a GPU or, with TRITON_INTERPRET=1, in float32 by Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+INTERPRETED = bool(os.environ.get("TRITON_INTERPRET"))
+if not INTERPRETED:
+    pytestmark = pytest.mark.gpu
+    DEVICE, DTYPE, TOLERANCE = "cuda", torch.bfloat16, 5e-3
+else:
+    pytest.importorskip("triton")
+    DEVICE, DTYPE, TOLERANCE = "cpu", torch.float32, 1e-5
+
+# inputs, outputs, stride, images, height, width: the shapes of WRN-28-2, and odd ones
+SHAPES = [
+    (16, 32, 1, 3, 32, 32), (32, 32, 1, 3, 32, 32), (32, 64, 2, 3, 32, 32), (64, 64, 1, 5, 16, 16), (64, 128, 2, 5, 16, 16),
+    (128, 128, 1, 5, 8, 8), (16, 16, 1, 7, 7, 5), (16, 32, 2, 7, 7, 5), (128, 16, 1, 3, 1, 1), (32, 64, 2, 1, 1, 1), (16, 16, 2, 2, 2, 3),
+]  # fmt: skip
+if not INTERPRETED:
+    SHAPES += [
+        (16, 32, 1, 128, 32, 32), (32, 32, 1, 128, 32, 32), (32, 64, 2, 128, 32, 32),
+        (64, 64, 1, 80, 16, 16), (64, 128, 2, 128, 16, 16), (128, 128, 1, 128, 8, 8), (64, 64, 1, 128, 32, 32),
+    ]  # fmt: skip
+shapes = pytest.mark.parametrize(("inputs", "outputs", "stride", "count", "height", "width"), SHAPES)
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape, device=DEVICE).to(DTYPE).contiguous(memory_format=torch.channels_last)
+
+
+def close(found: Tensor, wanted: Tensor, tolerance: float) -> None:
+    assert found.shape == wanted.shape
+    assert torch.isfinite(found).all()
+    assert (found.double() - wanted).norm() <= tolerance * wanted.norm() + 1e-12
+
+
+def size_after(size: int, stride: int) -> int:
+    return (size - 1) // stride + 1
+
+
+def norm_of(channels: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    mean, bias = torch.randn(2, channels, device=DEVICE)
+    scale, weight = torch.rand(2, channels, device=DEVICE) + 0.5
+    return mean, scale, weight, bias
+
+
+@shapes
+@pytest.mark.parametrize("what", ["plain", "added", "shortcut"])
+def test_a_convolution_and_its_moments(inputs: int, outputs: int, stride: int, count: int, height: int, width: int, what: str) -> None:
+    from swamp.tasks.models.convolution_kernels import Shortcut, convolved
+    from swamp.tasks.models.norm_relu_kernels import batch_norm
+
+    torch.manual_seed(inputs + outputs + count)
+    x, weight = drawn(count, inputs, height, width), drawn(outputs, inputs, 3, 3)
+    wanted = F.conv2d(x.double(), weight.double(), stride=stride, padding=1)
+    added, shortcut = None, None
+    if what == "added":
+        added = drawn(*wanted.shape)
+        wanted = wanted + added.double()
+    if what == "shortcut":  # of twice the size
+        shortcut = Shortcut(drawn(count, 32, 2 * wanted.shape[2], 2 * wanted.shape[3] - 1), drawn(outputs, 32, 1, 1), 2)
+        wanted = wanted + F.conv2d(shortcut.x.double(), shortcut.weight.double(), stride=2)
+    y, moments = convolved(x, weight, stride, added=added, shortcut=shortcut)
+    close(y, wanted, TOLERANCE)
+
+    if wanted[:, 0].numel() == 1:
+        return
+    layer = torch.nn.BatchNorm2d(outputs).to(DEVICE)
+    reference = torch.nn.BatchNorm2d(outputs).to(DEVICE).double()
+    norm = batch_norm(layer, moments, y[:, 0].numel(), layer.weight.detach(), layer.bias.detach())
+    reference(y.double())
+    close(norm.mean, y.double().mean((0, 2, 3)), 1e-5)
+    close(norm.scale, 1 / (y.double().var((0, 2, 3), correction=0) + layer.eps).sqrt(), 1e-5)
+    for name, buffer in reference.named_buffers():
+        close(layer.get_buffer(name).double(), buffer.double(), 1e-5)
+
+
+@shapes
+@pytest.mark.parametrize("has_shortcut", [False, True])
+def test_a_gradient_by_the_input_and_its_sums(
+    inputs: int, outputs: int, stride: int, count: int, height: int, width: int, has_shortcut: bool
+) -> None:
+    from swamp.tasks.models.convolution_kernels import Products, Shortcut, by_input, finished
+    from swamp.tasks.models.norm_relu_kernels import Norm
+
+    torch.manual_seed(inputs + outputs + count)
+    weight, s, norm = drawn(outputs, inputs, 3, 3), drawn(count, inputs, height, width), Norm(*norm_of(inputs))
+    gradient = drawn(count, outputs, size_after(height, stride), size_after(width, stride))
+    h = torch.zeros(s.shape, dtype=torch.float64, device=DEVICE, requires_grad=True)
+    out = F.conv2d(h, weight.double(), stride=stride, padding=1)
+    wanted = torch.autograd.grad(out, h, gradient.double())[0]
+    shortcut = None
+    if has_shortcut:
+        shortcut = Shortcut(gradient, drawn(outputs, inputs, 1, 1), stride)
+        wanted = wanted + torch.autograd.grad(F.conv2d(h, shortcut.weight.double(), stride=stride), h, gradient.double())[0]
+    mean, scale, gamma, beta = (t[None, :, None, None] for t in norm)
+    normed = (s.float() - mean) * scale
+    wanted = wanted * (normed * gamma + beta > 0)
+    g, sums = by_input(gradient, weight, stride, s, norm, shortcut=shortcut)
+    close(g, wanted, TOLERANCE)
+    by_weight, by_bias = finished(sums, norm, Products(weight))
+    size = 1e-5 * (g.double().norm() * (1 + normed.double().norm()))  # Sums of both signs may be near zero.
+    assert (by_bias.double() - g.double().sum((0, 2, 3))).norm() <= size
+    assert (by_weight.double() - (g.double() * normed.double()).sum((0, 2, 3))).norm() <= size
+
+
+@shapes
+@pytest.mark.parametrize("taps", [1, 3])
+def test_a_gradient_by_the_weight(inputs: int, outputs: int, stride: int, count: int, height: int, width: int, taps: int) -> None:
+    from swamp.tasks.models.convolution_kernels import by_weight, finished
+    from swamp.tasks.models.layers import Moments
+    from swamp.tasks.models.norm_relu_kernels import Norm
+
+    torch.manual_seed(inputs + outputs + count)
+    x, weight = drawn(count, inputs, height, width), drawn(outputs, inputs, taps, taps)
+    gradient = drawn(count, outputs, size_after(height, stride), size_after(width, stride))
+    double = weight.double().requires_grad_()
+    wanted = torch.autograd.grad(F.conv2d(x.double(), double, stride=stride, padding=taps // 2), double, gradient.double())[0]
+    products = by_weight(x, gradient, weight, stride)
+    partial = torch.arange(2.0 * 16 * 3, device=DEVICE)
+    by_gamma, by_beta = finished(Moments(partial, 3, 1), Norm(*norm_of(16)), products)
+    close(products.out, wanted, TOLERANCE)
+    assert torch.equal(by_beta, partial[:48].view(16, 3).sum(1))
+    assert torch.equal(by_gamma, partial[48:].view(16, 3).sum(1))
