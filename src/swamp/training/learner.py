@@ -54,7 +54,8 @@ class Learner:
         for module in fusable(self.model):
             module.fused = fused
         weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
-        self.copies = _use_working_copies(self.model) if tuned and numerics.precision == "bf16" and self.rule.rounds_weights else {}
+        self.rounded = _rounded(self.model) if tuned and numerics.precision == "bf16" else {}
+        self.copies = _use_working_copies(self.rounded) if self.rule.rounds_weights else {}
         self.weights: Mapping[str, Tensor] = weights
         self.network = self.rule.network(self.model, task.prunable)
         self.own = rule_parameters(self.network, self.model)
@@ -165,15 +166,25 @@ def fusable(model: nn.Module) -> list[Any]:
     return [] if plain else own
 
 
-def _use_working_copies(model: nn.Module) -> dict[str, Tensor]:
-    """Replace the weights that autocast rounds by bf16 copies, and return these by name. A weight that several modules share stays."""
+def _rounded(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the names of the weights that autocast rounds to bf16, with their modules. A weight that several modules share is left out."""
     uses = Counter(id(p) for module in model.modules() for p in module._parameters.values() if p is not None)
+    return {
+        f"{path}.{name}".lstrip("."): module
+        for path, module in model.named_modules()
+        if isinstance(module, ROUNDED)
+        for name, parameter in module.named_parameters(recurse=False)
+        if uses[id(parameter)] == 1 and name in ("weight", "bias")  # weight_norm computes a weight from others in float32
+    }
+
+
+def _use_working_copies(rounded: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Replace these weights of the modules by bf16 copies, and return the copies by name."""
     copies = {}
-    for path, module in model.named_modules():
-        if isinstance(module, ROUNDED):
-            for name, parameter in list(module.named_parameters(recurse=False)):
-                if uses[id(parameter)] == 1 and name in ("weight", "bias"):  # weight_norm computes a weight from others in float32
-                    copy = nn.Parameter(parameter.detach().to(torch.bfloat16), requires_grad=parameter.requires_grad)
-                    setattr(module, name, copy)
-                    copies[f"{path}.{name}".lstrip(".")] = copy.detach()
+    for path, module in rounded.items():
+        name = path.rpartition(".")[2]
+        parameter = module.get_parameter(name)
+        copy = nn.Parameter(parameter.detach().to(torch.bfloat16), requires_grad=parameter.requires_grad)
+        setattr(module, name, copy)
+        copies[path] = copy.detach()
     return copies

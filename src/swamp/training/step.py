@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ class Parts:
     batch: Callable[[dict[str, Tensor], Tensor, int], Batch]  # makes a step's batch from the plan's tables, the step and the batch size
     loss: Loss
     update: Callable[..., None]  # see `Update`
+    compiled: Callable[[Callable[..., Any]], Callable[..., Any]]  # compiles a function of tensors that a rule has, or leaves it eager
 
 
 def eager_step(task: Task, update: Update) -> Parts:
@@ -35,7 +37,7 @@ def eager_step(task: Task, update: Update) -> Parts:
     def batch(tables: dict[str, Tensor], step: Tensor, size: int) -> Batch:
         return channels_last(batch_at(task, tables, step, size))
 
-    return Parts(batch, task.loss, update)
+    return Parts(batch, task.loss, update, lambda function: function)
 
 
 def batch_at(task: Task, tables: Mapping[str, Tensor], step: Tensor, size: int) -> Batch:
@@ -48,16 +50,15 @@ def batch_at(task: Task, tables: Mapping[str, Tensor], step: Tensor, size: int) 
 def compiled_parts(task: Task, update: Update, *, model: bool = True) -> Parts:
     """Return the functions compiled for fixed shapes, the loss only if `model`. Random draws are those of the eager functions."""
     eager = eager_step(task, update)
-    batch, loss, move = (
-        torch.compile(part, dynamic=False, options={"fallback_random": True}) for part in (eager.batch, eager.loss, eager.update)
-    )
+    compiled = cache(partial(torch.compile, dynamic=False, options={"fallback_random": True}))
+    batch, loss, move = (compiled(part) for part in (eager.batch, eager.loss, eager.update))
 
     def compiled_update(weights: Sequence[Tensor], *tensors: Any) -> None:
         *others, rate, copies = tensors
         # A plain number would become a constant of the compiled code.
         move(weights, *others, torch.as_tensor(rate, dtype=torch.float32, device=weights[0].device), copies)
 
-    return Parts(batch, loss if model else eager.loss, compiled_update)
+    return Parts(batch, loss if model else eager.loss, compiled_update, compiled)
 
 
 @contextmanager

@@ -60,10 +60,24 @@ class Thresholded(nn.Module):
         # comes after the model's parameters, as the thresholds do.
         self.counts = nn.ParameterList([nn.Parameter(torch.zeros((), device=device), requires_grad=False)])
 
-    def effective_weights(self) -> dict[str, Tensor]:
-        """Return the weights that the forward pass uses."""
+    def weights(self) -> list[Tensor]:
+        """Return the prunable weights."""
         weights = dict(self.model.named_parameters())
-        return {name: thresholded(weights[name], t) for name, t in zip(self.names, self.thresholds, strict=True)}
+        return [weights[name] for name in self.names]
+
+
+def reset_thresholds(weights: Sequence[Tensor], thresholds: Sequence[Tensor], count: Tensor, least_density: float) -> None:
+    """Set the thresholds of layers with too few weights above them to zero, and count these layers."""
+    for weight, threshold in zip(weights, thresholds, strict=True):
+        density = (weight.abs() > threshold).float().mean()
+        threshold.mul_(density > least_density)
+        count.add_(density <= least_density)
+
+
+def effective_weights(weights: Sequence[Tensor], thresholds: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> tuple[list[Tensor], Any]:
+    """Return the weights that the forward pass uses, rounded to these types, and Σ exp(−t)."""
+    effective = [thresholded(w, t).to(dtype) for w, t, dtype in zip(weights, thresholds, dtypes, strict=True)]
+    return effective, sum(torch.exp(-threshold).sum() for threshold in thresholds)
 
 
 class DSTTraining(PlainTraining):
@@ -75,18 +89,17 @@ class DSTTraining(PlainTraining):
 
     def gradient(self, learner: Learner, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
         network: Any = learner.network
+        # There are many small tensors: compiled, they take a tenth of the launches.
+        reset, effective = parts.compiled(reset_thresholds), parts.compiled(effective_weights)
+        thresholds = list(network.thresholds)
+        dtypes = [torch.bfloat16 if name in learner.rounded else learner.weights[name].dtype for name in network.names]
         with torch.no_grad():
-            for name, threshold in zip(network.names, network.thresholds, strict=True):
-                density = (learner.weights[name].abs() > threshold).float().mean()
-                threshold.mul_(density > self.rule.least_density)
-                network.counts[0].add_(density <= self.rule.least_density)
+            reset([learner.weights[name] for name in network.names], thresholds, network.counts[0], self.rule.least_density)
 
         def loss(network: Any, batch: Batch) -> Tensor:
-            penalty = sum(torch.exp(-threshold).sum() for threshold in network.thresholds)
-            return (
-                call_with_tensors(network.model, network.effective_weights(), lambda model: learner.task.loss(model, batch))
-                + self.rule.alpha * penalty
-            )
+            weights, penalty = effective(network.weights(), thresholds, dtypes)
+            tensors = dict(zip(network.names, weights, strict=True))
+            return call_with_tensors(network.model, tensors, lambda model: learner.task.loss(model, batch)) + self.rule.alpha * penalty
 
         return learner.gradient_of(loss, network, batch)
 
