@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from swamp.tasks.models.residual import Block
+from swamp.tasks.models import layers, residual
+from swamp.tasks.models.residual import Block, ResidualNet
+from tests.support.triton_device import DEVICE, DTYPE, INTERPRETED, on_triton
 
-INTERPRETED = bool(os.environ.get("TRITON_INTERPRET"))
-if not INTERPRETED:
-    pytestmark = pytest.mark.gpu
-    DEVICE, DTYPE, COUNT = "cuda", torch.bfloat16, 48
-else:
-    pytest.importorskip("triton")
-    DEVICE, DTYPE, COUNT = "cpu", torch.float32, 3
+pytestmark = on_triton
+COUNT = 3 if INTERPRETED else 48
 
 shapes = pytest.mark.parametrize(
-    ("inputs", "outputs", "stride", "size"), [(16, 32, 1, 16), (32, 32, 1, 32), (32, 64, 2, 32), (64, 128, 2, 16), (128, 128, 1, 8), (16, 16, 1, 7)]
+    ("inputs", "outputs", "stride", "size"),
+    [(16, 32, 1, 16), (32, 32, 1, 32), (32, 64, 2, 32), (64, 128, 2, 16), (128, 128, 1, 8), (16, 16, 1, 7)],
 )
 
 
@@ -70,6 +67,28 @@ def test_a_block_is_as_near_to_float64_as_its_layers_are(inputs: int, outputs: i
         assert error <= 1.25 * usual_error + 2e-6, (name, float(error), float(usual_error))
     for name, value in outcome(again, x, factor, fused=True).items():
         assert torch.equal(value, found[name]), name
+
+
+def test_a_network_of_blocks_and_norms_agrees_with_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums of a block serve the next one, and those of the last block the last norm; a block that does not fit stands between."""
+    monkeypatch.setattr(residual, "convolutions_fit", lambda x, layers: all(48 not in layer.weight.shape for layer in layers))
+    monkeypatch.setattr(layers, "norm_relu_fits", lambda x: x.shape[1] != 48)
+    torch.manual_seed(0)
+    net = ResidualNet(3, 10, 16, [16, 48, 32], 2).to(DEVICE).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    plain = copy.deepcopy(net).double()
+    for module in (*net.blocks, net.bn, *(norm for block in net.blocks for norm in (block.bn1, block.bn2))):
+        module.fused = True
+    x = laid_out(torch.randn(4, 3, 12, 12, device=DEVICE))
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=not INTERPRETED):
+        found = net(x)
+    wanted = plain(x.double())
+    tolerance = 1e-5 if INTERPRETED else 0.05
+    assert (found - wanted).norm() <= tolerance * wanted.norm()
+    gradients = [torch.autograd.grad(out.square().sum(), list(model.parameters())) for out, model in ((found, net), (wanted, plain))]
+    for a, b in zip(*gradients, strict=True):
+        assert (a - b).norm() <= 2 * tolerance * b.norm()
+    for a, b in zip(net.buffers(), plain.buffers(), strict=True):
+        assert (a - b).double().norm() <= tolerance * b.double().norm()
 
 
 def test_weights_in_float32_are_rounded_as_autocast_does() -> None:

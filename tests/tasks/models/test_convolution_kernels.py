@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-INTERPRETED = bool(os.environ.get("TRITON_INTERPRET"))
-if not INTERPRETED:
-    pytestmark = pytest.mark.gpu
-    DEVICE, DTYPE, TOLERANCE = "cuda", torch.bfloat16, 5e-3
-else:
-    pytest.importorskip("triton")
-    DEVICE, DTYPE, TOLERANCE = "cpu", torch.float32, 1e-5
+from tests.support.triton_device import DEVICE, DTYPE, INTERPRETED, on_triton
+
+pytestmark = on_triton
+TOLERANCE = 1e-5 if INTERPRETED else 5e-3
 
 # inputs, outputs, stride, images, height, width: the shapes of WRN-28-2, and odd ones
 SHAPES = [

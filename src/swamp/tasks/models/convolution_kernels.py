@@ -177,13 +177,14 @@ class Tile(NamedTuple):
 
 # The fastest measured on an H200 with four particles side by side, by the larger number of channels. With few channels many pixels are
 # needed to keep the matrix units busy.
-TILES = {16: Tile(256, 4, 3), 32: Tile(256, 4, 3), 64: Tile(128, 8, 3), 128: Tile(128, 8, 3)}
+FORWARD_TILES = {16: Tile(256, 4, 3), 32: Tile(256, 4, 3), 64: Tile(128, 8, 3), 128: Tile(128, 8, 3)}
+BACKWARD_TILES = {16: Tile(256, 4, 3), 32: Tile(256, 4, 3), 64: Tile(128, 8, 3), 128: Tile(128, 8, 3)}
 
 
 @cache
-def _tile(inputs: int, outputs: int, device: torch.device) -> Tile:
+def _tile(inputs: int, outputs: int, device: torch.device, backward: bool) -> Tile:
     """Return the tile for these channels, with fewer pixels where a card has less shared memory."""
-    tile, available = TILES[max(inputs, outputs)], _shared_memory(device)
+    tile, available = (BACKWARD_TILES if backward else FORWARD_TILES)[max(inputs, outputs)], _shared_memory(device)
     for smaller in (tile, tile._replace(pixels=tile.pixels // 2)):
         if 2 * tile.stages * inputs * (smaller.pixels + outputs) <= available:
             return smaller
@@ -223,7 +224,7 @@ def _launched(
     count, inputs, *source_size = x.shape
     outputs = weight.shape[1 if backward else 0]
     y = torch.empty((count, outputs, *size), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    tile = _tile(inputs, outputs, x.device)
+    tile = _tile(inputs, outputs, x.device, backward)
     parities = stride**2 if backward else 1
     pixels_each_parity = count * (size[0] * size[1] if parities == 1 else triton.cdiv(size[0], 2) * triton.cdiv(size[1], 2))
     programs = triton.cdiv(pixels_each_parity, tile.pixels) * parities
