@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from swamp.tasks.models.convolution_kernels import Shortcut, by_input, by_weight, convolved, finished
+from swamp.tasks.models.convolution_kernels import Shortcut, by_input, by_weight, finished, normed_convolved
 from swamp.tasks.models.layers import Moments
-from swamp.tasks.models.norm_relu_kernels import Norm, batch_norm, by_sum, normed_relu, summed_moments
+from swamp.tasks.models.norm_relu_kernels import Norm, batch_norm, by_sum, summed_moments
 
 if TYPE_CHECKING:
     from swamp.tasks.models.residual import Block
@@ -33,14 +33,12 @@ class _Block(torch.autograd.Function):
         """Replace the moments of s by those of the output."""
         stride = block.conv1.stride[0]
         norm1 = batch_norm(block.bn1, moments.pop(), s.numel() // s.shape[1], weight1, bias1)
-        h1 = normed_relu(s, norm1)
-        y, moments_of_y = convolved(h1, conv1, stride)
+        h1, y, moments_of_y = normed_convolved(s, norm1, conv1, stride)
         norm2 = batch_norm(block.bn2, moments_of_y, y.numel() // y.shape[1], weight2, bias2)
-        h2 = normed_relu(y, norm2)
         if shortcut is None:
-            out, moments_of_out = convolved(h2, conv2, 1, added=s)
+            h2, out, moments_of_out = normed_convolved(y, norm2, conv2, 1, added=s)
         else:
-            out, moments_of_out = convolved(h2, conv2, 1, shortcut=Shortcut(h1, shortcut, stride))
+            h2, out, moments_of_out = normed_convolved(y, norm2, conv2, 1, shortcut=Shortcut(h1, shortcut, stride))
         moments.append(moments_of_out)
         ctx.stride = stride
         ctx.save_for_backward(s, h1, y, h2, *norm1, *norm2, conv1, conv2, shortcut)

@@ -25,8 +25,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from swamp.tasks.models.halo_kernels import halo_by_input, halo_normed_convolved, halo_tile
 from swamp.tasks.models.layers import Moments
-from swamp.tasks.models.norm_relu_kernels import Norm, parts_at_once, store_sums, through_relu, totals
+from swamp.tasks.models.norm_relu_kernels import Norm, normed_relu, parts_at_once, store_sums, through_relu, totals
 
 
 @triton.jit
@@ -207,6 +208,18 @@ def convolved(
     return _launched(x, weight, (height, width), stride, added, shortcut, None, backward=False)
 
 
+def normed_convolved(
+    s: Tensor, norm: Norm, weight: Tensor, stride: int, *, added: Tensor | None = None, shortcut: Shortcut | None = None
+) -> tuple[Tensor, Tensor, Moments]:
+    """Return h = relu(norm(s)), its convolution plus `added` or the shortcut, and the moments of this sum."""
+    tile = halo_tile(s, weight.shape[0])
+    if tile and stride == 1 and shortcut is None:
+        return halo_normed_convolved(s, norm, weight, added, tile)
+    h = normed_relu(s, norm)
+    y, moments = convolved(h, weight, stride, added=added, shortcut=shortcut)
+    return h, y, moments
+
+
 def by_input(
     gradient: Tensor, weight: Tensor, stride: int, s: Tensor, norm: Norm, *, shortcut: Shortcut | None = None
 ) -> tuple[Tensor, Moments]:
@@ -214,6 +227,9 @@ def by_input(
 
     The shortcut is another convolution of h.
     """
+    tile = halo_tile(gradient, weight.shape[1])
+    if tile and stride == 1 and shortcut is None:
+        return halo_by_input(gradient, weight, s, norm, tile)
     return _launched(gradient, weight, tuple(s.shape[2:]), stride, None, shortcut, (s, norm), backward=True)
 
 

@@ -1,0 +1,89 @@
+"""3×3 convolutions that read each pixel once (`halo.cu`), compiled by NVRTC when they are first used.
+
+They compute BatchNorm and ReLU of their input while they read it, so that no pass of its own does.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from swamp.tasks.models.layers import Moments
+from swamp.tasks.models.norm_relu_kernels import Norm
+
+SOURCE = Path(__file__).with_name("halo.cu")
+LARGE = 48 * 1024  # bytes of shared memory that a kernel has to ask for
+
+
+class HaloTile(NamedTuple):
+    """What a block of threads computes at once."""
+
+    rows: int  # of an image
+    threads: int
+
+
+# By the channels that are read and written. It is empty until it has been measured that these kernels are faster.
+HALO_TILES: dict[tuple[int, int], HaloTile] = {}
+
+
+def halo_tile(x: Tensor, outputs: int) -> HaloTile | None:
+    """Return the tile for these images, or None if there is none that fits them."""
+    _, inputs, height, width = x.shape
+    tile = HALO_TILES.get((inputs, outputs))
+    if tile is None or height % tile.rows or (tile.rows * width) % (tile.threads // 2):  # A warp has multiples of 16 pixels.
+        return None
+    return tile if x.is_cuda and torch.cuda.get_device_capability(x.device) >= (8, 0) else None
+
+
+def halo_normed_convolved(s: Tensor, norm: Norm, weight: Tensor, added: Tensor | None, tile: HaloTile) -> tuple[Tensor, Tensor, Moments]:
+    """Return h = relu(norm(s)), its convolution plus `added`, and the moments of this sum."""
+    h = torch.empty_like(s)
+    y, moments = _launched(s, weight, h, added, s, norm, tile, backward=False)
+    return h, y, moments
+
+
+def halo_by_input(gradient: Tensor, weight: Tensor, s: Tensor, norm: Norm, tile: HaloTile) -> tuple[Tensor, Moments]:
+    """Return the gradient by h = relu(norm(s)), zero where h is zero, and its sums for the norm."""
+    return _launched(gradient, weight, gradient, None, s, norm, tile, backward=True)
+
+
+def _launched(
+    x: Tensor, weight: Tensor, h: Tensor, added: Tensor | None, s: Tensor, norm: Norm, tile: HaloTile, *, backward: bool
+) -> tuple[Tensor, Moments]:
+    count, inputs, height, width = x.shape
+    outputs = weight.shape[1 if backward else 0]
+    y = torch.empty((count, outputs, height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    blocks = count * height // tile.rows
+    moments = Moments(torch.empty(2 * outputs * blocks, device=x.device), blocks, tile.rows * width)
+    kernel, shared = _kernel(inputs, outputs, height, width, tile, backward, added is not None, x.device.index)
+    tensors = [x, weight, y, h, y if added is None else added, s, *norm, moments.partial]
+    kernel(grid=(blocks, 1, 1), block=(tile.threads, 1, 1), args=[*(tensor.detach() for tensor in tensors), blocks], shared_mem=shared)
+    return y, moments
+
+
+@cache
+def _kernel(
+    inputs: int, outputs: int, height: int, width: int, tile: HaloTile, backward: bool, adds: bool, device: int
+) -> tuple[Any, int]:
+    """Return the compiled kernel and the bytes of shared memory that it uses."""
+    values = {
+        "IN": inputs, "OUT": outputs, "HEIGHT": height, "WIDTH": width, "ROWS": tile.rows, "THREADS": tile.threads,
+        "NORM": int(not backward), "BACKWARD": int(backward), "MASK": int(backward), "ADD": int(adds),
+    }  # fmt: skip
+    shared = shared_bytes(inputs, outputs, width, tile, backward)
+    kernel = torch.cuda._compile_kernel(SOURCE.read_text(), "halo", nvcc_options=[f"-D{name}={value}" for name, value in values.items()])
+    if shared >= LARGE:
+        kernel.set_shared_memory_config(shared)
+    return kernel, shared
+
+
+def shared_bytes(inputs: int, outputs: int, width: int, tile: HaloTile, backward: bool) -> int:
+    """Return the larger of what tile and weight take and of what the sums take that later lie there."""
+    rows, row_channels = (inputs, outputs) if backward else (outputs, inputs)
+    before = (tile.rows + 2) * (width + 2) * (2 * inputs + 16) + 9 * rows * (2 * row_channels + 16)
+    after = tile.rows * width * (4 * outputs + 16)
+    return max(before, after, 4 * outputs * (2 * tile.threads // 32 + 1))
