@@ -2,11 +2,12 @@
 
     python benchmarks/kernels.py passes                       each kernel of a block: bytes, their floor, time alone and side by side
     python benchmarks/kernels.py tiles                        the candidates among which the tiles of the kernels were chosen
-    python benchmarks/kernels.py step [N …] [--dst] [--top K] seconds of an epoch, and where they go, by kernel, with N particles
+    python benchmarks/kernels.py step [N …] [--dst] [--halo] [--beside] [--top K]
+                                                              seconds of an epoch, and where they go, by kernel, with N particles
 
 The floor is the bytes over the bandwidth of a large copy. "alone" is one launch after the other; "of four" is the time of each when four
 streams launch at once, as four particles do. Inputs rotate so that they do not all come from the cache. `step` also runs on earlier
-versions of the package.
+versions of the package. --halo uses the convolutions of halo.cu, --beside computes gradients of weights on a stream of their own.
 """
 
 from __future__ import annotations
@@ -47,25 +48,30 @@ TILES = {
 }
 # See GradientSplit. None is the library.
 SPLITS = {
-    32: [(4, 4, 64, 4, 3, 132), (4, 4, 64, 8, 3, 132), (4, 4, 32, 4, 4, 132), (4, 4, 64, 4, 3, 264), (4, 4, 128, 8, 2, 132)],
+    32: [
+        *((4, 4, 64, 4, 3, 132), (4, 4, 64, 8, 3, 132), (4, 4, 32, 4, 4, 132), (4, 4, 64, 4, 3, 264), (4, 4, 128, 8, 2, 132)),
+        *((4, 4, 64, 4, 1, 132), (4, 4, 64, 8, 1, 132), (4, 4, 64, 8, 1, 264), (4, 4, 128, 8, 1, 132)),
+    ],
     64: [
-        (4, 1, 32, 4, 4, 32),
-        (4, 1, 64, 8, 3, 32),
-        (4, 1, 32, 8, 4, 44),
-        (4, 1, 32, 4, 4, 64),
-        (1, 4, 64, 8, 3, 32),
-        (2, 2, 64, 8, 3, 33),
+        *(
+            (4, 1, 32, 4, 4, 32),
+            (4, 1, 64, 8, 3, 32),
+            (4, 1, 32, 8, 4, 44),
+            (4, 1, 32, 4, 4, 64),
+            (1, 4, 64, 8, 3, 32),
+            (2, 2, 64, 8, 3, 33),
+        ),
+        *((4, 1, 64, 8, 1, 32), (4, 1, 64, 8, 1, 64)),
     ],
     128: [
-        None,
-        (1, 1, 64, 4, 3, 7),
-        (1, 1, 64, 8, 3, 7),
-        (1, 1, 64, 8, 3, 14),
-        (1, 1, 128, 8, 2, 7),
-        (1, 1, 64, 8, 4, 4),
-        (2, 1, 32, 8, 3, 8),
+        *(None, (1, 1, 64, 4, 3, 7), (1, 1, 64, 8, 3, 7), (1, 1, 64, 8, 3, 14), (1, 1, 128, 8, 2, 7), (1, 1, 64, 8, 4, 4)),
+        *((2, 1, 32, 8, 3, 8), (1, 1, 64, 8, 1, 14)),
     ],
 }
+
+# Image rows and threads of halo.cu.
+HALO_TILES = {32: [(8, 128), (8, 256), (4, 128), (4, 64), (16, 256)], 64: [(8, 128), (8, 256), (16, 256), (4, 64)], 128: []}
+HALO_CHOSEN = {(16, 16): (8, 128), (16, 32): (8, 128), (32, 16): (8, 128), (32, 32): (8, 128)}
 
 
 def microseconds(launch: Callable[[int], object], num_streams: int) -> float:
@@ -160,8 +166,9 @@ def measure_passes() -> None:
 
 def measure_tiles() -> None:
     from swamp.tasks.models import convolution_kernels as convolution
+    from swamp.tasks.models import halo_kernels
 
-    def tried(what: str, table: dict[Any, Any], key: int, value: Any, launch: Callable[[int], object]) -> None:
+    def tried(what: str, table: dict[Any, Any], key: Any, value: Any, launch: Callable[[int], object]) -> None:
         before = table.pop(key, None)
         if value is not None:
             table[key] = value
@@ -171,7 +178,7 @@ def measure_tiles() -> None:
             times = " ".join(f"{microseconds(launch, streams):6.2f}" for streams in (1, 4))
         except Exception as error:
             times = f"{type(error).__name__}: {str(error)[:80]}"
-        print(f"{what:9} {key:4} {tuple(value) if value else 'library'!s:28} {times}", flush=True)
+        print(f"{what:9} {key!s:10} {tuple(value) if value else None!s:24} {times}", flush=True)
         table.pop(key, None)
         if before is not None:
             table[key] = before
@@ -194,6 +201,14 @@ def measure_tiles() -> None:
             tried("forward", convolution.FORWARD_TILES, channels, convolution.Tile(*tile), forward)
         for tile in TILES[channels]:
             tried("backward", convolution.BACKWARD_TILES, channels, convolution.Tile(*tile), backward)
+
+        def normed_forward(k: int, sets: list[Inputs] = sets) -> object:
+            return convolution.normed_convolved(sets[k].s, sets[k].norm, sets[k].weight, 1, added=sets[k].x)
+
+        for rows, threads in [(0, 0), *HALO_TILES[channels]]:  # without a tile, the two kernels that it would replace
+            given = halo_kernels.HaloTile(rows, threads) if rows else None
+            tried("halo forw", halo_kernels.HALO_TILES, (channels, channels), given, normed_forward)
+            tried("halo back", halo_kernels.HALO_TILES, (channels, channels), given, backward)
         for split in SPLITS[channels]:
             given = None if split is None else convolution.GradientSplit(*split)
             tried("by weight", convolution.GRADIENT_SPLITS, channels, given, by_weight)
@@ -223,6 +238,30 @@ def measure_step(counts: list[int], dst: bool, top: int) -> None:
                 print_kernels(lambda jobs=jobs: engine.step_seconds(jobs), 2 * NUM_STEPS * count, top)
 
 
+def use_halo() -> None:
+    from swamp.tasks.models import halo_kernels
+
+    halo_kernels.HALO_TILES.update({key: halo_kernels.HaloTile(*tile) for key, tile in HALO_CHOSEN.items()})
+
+
+def compute_weights_beside() -> None:
+    """Launch gradients of weights on a second stream, which joins the first where their sums are finished."""
+    from swamp.tasks.models import block_kernels
+
+    by_weight, finished, side = block_kernels.by_weight, block_kernels.finished, torch.cuda.Stream()
+
+    def by_weight_beside(*arguments: Any) -> Any:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            return by_weight(*arguments)
+
+    def finished_after(*arguments: Any) -> Any:
+        torch.cuda.current_stream().wait_stream(side)
+        return finished(*arguments)
+
+    block_kernels.by_weight, block_kernels.finished = by_weight_beside, finished_after
+
+
 def print_kernels(work: Callable[[], object], num_steps: int, top: int) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         work()
@@ -242,6 +281,10 @@ def main(arguments: list[str]) -> None:
         measure_tiles()
     elif what == "step":
         top = int(rest.pop(rest.index("--top") + 1)) if "--top" in rest else 0
+        if "--halo" in rest:
+            use_halo()
+        if "--beside" in rest:
+            compute_weights_beside()
         counts = [int(argument) for argument in rest if argument.isdigit()] or [1, 4]
         measure_step(counts, "--dst" in rest, top)
     else:

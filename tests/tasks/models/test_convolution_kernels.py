@@ -123,3 +123,36 @@ def test_a_gradient_by_the_weight(inputs: int, outputs: int, stride: int, count:
     close(products.out, wanted, TOLERANCE)
     assert torch.equal(by_beta, partial[:48].view(16, 3).sum(1))
     assert torch.equal(by_gamma, partial[48:].view(16, 3).sum(1))
+
+
+# inputs, outputs, images, height, width; rows and threads of a tile
+HALO_SHAPES = [
+    *((32, 32, 3, 32, 32, 8, 128), (16, 32, 3, 32, 32, 8, 256), (32, 16, 5, 16, 16, 8, 64)),
+    *((64, 64, 5, 16, 16, 8, 128), (16, 16, 3, 8, 8, 8, 32)),
+]
+
+
+@pytest.mark.skipif(INTERPRETED, reason="CUDA C")
+@pytest.mark.parametrize(("inputs", "outputs", "count", "height", "width", "rows", "threads"), HALO_SHAPES)
+def test_kernels_that_read_each_pixel_once(
+    inputs: int, outputs: int, count: int, height: int, width: int, rows: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They agree with those that they replace: in bits but for the order of sums."""
+    from swamp.tasks.models import halo_kernels
+    from swamp.tasks.models.convolution_kernels import Products, by_input, finished, normed_convolved
+    from swamp.tasks.models.norm_relu_kernels import Norm, batch_norm
+
+    torch.manual_seed(inputs + outputs + count)
+    s, weight, added = drawn(count, inputs, height, width), drawn(outputs, inputs, 3, 3), drawn(count, outputs, height, width)
+    norm, layer = Norm(*norm_of(inputs)), torch.nn.BatchNorm2d(outputs).to(DEVICE)
+    found = []
+    for tile in (None, halo_kernels.HaloTile(rows, threads)):
+        tiles = {} if tile is None else {(inputs, outputs): tile, (outputs, inputs): tile}
+        monkeypatch.setattr(halo_kernels, "HALO_TILES", tiles)
+        h, y, moments = normed_convolved(s, norm, weight, 1, added=added)
+        after = batch_norm(layer, moments, y[:, 0].numel(), layer.weight.detach(), layer.bias.detach())
+        g, sums = by_input(added, weight, 1, s, norm)
+        found.append([h, y, after.mean, after.scale, g, *finished(sums, norm, Products(weight))])
+    assert (found[1][0] != found[0][0]).float().mean() < 1e-3  # a multiply-add that rounds once instead of twice
+    for a, b in zip(*found, strict=True):
+        close(b, a.double(), 3e-3)

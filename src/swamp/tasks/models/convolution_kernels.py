@@ -176,10 +176,11 @@ class Tile(NamedTuple):
     stages: int  # pipeline stages
 
 
-# The fastest measured on an H200 with four particles side by side, by the larger number of channels. With few channels many pixels are
-# needed to keep the matrix units busy.
+# By the larger number of channels. With few channels many pixels are needed to keep the matrix units busy; the backward kernel holds a
+# second tensor in registers, so that it has fewer. They are those of the convolution alone, which were the fastest measured on an H200
+# with four particles side by side; `benchmarks/kernels.py tiles` compares others.
 FORWARD_TILES = {16: Tile(256, 4, 3), 32: Tile(256, 4, 3), 64: Tile(128, 8, 3), 128: Tile(128, 8, 3)}
-BACKWARD_TILES = {16: Tile(256, 4, 3), 32: Tile(256, 4, 3), 64: Tile(128, 8, 3), 128: Tile(128, 8, 3)}
+BACKWARD_TILES = {16: Tile(128, 4, 3), 32: Tile(128, 4, 3), 64: Tile(128, 8, 3), 128: Tile(128, 8, 3)}
 
 
 @cache

@@ -66,9 +66,7 @@ def _launched(
 
 
 @cache
-def _kernel(
-    inputs: int, outputs: int, height: int, width: int, tile: HaloTile, backward: bool, adds: bool, device: int
-) -> tuple[Any, int]:
+def _kernel(inputs: int, outputs: int, height: int, width: int, tile: HaloTile, backward: bool, adds: bool, device: int) -> tuple[Any, int]:
     """Return the compiled kernel and the bytes of shared memory that it uses."""
     values = {
         "IN": inputs, "OUT": outputs, "HEIGHT": height, "WIDTH": width, "ROWS": tile.rows, "THREADS": tile.threads,

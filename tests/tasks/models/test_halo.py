@@ -1,0 +1,71 @@
+"""The CUDA source of `halo_kernels.py` computes the right values: compiled for the CPU, with its instructions for matrices emulated."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tests.support import triton_device
+
+SUPPORT = Path(triton_device.__file__).parent
+SOURCE = Path(__file__).parents[3] / "src/swamp/tasks/models/halo.cu"
+
+
+def compiled(folder: Path, **values: int) -> ctypes.CDLL:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++")
+    library = folder / "halo.so"
+    defined = [f"-D{name}={value}" for name, value in values.items()]
+    options = ["-O1", "-std=c++20", "-pthread", "-shared", "-fPIC", f"-I{SOURCE.parent}"]
+    subprocess.run([compiler, *options, *defined, str(SUPPORT / "emulated_cuda.cpp"), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape).bfloat16().contiguous(memory_format=torch.channels_last)
+
+
+def by_tile(images: Tensor, rows: int) -> Tensor:
+    """The numbers of each channel in each tile, as channels × tiles × numbers."""
+    count, channels, height, width = images.shape
+    return images.double().view(count, channels, height // rows, rows * width).transpose(0, 1).reshape(channels, -1, rows * width)
+
+
+def close(found: Tensor, wanted: Tensor, tolerance: float) -> None:
+    assert (found.double() - wanted).norm() <= tolerance * wanted.norm()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "height", "width", "rows", "threads"), [(32, 16, 8, 16, 4, 64), (16, 32, 4, 32, 4, 64), (16, 16, 8, 8, 8, 32)]
+)
+@pytest.mark.parametrize("backward", [False, True])
+def test_values(inputs: int, outputs: int, height: int, width: int, rows: int, threads: int, backward: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    flags = {"NORM": not backward, "BACKWARD": backward, "MASK": backward, "ADD": not backward}
+    sizes = {"IN": inputs, "OUT": outputs, "HEIGHT": height, "WIDTH": width, "ROWS": rows, "THREADS": threads}
+    library = compiled(tmp_path, **sizes, **{name: int(value) for name, value in flags.items()})
+    x, weight = drawn(2, inputs, height, width), drawn(*((inputs, outputs) if backward else (outputs, inputs)), 3, 3)
+    added, s = drawn(2, outputs, height, width), drawn(2, outputs, height, width)
+    norm = [torch.randn(32), torch.rand(32) + 0.5, torch.rand(32) + 0.5, torch.randn(32)]
+    y, h, blocks = torch.full_like(s, torch.nan), torch.full_like(x, torch.nan), 2 * height // rows
+    partial = torch.full((2, outputs, blocks), torch.nan)
+    library.run(blocks, *(ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, weight, y, h, added, s, *norm, partial)))
+    mean, scale, gamma, beta = (tensor[: outputs if backward else inputs, None, None] for tensor in norm)
+    if backward:
+        normed = (s.float() - mean) * scale
+        close(y, F.conv_transpose2d(x.double(), weight.double(), padding=1) * (normed * gamma + beta > 0), 3e-3)
+        wanted = by_tile(y, rows).sum(2), (by_tile(y, rows) * by_tile(normed, rows)).sum(2)
+    else:
+        close(h, F.relu((x.double() - mean) * scale * gamma + beta), 3e-3)
+        close(y, F.conv2d(h.double(), weight.double(), padding=1) + added.double(), 3e-3)
+        wanted = by_tile(y, rows).mean(2), by_tile(y, rows).var(2, correction=0) * rows * width
+    close(partial[0], wanted[0], 1e-5)
+    close(partial[1], wanted[1], 1e-5)
