@@ -41,6 +41,8 @@ static u32 nearest(float value) {
   return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 static u32 rounded(float first, float second) { return nearest(first) | nearest(second) << 16; }
+template <typename Vector>
+static void store(u16* pointer, const Vector& chunk) { memcpy(pointer, &chunk, 16); }
 static u16 element(int matrix, int row, int column) {
   u16 value;
   memcpy(&value, rows[other(8 * matrix + row)] + 2 * column, 2);
@@ -81,8 +83,10 @@ static float __shfl_xor_sync(u32, float value, int distance) {
 
 #include "halo.cu"
 
-extern "C" void run(int blocks, const u16* x, const u16* weight, u16* y, u16* h, const u16* added, const u16* s, const float* mean,
-                    const float* scale, const float* gamma, const float* beta, float* partial) {
+extern "C" void run(int blocks, int num_pixels, const u16* x, const u16* weight, u16* y, u16* read, const u16* added, const u16* s,
+                    const float* mean, const float* scale, const float* gamma, const float* beta, const u16* s_read,
+                    const float* mean_read, const float* scale_read, const float* gamma_read, const float* beta_read,
+                    const float* by_gamma, const float* by_beta, float* partial) {
   block_meets = std::make_unique<std::barrier<>>(THREADS);
   for (auto& warp : warp_meets) warp = std::make_unique<std::barrier<>>(32);
   std::vector<std::thread> threads;
@@ -92,7 +96,8 @@ extern "C" void run(int blocks, const u16* x, const u16* weight, u16* y, u16* h,
       for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
         if (thread == 0) memset(shared, 0xff, sizeof shared);  // NaN wherever nothing is written
         __syncthreads();
-        halo(x, weight, y, h, added, s, mean, scale, gamma, beta, partial, blocks);
+        halo(x, weight, y, read, added, s, mean, scale, gamma, beta, s_read, mean_read, scale_read, gamma_read, beta_read, by_gamma, by_beta,
+             partial, blocks, num_pixels);
         __syncthreads();
       }
     });

@@ -25,8 +25,12 @@ if not INTERPRETED:
 shapes = pytest.mark.parametrize(("inputs", "outputs", "stride", "count", "height", "width"), SHAPES)
 
 
+def laid_out(images: Tensor) -> Tensor:
+    return images.contiguous(memory_format=torch.channels_last)
+
+
 def drawn(*shape: int) -> Tensor:
-    return torch.randn(shape, device=DEVICE).to(DTYPE).contiguous(memory_format=torch.channels_last)
+    return laid_out(torch.randn(shape, device=DEVICE).to(DTYPE))
 
 
 def close(found: Tensor, wanted: Tensor, tolerance: float) -> None:
@@ -139,7 +143,8 @@ def test_kernels_that_read_each_pixel_once(
 ) -> None:
     """They agree with those that they replace: in bits but for the order of sums."""
     from swamp.tasks.models import halo_kernels
-    from swamp.tasks.models.convolution_kernels import Products, by_input, finished, normed_convolved
+    from swamp.tasks.models.convolution_kernels import Products, by_input, by_norm_and_input, finished, normed_convolved
+    from swamp.tasks.models.halo_kernels import NormGradient
     from swamp.tasks.models.norm_relu_kernels import Norm, batch_norm
 
     torch.manual_seed(inputs + outputs + count)
@@ -152,7 +157,12 @@ def test_kernels_that_read_each_pixel_once(
         h, y, moments = normed_convolved(s, norm, weight, 1, added=added)
         after = batch_norm(layer, moments, y[:, 0].numel(), layer.weight.detach(), layer.bias.detach())
         g, sums = by_input(added, weight, 1, s, norm)
-        found.append([h, y, after.mean, after.scale, g, *finished(sums, norm, Products(weight))])
+        by_norm = NormGradient(y, after, after.mean, after.scale)
+        mean, scale, gamma, beta = (tensor.detach()[:, None, None] for tensor in after)
+        masked = laid_out(added * ((y.float() - mean) * scale * gamma + beta > 0))
+        by_y, by_h, more_sums = by_norm_and_input(masked, by_norm, weight, 1, s, norm)
+        finals = [*finished(sums, norm, Products(weight)), *finished(more_sums, norm, Products(weight))]
+        found.append([h, y, after.mean, after.scale, g, by_y, by_h, *finals])
     assert (found[1][0] != found[0][0]).float().mean() < 1e-3  # a multiply-add that rounds once instead of twice
     for a, b in zip(*found, strict=True):
         close(b, a.double(), 3e-3)

@@ -46,26 +46,38 @@ def close(found: Tensor, wanted: Tensor, tolerance: float) -> None:
 @pytest.mark.parametrize(
     ("inputs", "outputs", "height", "width", "rows", "threads"), [(32, 16, 8, 16, 4, 64), (16, 32, 4, 32, 4, 64), (16, 16, 8, 8, 8, 32)]
 )
-@pytest.mark.parametrize("backward", [False, True])
-def test_values(inputs: int, outputs: int, height: int, width: int, rows: int, threads: int, backward: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["NORM", "BACKWARD", "NORM_BACKWARD"])
+def test_values(inputs: int, outputs: int, height: int, width: int, rows: int, threads: int, kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    flags = {"NORM": not backward, "BACKWARD": backward, "MASK": backward, "ADD": not backward}
+    backward = kind != "NORM"
+    flags = {"NORM": not backward, "NORM_BACKWARD": kind == "NORM_BACKWARD", "BACKWARD": backward, "MASK": backward, "ADD": not backward}
     sizes = {"IN": inputs, "OUT": outputs, "HEIGHT": height, "WIDTH": width, "ROWS": rows, "THREADS": threads}
     library = compiled(tmp_path, **sizes, **{name: int(value) for name, value in flags.items()})
     x, weight = drawn(2, inputs, height, width), drawn(*((inputs, outputs) if backward else (outputs, inputs)), 3, 3)
-    added, s = drawn(2, outputs, height, width), drawn(2, outputs, height, width)
-    norm = [torch.randn(32), torch.rand(32) + 0.5, torch.rand(32) + 0.5, torch.randn(32)]
-    y, h, blocks = torch.full_like(s, torch.nan), torch.full_like(x, torch.nan), 2 * height // rows
+    added, s, s_read = drawn(2, outputs, height, width), drawn(2, outputs, height, width), drawn(2, inputs, height, width)
+    norms = [[torch.randn(32), torch.rand(32) + 0.5, torch.rand(32) + 0.5, torch.randn(32)] for _ in range(2)]
+    by_gamma, by_beta = 100 * torch.randn(2, 32)
+    y, read, blocks = torch.full_like(s, torch.nan), torch.full_like(x, torch.nan), 2 * height // rows
     partial = torch.full((2, outputs, blocks), torch.nan)
-    library.run(blocks, *(ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, weight, y, h, added, s, *norm, partial)))
-    mean, scale, gamma, beta = (tensor[: outputs if backward else inputs, None, None] for tensor in norm)
-    if backward:
-        normed = (s.float() - mean) * scale
-        close(y, F.conv_transpose2d(x.double(), weight.double(), padding=1) * (normed * gamma + beta > 0), 3e-3)
-        wanted = by_tile(y, rows).sum(2), (by_tile(y, rows) * by_tile(normed, rows)).sum(2)
-    else:
-        close(h, F.relu((x.double() - mean) * scale * gamma + beta), 3e-3)
-        close(y, F.conv2d(h.double(), weight.double(), padding=1) + added.double(), 3e-3)
+    tensors = x, weight, y, read, added, s, *norms[0], s_read, *norms[1], by_gamma, by_beta, partial
+    library.run(blocks, 2 * height * width, *(ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors))
+
+    mean, scale, gamma, beta = (tensor[:outputs, None, None] for tensor in norms[0])
+    mean_read, scale_read, gamma_read, beta_read, by_gamma, by_beta = (
+        tensor[:inputs, None, None].double() for tensor in (*norms[1], by_gamma, by_beta)
+    )
+    if kind == "NORM":
+        close(read, F.relu((x.double() - mean_read) * scale_read * gamma_read + beta_read), 3e-3)
+        close(y, F.conv2d(read.double(), weight.double(), padding=1) + added.double(), 3e-3)
         wanted = by_tile(y, rows).mean(2), by_tile(y, rows).var(2, correction=0) * rows * width
+    else:
+        gradient = x
+        if kind == "NORM_BACKWARD":
+            pixels, normed = 2 * height * width, (s_read.double() - mean_read) * scale_read
+            close(read, scale_read * gamma_read * (x.double() - by_beta / pixels - normed * by_gamma / pixels), 3e-3)
+            gradient = read
+        normed = (s.float() - mean) * scale
+        close(y, F.conv_transpose2d(gradient.double(), weight.double(), padding=1) * (normed * gamma + beta > 0), 3e-3)
+        wanted = by_tile(y, rows).sum(2), (by_tile(y, rows) * by_tile(normed, rows)).sum(2)
     close(partial[0], wanted[0], 1e-5)
     close(partial[1], wanted[1], 1e-5)

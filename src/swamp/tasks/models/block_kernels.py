@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from swamp.tasks.models.convolution_kernels import Shortcut, by_input, by_weight, finished, normed_convolved
+from swamp.tasks.models.convolution_kernels import Shortcut, by_input, by_norm_and_input, by_weight, finished, normed_convolved
+from swamp.tasks.models.halo_kernels import NormGradient
 from swamp.tasks.models.layers import Moments
 from swamp.tasks.models.norm_relu_kernels import Norm, batch_norm, by_sum, summed_moments
 
@@ -52,11 +53,11 @@ class _Block(torch.autograd.Function):
         by_conv2 = by_weight(h2, by_out, conv2, 1)
         g2, sums = by_input(by_out, conv2, 1, y, norm2)
         by_weight2, by_bias2 = finished(sums, norm2, by_conv2)
-        by_y = by_sum(g2, y, None, norm2, by_weight2, by_bias2, out=g2)
+        after = NormGradient(y, norm2, by_weight2, by_bias2)
+        other = None if shortcut is None else Shortcut(by_out, shortcut, stride)
+        by_y, g1, sums = by_norm_and_input(g2, after, conv1, stride, s, norm1, shortcut=other)
         by_conv1 = by_weight(h1, by_y, conv1, stride)
         by_shortcut = None if shortcut is None else by_weight(h1, by_out, shortcut, stride).out
-        other = None if shortcut is None else Shortcut(by_out, shortcut, stride)
-        g1, sums = by_input(by_y, conv1, stride, s, norm1, shortcut=other)
         by_weight1, by_bias1 = finished(sums, norm1, by_conv1)
         by_s = by_sum(g1, s, by_out if shortcut is None else None, norm1, by_weight1, by_bias1, out=g1)
         return None, None, by_s, by_weight1, by_bias1, by_conv1.out, by_weight2, by_bias2, by_conv2.out, by_shortcut

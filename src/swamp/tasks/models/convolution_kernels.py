@@ -25,9 +25,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from swamp.tasks.models.halo_kernels import halo_by_input, halo_normed_convolved, halo_tile
+from swamp.tasks.models.halo_kernels import NormGradient, halo_by_input, halo_by_norm_and_input, halo_normed_convolved, halo_tile
 from swamp.tasks.models.layers import Moments
-from swamp.tasks.models.norm_relu_kernels import Norm, normed_relu, parts_at_once, store_sums, through_relu, totals
+from swamp.tasks.models.norm_relu_kernels import Norm, by_sum, normed_relu, parts_at_once, store_sums, through_relu, totals
 
 
 @triton.jit
@@ -232,6 +232,20 @@ def by_input(
     if tile and stride == 1 and shortcut is None:
         return halo_by_input(gradient, weight, s, norm, tile)
     return _launched(gradient, weight, tuple(s.shape[2:]), stride, None, shortcut, (s, norm), backward=True)
+
+
+def by_norm_and_input(
+    g: Tensor, after: NormGradient, weight: Tensor, stride: int, s: Tensor, norm: Norm, *, shortcut: Shortcut | None = None
+) -> tuple[Tensor, Tensor, Moments]:
+    """Return the gradient by the convolution's output, which a norm reads whose masked gradient is g, and what `by_input` makes of it.
+
+    What g holds is lost.
+    """
+    tile = halo_tile(g, weight.shape[1])
+    if tile and stride == 1 and shortcut is None:
+        return halo_by_norm_and_input(g, after, weight, s, norm, tile)
+    by_y = by_sum(g, after.s, None, after.norm, after.by_weight, after.by_bias, out=g)
+    return by_y, *by_input(by_y, weight, stride, s, norm, shortcut=shortcut)
 
 
 def _launched(

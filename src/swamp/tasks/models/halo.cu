@@ -2,6 +2,7 @@
 // the nine taps are nine shifted views of it, which ldmatrix can read because each lane names the address of a row of its own.
 // Images are bf16 with the channels innermost; IN channels are read, OUT written.
 // NORM: x is s, and the tile is h = relu((s - mean) * scale * gamma + beta), computed once an element and written, too.
+// NORM_BACKWARD: x is the gradient by such an h, zero where h is, and the tile is the gradient by its s, computed and written likewise.
 // BACKWARD: x is the gradient of the output, taps point the other way, and channels change places in the weight.
 // ADD: what is added to the sums before they are rounded.
 // MASK: what is written is zero where (s - mean) * scale * gamma + beta <= 0; sums of it and of it times the normed s are left.
@@ -23,16 +24,24 @@ typedef unsigned short u16;
 #define CHUNKS (OUT / 8)                           // of eight channels, 16 bytes in bf16
 #define STEP (THREADS / CHUNKS)                    // pixels that are written at once
 
+#define BATCH 4                                    // chunks that a thread loads at once
+
 struct alignas(16) Chunk { u32 v[4]; };
 
 __device__ __forceinline__ float low(u32 pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+__device__ __forceinline__ float part(const Chunk& chunk, int k) { return k % 2 ? high(chunk.v[k / 2]) : low(chunk.v[k / 2]); }
+__device__ __forceinline__ Chunk loaded(const u16* pointer) { return *(const Chunk*)pointer; }
 
 #ifndef EMULATED
 __device__ __forceinline__ u32 address(const void* pointer) {
   u32 out;
   asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(out) : "l"(pointer));
   return out;
+}
+__device__ __forceinline__ void store(u16* pointer, const Chunk& chunk) {  // The compiler would make four stores of a plain one.
+  asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(pointer), "r"(chunk.v[0]), "r"(chunk.v[1]), "r"(chunk.v[2]), "r"(chunk.v[3]));
 }
 __device__ __forceinline__ u32 rounded(float first, float second) {
   u32 out;
@@ -55,47 +64,74 @@ extern __shared__ __align__(16) char shared[];
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS) halo(
-    const u16* x, const u16* weight, u16* y, u16* h, const u16* added, const u16* s, const float* mean, const float* scale,
-    const float* gamma, const float* beta, float* partial, int num_parts) {
+    const u16* __restrict__ x, const u16* __restrict__ weight, u16* __restrict__ y, u16* __restrict__ read,
+    const u16* __restrict__ added, const u16* __restrict__ s, const float* __restrict__ mean, const float* __restrict__ scale,
+    const float* __restrict__ gamma, const float* __restrict__ beta, const u16* __restrict__ s_read,
+    const float* __restrict__ mean_read, const float* __restrict__ scale_read, const float* __restrict__ gamma_read,
+    const float* __restrict__ beta_read, const float* __restrict__ by_gamma, const float* __restrict__ by_beta,
+    float* __restrict__ partial, int num_parts, int num_pixels) {
   char* tile = shared;
   char* factors = shared + TILE_BYTES;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int image = blockIdx.x / (HEIGHT / ROWS), first_row = blockIdx.x % (HEIGHT / ROWS) * ROWS;
 
   // The weight.
+#pragma unroll 4
   for (int i = thread; i < WEIGHT_ROWS * (ROW_CHANNELS / 8); i += THREADS) {
     const int row = i / (ROW_CHANNELS / 8), chunk = i % (ROW_CHANNELS / 8);
     // In memory: output channel, tap, input channel. In the tile: tap, output channel, input channel.
     const int tap = row % 9, output = row / 9, outputs = WEIGHT_ROWS / 9;
-    *(Chunk*)(factors + (tap * outputs + output) * WEIGHT_PITCH + 16 * chunk) = *(const Chunk*)(weight + (size_t)i * 8);
+    *(Chunk*)(factors + (tap * outputs + output) * WEIGHT_PITCH + 16 * chunk) = loaded(weight + 8 * i);
   }
   // The tile with its border. A thread always has the same channels.
   {
     const int chunk = thread % (IN / 8);
-#if NORM
-    float centre[8], slope[8], shift[8];
+#if NORM || NORM_BACKWARD
+    float centre[8], slope[8], shift[8], width[8], mean_gs[8];
     for (int k = 0; k < 8; k++) {
-      centre[k] = mean[8 * chunk + k];
-      slope[k] = scale[8 * chunk + k] * gamma[8 * chunk + k];
-      shift[k] = beta[8 * chunk + k];
+      const int channel = 8 * chunk + k;
+      centre[k] = mean_read[channel];
+      slope[k] = scale_read[channel] * gamma_read[channel];
+      shift[k] = NORM ? beta_read[channel] : by_beta[channel] / num_pixels;
+      width[k] = NORM ? 0.0f : scale_read[channel];
+      mean_gs[k] = NORM ? 0.0f : by_gamma[channel] / num_pixels;
     }
 #endif
-    for (int pixel = thread / (IN / 8); pixel < (ROWS + 2) * (WIDTH + 2); pixel += THREADS / (IN / 8)) {
-      const int row = pixel / (WIDTH + 2) - 1, column = pixel % (WIDTH + 2) - 1, image_row = first_row + row;
-      Chunk value = {{0, 0, 0, 0}};
-      if (column >= 0 && column < WIDTH && image_row >= 0 && image_row < HEIGHT) {
-        const size_t offset = ((size_t)(image * HEIGHT + image_row) * WIDTH + column) * IN + 8 * chunk;
-        value = *(const Chunk*)(x + offset);
-#if NORM
-        for (int k = 0; k < 4; k++) {
-          const float a = fmaxf((low(value.v[k]) - centre[2 * k]) * slope[2 * k] + shift[2 * k], 0.0f);
-          const float b = fmaxf((high(value.v[k]) - centre[2 * k + 1]) * slope[2 * k + 1] + shift[2 * k + 1], 0.0f);
-          value.v[k] = rounded(a, b);
-        }
-        if (row >= 0 && row < ROWS) *(Chunk*)(h + offset) = value;
+    const int step = THREADS / (IN / 8), all = (ROWS + 2) * (WIDTH + 2);
+    for (int start = thread / (IN / 8); start < all; start += BATCH * step) {
+      Chunk value[BATCH], before[BATCH];
+      int offset[BATCH];  // -1 outside of the image
+#pragma unroll
+      for (int i = 0; i < BATCH; i++) {  // Several loads are under way at once.
+        const int pixel = start + i * step, column = pixel % (WIDTH + 2) - 1, row = first_row + pixel / (WIDTH + 2) - 1;
+        const bool there = pixel < all && column >= 0 && column < WIDTH && row >= 0 && row < HEIGHT;
+        offset[i] = there ? ((image * HEIGHT + row) * WIDTH + column) * IN + 8 * chunk : -1;
+        value[i] = before[i] = {{0, 0, 0, 0}};
+        if (there) value[i] = loaded(x + offset[i]);
+#if NORM_BACKWARD
+        if (there) before[i] = loaded(s_read + offset[i]);
 #endif
       }
-      *(Chunk*)(tile + pixel * PITCH + 16 * chunk) = value;
+#pragma unroll
+      for (int i = 0; i < BATCH; i++) {
+        const int pixel = start + i * step;
+#if NORM || NORM_BACKWARD
+        if (offset[i] >= 0) {
+          float number[8];
+          for (int k = 0; k < 8; k++) {
+            const float given = part(value[i], k);
+#if NORM
+            number[k] = fmaxf((given - centre[k]) * slope[k] + shift[k], 0.0f);
+#else
+            number[k] = slope[k] * (given - shift[k] - (part(before[i], k) - centre[k]) * width[k] * mean_gs[k]);
+#endif
+          }
+          for (int k = 0; k < 4; k++) value[i].v[k] = rounded(number[2 * k], number[2 * k + 1]);
+          if (pixel >= WIDTH + 2 && pixel < all - WIDTH - 2) store(read + offset[i], value[i]);
+        }
+#endif
+        if (pixel < all) *(Chunk*)(tile + pixel * PITCH + 16 * chunk) = value[i];
+      }
     }
   }
   __syncthreads();
@@ -175,26 +211,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) halo(
     for (int k = 0; k < 8; k++) value[k] = at[k];
 #if ADD
     {
-      const Chunk other = *(const Chunk*)(added + offset);
-      for (int k = 0; k < 4; k++) {
-        value[2 * k] += low(other.v[k]);
-        value[2 * k + 1] += high(other.v[k]);
-      }
+      const Chunk other = loaded(added + offset);
+      for (int k = 0; k < 8; k++) value[k] += part(other, k);
     }
 #endif
     Chunk out;
 #if MASK
-    const Chunk before = *(const Chunk*)(s + offset);
+    const Chunk before = loaded(s + offset);
     float normed[8];
     for (int k = 0; k < 8; k++) {
-      normed[k] = ((k % 2 ? high(before.v[k / 2]) : low(before.v[k / 2])) - centre[k]) * width[k];
+      normed[k] = (part(before, k) - centre[k]) * width[k];
       if (!(normed[k] * slope[k] + shift[k] > 0.0f)) value[k] = 0.0f;
     }
 #endif
     for (int k = 0; k < 4; k++) out.v[k] = rounded(value[2 * k], value[2 * k + 1]);
-    *(Chunk*)(y + offset) = out;
+    store(y + offset, out);
     for (int k = 0; k < 8; k++) {
-      const float written = k % 2 ? high(out.v[k / 2]) : low(out.v[k / 2]);
+      const float written = part(out, k);
 #if MASK
       one[k] += written;
       two[k] += written * normed[k];

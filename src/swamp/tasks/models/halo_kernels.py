@@ -1,6 +1,6 @@
 """3×3 convolutions that read each pixel once (`halo.cu`), compiled by NVRTC when they are first used.
 
-They compute BatchNorm and ReLU of their input while they read it, so that no pass of its own does.
+While they read their input they compute BatchNorm and ReLU of it, or the gradient of a BatchNorm, so that no pass of its own does.
 """
 
 from __future__ import annotations
@@ -39,38 +39,63 @@ def halo_tile(x: Tensor, outputs: int) -> HaloTile | None:
     return tile if x.is_cuda and torch.cuda.get_device_capability(x.device) >= (8, 0) else None
 
 
+class NormGradient(NamedTuple):
+    """What the gradient by a norm's input is computed from: this input, the norm, and the gradients of its weight and bias."""
+
+    s: Tensor
+    norm: Norm
+    by_weight: Tensor
+    by_bias: Tensor
+
+
 def halo_normed_convolved(s: Tensor, norm: Norm, weight: Tensor, added: Tensor | None, tile: HaloTile) -> tuple[Tensor, Tensor, Moments]:
     """Return h = relu(norm(s)), its convolution plus `added`, and the moments of this sum."""
     h = torch.empty_like(s)
-    y, moments = _launched(s, weight, h, added, s, norm, tile, backward=False)
+    y, moments = _launched(s, weight, h, added, s, norm, NormGradient(s, norm, norm.weight, norm.bias), tile, "NORM")
     return h, y, moments
 
 
 def halo_by_input(gradient: Tensor, weight: Tensor, s: Tensor, norm: Norm, tile: HaloTile) -> tuple[Tensor, Moments]:
     """Return the gradient by h = relu(norm(s)), zero where h is zero, and its sums for the norm."""
-    return _launched(gradient, weight, gradient, None, s, norm, tile, backward=True)
+    return _launched(gradient, weight, gradient, None, s, norm, NormGradient(s, norm, norm.weight, norm.bias), tile, "BACKWARD")
+
+
+def halo_by_norm_and_input(
+    g: Tensor, after: NormGradient, weight: Tensor, s: Tensor, norm: Norm, tile: HaloTile
+) -> tuple[Tensor, Tensor, Moments]:
+    """Return the gradient by the convolution's output, which a norm reads whose masked gradient is g, and what `halo_by_input` returns."""
+    by_y = torch.empty_like(g)
+    by_h, sums = _launched(g, weight, by_y, None, s, norm, after, tile, "NORM_BACKWARD")
+    return by_y, by_h, sums
 
 
 def _launched(
-    x: Tensor, weight: Tensor, h: Tensor, added: Tensor | None, s: Tensor, norm: Norm, tile: HaloTile, *, backward: bool
+    x: Tensor, weight: Tensor, read: Tensor, added: Tensor | None, s: Tensor, norm: Norm, reading: NormGradient, tile: HaloTile, kind: str
 ) -> tuple[Tensor, Moments]:
+    backward = kind != "NORM"
     count, inputs, height, width = x.shape
     outputs = weight.shape[1 if backward else 0]
     y = torch.empty((count, outputs, height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     blocks = count * height // tile.rows
     moments = Moments(torch.empty(2 * outputs * blocks, device=x.device), blocks, tile.rows * width)
-    kernel, shared = _kernel(inputs, outputs, height, width, tile, backward, added is not None, x.device.index)
-    tensors = [x, weight, y, h, y if added is None else added, s, *norm, moments.partial]
-    kernel(grid=(blocks, 1, 1), block=(tile.threads, 1, 1), args=[*(tensor.detach() for tensor in tensors), blocks], shared_mem=shared)
+    kernel, shared = _kernel(inputs, outputs, height, width, tile, kind, added is not None, x.device.index)
+    tensors = [
+        *(x, weight, y, read, y if added is None else added, s, *norm),
+        *(reading.s, *reading.norm, reading.by_weight, reading.by_bias, moments.partial),
+    ]
+    arguments = [*(tensor.detach() for tensor in tensors), blocks, count * height * width]
+    kernel(grid=(blocks, 1, 1), block=(tile.threads, 1, 1), args=arguments, shared_mem=shared)
     return y, moments
 
 
 @cache
-def _kernel(inputs: int, outputs: int, height: int, width: int, tile: HaloTile, backward: bool, adds: bool, device: int) -> tuple[Any, int]:
+def _kernel(inputs: int, outputs: int, height: int, width: int, tile: HaloTile, kind: str, adds: bool, device: int) -> tuple[Any, int]:
     """Return the compiled kernel and the bytes of shared memory that it uses."""
+    backward = kind != "NORM"
     values = {
         "IN": inputs, "OUT": outputs, "HEIGHT": height, "WIDTH": width, "ROWS": tile.rows, "THREADS": tile.threads,
-        "NORM": int(not backward), "BACKWARD": int(backward), "MASK": int(backward), "ADD": int(adds),
+        "NORM": int(not backward), "NORM_BACKWARD": int(kind == "NORM_BACKWARD"), "BACKWARD": int(backward), "MASK": int(backward),
+        "ADD": int(adds),
     }  # fmt: skip
     shared = shared_bytes(inputs, outputs, width, tile, backward)
     kernel = torch.cuda._compile_kernel(SOURCE.read_text(), "halo", nvcc_options=[f"-D{name}={value}" for name, value in values.items()])
