@@ -190,7 +190,12 @@ void Builder::lay_out_images() {
             }
             keys[size_t(out)] = key;
             image.offset += places[size_t(out)].first;
-            for (Image::Bytes &one : image.bytes) one.form.offset += places[size_t(out)].second;
+            for (Image::Bytes &one : image.bytes) {
+                one.form.offset += places[size_t(out)].second;
+                one.inside.clear();
+                for (int64_t shift : one.shifts) one.inside.push_back(inside(image, -shift).second);
+                one.form.inside_bits = one.inside.data();
+            }
         }
         std::set<int> done(made[i].reads.begin(), made[i].reads.end());
         for (int image : done)
@@ -339,24 +344,20 @@ int Builder::sample(int image, Size size, const std::vector<Tap> &planes, int64_
         const Tap &plane = planes[size_t(channel)];
         const float *source = from.plane(memory.floats, plane.channel);
         float *wanted = to.plane(memory.floats, channel);
-        const int64_t begin = std::clamp<int64_t>(-divided(plane.x, every_x), 0, to.size.width);
-        const int64_t end = std::clamp<int64_t>(divided(from.size.width - 1 - plane.x, every_x) + 1, begin, to.size.width);
-        for (int64_t example = 0; example < plan.num_stacked; example++)
-            for (int64_t y = 0; y < to.size.height; y++) {
-                float *row = wanted + row_of(to, example, y);
-                const int64_t at = y * every_y + plane.y;
-                if (at < 0 || at >= from.size.height) {
-                    std::fill_n(row, to.size.width, 0.0f);
-                    continue;
-                }
-                const float *read = source + row_of(from, example, at) + plane.x;
-                std::fill_n(row, begin, 0.0f);
-                if (every_x == 2)
-                    for (int64_t x = begin; x < end; x++) row[x] = read[2 * x];
-                else
-                    for (int64_t x = begin; x < end; x++) row[x] = read[every_x * x];
-                std::fill_n(row + end, to.size.width - end, 0.0f);
-            }
+        const auto range = [](int64_t at, int64_t every, int64_t length, int64_t count) {  // of the positions that are inside
+            const int64_t begin = std::clamp<int64_t>(-divided(at, every), 0, count);
+            return std::pair(begin, std::clamp<int64_t>(divided(length - 1 - at, every) + 1, begin, count));
+        };
+        const auto [left, right] = range(plane.x, every_x, from.size.width, to.size.width);
+        const auto [top, bottom] = range(plane.y, every_y, from.size.height, to.size.height);
+        const bool cut = left > 0 || right < to.size.width || top > 0 || bottom < to.size.height;
+        for (int64_t example = 0; example < plan.num_stacked; example++) {
+            float *first = wanted + row_of(to, example, 0);
+            if (cut)
+                for (int64_t y = 0; y < to.size.height; y++) std::fill_n(first + y * to.pitch, to.size.width, 0.0f);
+            kernels().pick(source + row_of(from, example, 0) + (top * every_y + plane.y) * from.pitch + left * every_x + plane.x, from.pitch, every_y,
+                           every_x, first + top * to.pitch + left, to.pitch, bottom - top, right - left);
+        }
     });
     sampled[key] = out;
     return out;
@@ -436,7 +437,7 @@ Value Builder::weighted(const Node &node, Value &x) {
             for (size_t i = 0; i < scale.size(); i++) part.scale[i] = weight.scales[i];
         } else {
             if (found == read.bytes.end()) {
-                read.bytes.push_back({float(step), int32_t(zero), {}, {}, {}});
+                read.bytes.push_back({float(step), int32_t(zero), {}, {}, {}, {}});
                 found = read.bytes.end() - 1;
             }
             part.form = int(found - read.bytes.begin());
@@ -691,17 +692,17 @@ Value Builder::global(const Node &node, Value &x) {
     each_channel(node, out, {from}, double(x.size.channels * x.size.pixels()) / 8, [this, out, from, largest](Workspace &memory, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
         for (int64_t example = 0; example < plan.num_stacked; example++) {
-            float found[8];
-            std::fill_n(found, 8, largest ? -INFINITY : 0.0f);
+            float found = largest ? -INFINITY : 0.0f;
             for (int64_t y = 0; y < read.size.height; y++) {
                 const float *row = read.plane(memory.floats, channel) + row_of(read, example, y);
-                int64_t i = 0;
-                for (; i + 8 <= read.size.width; i += 8)
-                    for (int k = 0; k < 8; k++) found[k] = largest ? std::max(found[k], row[i + k]) : found[k] + row[i + k];
-                for (; i < read.size.width; i++) found[0] = largest ? std::max(found[0], row[i]) : found[0] + row[i];
+                if (!largest && read.pitch == read.size.width) {
+                    found = kernels().total(row, read.size.pixels());
+                    break;
+                }
+                if (!largest) found += kernels().total(row, read.size.width);
+                for (int64_t x = 0; largest && x < read.size.width; x++) found = std::max(found, row[x]);
             }
-            for (int k = 1; k < 8; k++) found[0] = largest ? std::max(found[0], found[k]) : found[0] + found[k];
-            to.plane(memory.floats, channel)[row_of(to, example, 0)] = largest ? found[0] : found[0] / float(read.size.pixels());
+            to.plane(memory.floats, channel)[row_of(to, example, 0)] = largest ? found : found / float(read.size.pixels());
         }
     });
     Value value;
@@ -1145,7 +1146,7 @@ Step Builder::sum_step(const std::vector<int> &outs, const Value &value, const V
             kernels().sum(sum, memory.floats, memory.bytes, first, last, begin, end);
         }
         for (const Image *written : {image, others})
-            if (written && (!written->bytes.empty() || stacked > 1))
+            if (written && ((!written->bytes.empty() && !kernels().keeps_sides) || stacked > 1))
                 for (int64_t channel = first; channel < last; channel++) clear_edges(*written, memory, channel, stacked);
     };
     return step;

@@ -30,7 +30,7 @@ constexpr int WIDTH = 16, MOST = 8;
 #elif defined(__AVX2__)
 constexpr int WIDTH = 8, MOST = 12;
 #else
-constexpr int WIDTH = 4, MOST = 12;
+constexpr int WIDTH = 4, MOST = 16;
 #endif
 constexpr int FOURS = 64;  // positions of int8 images that are summed at once
 
@@ -140,6 +140,27 @@ void activate(Activation kind, float slope, const float *from, float *to, int64_
     }
 }
 
+void pick(const float *from, int64_t pitch, int64_t every_y, int64_t every_x, float *to, int64_t to_pitch, int64_t rows, int64_t columns) {
+    for (int64_t y = 0; y < rows; y++, from += every_y * pitch, to += to_pitch) {
+        if (every_x == 1)
+            memcpy(to, from, size_t(columns) * sizeof(float));
+        else if (every_x == 2)
+            for (int64_t x = 0; x < columns; x++) to[x] = from[2 * x];
+        else
+            for (int64_t x = 0; x < columns; x++) to[x] = from[every_x * x];
+    }
+}
+
+float total(const float *from, int64_t count) {
+    vec sums{};
+    int64_t i = 0;
+    for (; i + WIDTH <= count; i += WIDTH) sums += load(from + i);
+    float found = 0;
+    for (; i < count; i++) found += from[i];
+    for (int lane = 0; lane < WIDTH; lane++) found += sums[lane];
+    return found;
+}
+
 // -- int8 ------------------------------------------------------------------------------------------------------------------------------
 
 inline uint8_t as_byte(float x, float inverse, int32_t zero) {
@@ -147,33 +168,44 @@ inline uint8_t as_byte(float x, float inverse, int32_t zero) {
     return scaled >= 127.0f ? 127 : scaled > 0.0f ? uint8_t(scaled) : 0;  // 0 for NaN
 }
 
-inline void store_bytes(uint8_t *to, vec value, float inverse, int32_t zero, int64_t count) {
+// Stores `count` numbers at a position of all copies; `position` is a multiple of the vector's width.
+inline void store_bytes(const Form &form, uint8_t *bytes, int64_t channel, int64_t position, vec value, int64_t count) {
+    uint8_t *to = bytes + form.offset + channel * form.stride + position;
+    alignas(16) uint8_t found[16];
 #if defined(__AVX512F__)
-    if (count >= WIDTH) {
-        const __m512 scaled = _mm512_add_ps(_mm512_roundscale_ps(_mm512_mul_ps((__m512)value, _mm512_set1_ps(inverse)), 8), _mm512_set1_ps(float(zero)));
-        const __m512 inside = _mm512_min_ps(_mm512_max_ps(scaled, _mm512_setzero_ps()), _mm512_set1_ps(127.0f));
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(to), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(inside)));
-        return;
-    }
+    const __m512 scaled = _mm512_add_ps(_mm512_roundscale_ps(_mm512_mul_ps((__m512)value, _mm512_set1_ps(form.inverse)), 8), _mm512_set1_ps(float(form.zero)));
+    const __m512 within = _mm512_min_ps(_mm512_max_ps(scaled, _mm512_setzero_ps()), _mm512_set1_ps(127.0f));
+    const __m128i numbers = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(within));
+    const auto some = __mmask16(count >= WIDTH ? 0xFFFF : (1 << count) - 1);
+    for (int copy = 0; copy < form.num_copies; copy++)
+        _mm_mask_storeu_epi8(to + form.copies[copy], some & form.inside_bits[copy][position / WIDTH], numbers);
+    (void)found;
+    return;
 #elif defined(__AVX2__)
-    if (count >= WIDTH) {
-        const __m256 scaled = _mm256_add_ps(_mm256_round_ps(_mm256_mul_ps((__m256)value, _mm256_set1_ps(inverse)), 8), _mm256_set1_ps(float(zero)));
-        const __m256 inside = _mm256_min_ps(_mm256_max_ps(scaled, _mm256_setzero_ps()), _mm256_set1_ps(127.0f));
-        const __m256i words = _mm256_cvtps_epi32(inside);
-        const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-        _mm_storel_epi64(reinterpret_cast<__m128i *>(to), _mm_packus_epi16(halves, halves));
-        return;
-    }
+    const __m256 scaled = _mm256_add_ps(_mm256_round_ps(_mm256_mul_ps((__m256)value, _mm256_set1_ps(form.inverse)), 8), _mm256_set1_ps(float(form.zero)));
+    const __m256 within = _mm256_min_ps(_mm256_max_ps(scaled, _mm256_setzero_ps()), _mm256_set1_ps(127.0f));
+    const __m256i words = _mm256_cvtps_epi32(within);
+    const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i *>(found), _mm_packus_epi16(halves, halves));
+#else
+    for (int i = 0; i < WIDTH; i++) found[i] = as_byte(value[i], form.inverse, form.zero);
 #endif
-    for (int i = 0; i < WIDTH && i < count; i++) to[i] = as_byte(value[i], inverse, zero);
+    for (int copy = 0; copy < form.num_copies; copy++) {
+        if (count >= WIDTH)
+            memcpy(to + form.copies[copy], found, WIDTH);
+        else
+            for (int i = 0; i < count; i++) to[form.copies[copy] + i] = found[i];
+    }
 }
 
 void store_channel(const Form &form, uint8_t *bytes, const float *from, int64_t channel, int64_t count) {
-    for (int copy = 0; copy < form.num_copies; copy++) {
-        uint8_t *to = bytes + form.offset + channel * form.stride + form.copies[copy];
-        int64_t i = 0;
-        for (; i + WIDTH <= count; i += WIDTH) store_bytes(to + i, load(from + i), form.inverse, form.zero, WIDTH);
-        for (; i < count; i++) to[i] = as_byte(from[i], form.inverse, form.zero);
+    for (int64_t i = 0; i < count; i += WIDTH) {
+        vec value{};
+        if (i + WIDTH <= count)
+            value = load(from + i);
+        else
+            for (int64_t k = i; k < count; k++) value[k - i] = from[k];
+        store_bytes(form, bytes, channel, i, value, count - i);
     }
 }
 
@@ -244,13 +276,9 @@ inline void store_sums(const Target &target, float *work, uint8_t *bytes, int64_
         else
             for (int v = 0; v < V; v++) store_some(to + v * WIDTH, total[v], end - begin - v * WIDTH);
     }
-    for (int which = 0; which < target.num_bytes; which++) {
-        const Form &form = target.bytes[which];
-        for (int copy = 0; copy < form.num_copies; copy++) {
-            uint8_t *to = bytes + form.offset + channel * form.stride + form.copies[copy] + begin;
-            for (int v = 0; v < V; v++) store_bytes(to + v * WIDTH, total[v], form.inverse, form.zero, end - begin - v * WIDTH);
-        }
-    }
+    for (int which = 0; which < target.num_bytes; which++)
+        for (int v = 0; v < V && begin + v * WIDTH < end; v++)
+            store_bytes(target.bytes[which], bytes, channel, begin + v * WIDTH, total[v], end - begin - v * WIDTH);
 }
 
 // Adds the taps [t, stop) at V vectors of positions. Where V is small, several taps are added independently of each other, because an
@@ -432,7 +460,7 @@ void normalise(const float *from, int64_t from_stride, float *to, int64_t to_str
 }  // namespace
 
 const Kernels &KERNELS() {
-    static const Kernels found = {NAME(SET), WIDTH, MOST * WIDTH, sum, store_channel, activate, multiply, softmax, normalise};
+    static const Kernels found = {NAME(SET), WIDTH, WIDTH == 16, MOST * WIDTH, sum, store_channel, pick, total, activate, multiply, softmax, normalise};
     return found;
 }
 

@@ -12,6 +12,7 @@ struct Form {
     int64_t offset = 0, stride = 0;
     int32_t num_copies = 0;
     const int64_t *copies = nullptr;
+    const uint16_t *const *inside_bits = nullptr;  // for each copy: one bit for each of sixteen positions, whether it stays within its row
     float inverse = 1;  // a number x is stored as round(x · inverse) + zero, between 0 and 127
     int32_t zero = 0;
 };
@@ -49,10 +50,14 @@ enum Activation : int32_t { RELU, RELU6, LEAKY_RELU, ELU, GELU, GELU_TANH, SILU,
 struct Kernels {
     const char *name;
     int32_t width;  // floats in a vector
+    bool keeps_sides;  // int8 copies are stored without their positions beyond a row; else they must be cleared
     int32_t most;  // positions that a call of `sum` takes at most
     // Positions [begin, end) of channels [first, last).
     void (*sum)(const Sum &sum, float *work, uint8_t *bytes, int64_t first, int64_t last, int64_t begin, int64_t end);
     void (*store)(const Form &form, uint8_t *bytes, const float *from, int64_t channel, int64_t count);  // one channel as int8
+    // to[y][x] = from[every_y · y][every_x · x]; rows are `pitch` and `to_pitch` apart.
+    void (*pick)(const float *from, int64_t pitch, int64_t every_y, int64_t every_x, float *to, int64_t to_pitch, int64_t rows, int64_t columns);
+    float (*total)(const float *from, int64_t count);
     void (*activate)(Activation kind, float slope, const float *from, float *to, int64_t count);
     // C = alpha A B: A (m, k) with distances `row` and `column` between its numbers, B (k, n) and C (m, n) with rows that are not interrupted.
     void (*multiply)(int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t row, int64_t column, const float *b, int64_t ldb,

@@ -78,7 +78,8 @@ Target Image::target() const {
 }
 
 void clear_edges(const Image &image, Workspace &memory, int64_t channel, int64_t num_stacked) {
-    for (const Image::Bytes &one : image.bytes) clear_sides(image, one, memory.bytes, channel, num_stacked);
+    if (!kernels().keeps_sides)
+        for (const Image::Bytes &one : image.bytes) clear_sides(image, one, memory.bytes, channel, num_stacked);
     if (!image.gap || num_stacked == 1) return;
     for (int64_t example = 0; example + 1 < num_stacked; example++) {
         const int64_t begin = (example * (image.size.height + image.gap) + image.size.height) * image.pitch, count = image.gap * image.pitch;

@@ -30,6 +30,7 @@ struct Image {
         std::vector<int64_t> shifts;  // horizontal distances at which the numbers are read
         Form form;
         std::vector<int64_t> copies;
+        std::vector<const uint16_t *> inside;
     };
     std::vector<Bytes> bytes;  // its int8 forms
 
