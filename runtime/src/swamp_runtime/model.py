@@ -13,7 +13,7 @@ import numpy as np
 
 from swamp_runtime.library import PortStruct, Sizes, library
 
-KINDS = ("image", "vector", "sequence", "tokens")
+KINDS = ("image", "vector", "sequence", "signal", "tokens")
 MAX_BYTES = 16 << 30  # of a file
 
 
@@ -25,7 +25,9 @@ class Port(NamedTuple):
     """An input or output of a network. A size is None where the caller decides."""
 
     name: str
-    kind: str  # image (batch, channels, height, width), vector (batch, channels), sequence (batch, length, channels), tokens (batch, length)
+    # image (batch, channels, height, width), vector (batch, channels), sequence (batch, length, channels), signal (batch, channels, length) or
+    # tokens (batch, length)
+    kind: str
     channels: int | None
     height: int | None
     width: int | None  # of a sequence and of tokens the length
@@ -55,7 +57,7 @@ class Model:
         outputs = []
         for i, output in enumerate(self.outputs):
             channels, height, width = shapes[3 * i : 3 * i + 3]
-            shape = {"image": (channels, height, width), "vector": (channels,), "sequence": (width, channels)}[output.kind]
+            shape = {"image": (channels, height, width), "vector": (channels,), "sequence": (width, channels), "signal": (channels, width)}[output.kind]
             outputs.append(np.empty((batch, *shape), np.float32))
         self._do(self._library.swamp_run(self._model, batch, ctypes.byref(sizes), _pointers(given), _pointers(outputs)))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -122,6 +124,7 @@ def _shape(port: Port) -> tuple[int | None, ...]:
         "image": (port.channels, port.height, port.width),
         "vector": (port.channels,),
         "sequence": (port.width, port.channels),
+        "signal": (port.channels, port.width),
         "tokens": (port.width,),
     }[port.kind]
 
@@ -144,7 +147,7 @@ def _converted(array: np.ndarray, port: Port) -> np.ndarray:
 
 def _settle(sizes: Sizes, array: np.ndarray, port: Port) -> None:
     """Set the free sizes that an input decides, or raise ValueError where two inputs decide differently."""
-    free = {"image": {"height": 2, "width": 3}, "sequence": {"length": 1}, "tokens": {"length": 1}}.get(port.kind, {})
+    free = {"image": {"height": 2, "width": 3}, "sequence": {"length": 1}, "signal": {"length": 2}, "tokens": {"length": 1}}.get(port.kind, {})
     for name, dimension in free.items():
         if (port.height if name == "height" else port.width) is not None:
             continue

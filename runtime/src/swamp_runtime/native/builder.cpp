@@ -73,7 +73,7 @@ void Builder::add(int out, std::vector<int> reads, Maker maker) {
 
 int Builder::stored(Value &value) {
     if (value.image >= 0) return value.image;
-    check(value.input < 0, "a node of its program takes tokens for numbers");
+    if (value.input >= 0) return as_numbers(value);
     const int out = new_image(value.size);
     std::vector<int> reads;
     for (const Part &part : value.parts) {
@@ -85,6 +85,50 @@ int Builder::stored(Value &value) {
     made.back().maker = [this, at = made.size() - 1] { make_sum(made[at]); };
     value.parts.clear();
     value.image = out;
+    return out;
+}
+
+int Builder::as_numbers(const Value &tokens) {
+    const int out = new_image(tokens.size), input = tokens.input;
+    plan.images[size_t(out)].has_floats = true;
+    add(out, {}, [this, out, input] {
+        Step step("", "input");
+        step.run = [image = &plan.images[size_t(out)], input, stacked = plan.num_stacked](Workspace &memory, const Block &block, int64_t, int64_t) {
+            const int64_t length = image->size.width, *given = static_cast<const int64_t *>(block.inputs[input]) + block.first * length;
+            for (int64_t example = 0; example < block.count; example++)
+                for (int64_t x = 0; x < length; x++)
+                    image->plane(memory.floats, 0)[example * (1 + image->gap) * image->pitch + x] = float(given[example * length + x]);
+            finish_channel(*image, memory, 0, stacked);
+        };
+        add_step(std::move(step));
+    });
+    return out;
+}
+
+// The pixels of an image row by row, as a sequence.
+int Builder::as_sequence(Value &value) {
+    const int from = read_floats(value);
+    if (value.size.height == 1) return from;
+    return joined_pixels({from});
+}
+
+int Builder::joined_pixels(const std::vector<int> &reads) {
+    Size size{plan.images[size_t(reads[0])].size.channels, 1, 0};
+    for (int from : reads) size.width += plan.images[size_t(from)].size.pixels();
+    const int out = new_image(size);
+    plan.images[size_t(out)].has_floats = true;
+    const Node node{"concat", {}, {}};
+    each_channel(node, out, reads, double(size.channels * size.width) / 8, [this, out, reads](Workspace &memory, int64_t channel) {
+        const Image &to = plan.images[size_t(out)];
+        for (int64_t example = 0; example < plan.num_stacked; example++) {
+            float *row = to.plane(memory.floats, channel) + row_of(to, example, 0);
+            for (int from : reads) {
+                const Image &read = plan.images[size_t(from)];
+                for (int64_t y = 0; y < read.size.height; y++, row += read.size.width)
+                    std::memcpy(row, read.plane(memory.floats, channel) + row_of(read, example, y), size_t(read.size.width) * sizeof(float));
+            }
+        }
+    });
     return out;
 }
 
@@ -263,7 +307,7 @@ void Builder::write_outputs() {
         Value &value = values[size_t(output.value)];
         const int from = read_floats(value);
         const Size size = value.size;
-        const bool right = output.kind == Kind::IMAGE || (size.height == 1 && (output.kind == Kind::SEQUENCE || size.width == 1));
+        const bool right = output.kind == Kind::IMAGE || (size.height == 1 && (output.kind == Kind::SEQUENCE || output.kind == Kind::SIGNAL || size.width == 1));
         check(right, "the output " + output.name + " of its program has a size that does not fit its kind");
         plan.outputs.push_back(size);
         const bool last = output.kind == Kind::SEQUENCE;
@@ -365,8 +409,10 @@ int Builder::sample(int image, Size size, const std::vector<Tap> &planes, int64_
 
 Value Builder::weighted(const Node &node, Value &x) {
     const bool is_conv = node.op == "conv";
-    const Tensor &weight = file.tensor(node, "weight", is_conv ? 4 : 2);
-    const int64_t outputs = weight.shape[0], inputs = weight.shape[1], kh = is_conv ? weight.shape[2] : 1, kw = is_conv ? weight.shape[3] : 1;
+    const bool is_flat = is_conv && file.num_dimensions(node, "weight") == 3;  // a convolution of sequences
+    const Tensor &weight = file.tensor(node, "weight", is_flat ? 3 : is_conv ? 4 : 2);
+    const int64_t outputs = weight.shape[0], inputs = weight.shape[1];
+    const int64_t kh = is_conv && !is_flat ? weight.shape[2] : 1, kw = is_conv ? weight.shape.back() : 1;
     const std::pair<int64_t, int64_t> one = {1, 1}, none = {0, 0};
     const auto [every_y, every_x] = is_conv ? node.pair("stride", 1, 4096) : one;
     const auto [top, left] = is_conv ? node.pair("padding", 0, 4096) : none;
@@ -574,11 +620,10 @@ Value Builder::concat(const Node &node) {
     (along_channels ? value.size.channels : value.size.width) = 0;
     for (int index : node.in) {
         const Size size = values[size_t(index)].size;
-        const bool fits = along_channels ? size.height == value.size.height && size.width == value.size.width
-                                         : size.channels == value.size.channels && size.height == 1 && value.size.height == 1;
+        const bool fits = along_channels ? size.height == value.size.height && size.width == value.size.width : size.channels == value.size.channels;
         check(fits, "its program has a concat of images that do not fit together");
-        (along_channels ? value.size.channels : value.size.width) += along_channels ? size.channels : size.width;
-        check_size(value.size);
+        (along_channels ? value.size.channels : value.size.width) += along_channels ? size.channels : size.pixels();
+        check(value.size.channels <= MANY && value.size.width <= MANY, "an image of its program is empty or too large");
     }
     if (along_channels) {
         int64_t first = 0;
@@ -593,22 +638,10 @@ Value Builder::concat(const Node &node) {
         value.bias.assign(size_t(value.size.channels), 0.0);
         return value;
     }
-    const int out = new_image(value.size);
-    plan.images[size_t(out)].has_floats = true;
     std::vector<int> reads;
     for (int index : node.in) reads.push_back(read_floats(values[size_t(index)]));
-    each_channel(node, out, reads, double(value.size.channels * value.size.width) / 8, [this, out, reads](Workspace &memory, int64_t channel) {
-        const Image &to = plan.images[size_t(out)];
-        for (int64_t example = 0; example < plan.num_stacked; example++) {
-            float *row = to.plane(memory.floats, channel) + row_of(to, example, 0);
-            for (int from : reads) {
-                const Image &read = plan.images[size_t(from)];
-                std::memcpy(row, read.plane(memory.floats, channel) + row_of(read, example, 0), size_t(read.size.width) * sizeof(float));
-                row += read.size.width;
-            }
-        }
-    });
-    value.image = out;
+    value.size.height = 1;
+    value.image = joined_pixels(reads);
     return value;
 }
 
@@ -728,7 +761,8 @@ Value Builder::upsample(const Node &node, Value &x) {
             }
             const double at = aligned ? (length * factor > 1 ? double(i) * double(length - 1) / double(length * factor - 1) : 0.0)
                                       : std::max((double(i) + 0.5) / double(factor) - 0.5, 0.0);
-            found.emplace_back(int64_t(at), float(at - double(int64_t(at))));
+            const double inside = std::min(at, double(length - 1));
+            found.emplace_back(int64_t(inside), float(inside - double(int64_t(inside))));
         }
         return found;
     };
@@ -863,23 +897,21 @@ Value Builder::attention(const Node &node) {
     const bool causal = node.boolean("causal");
     const float scale = float(node.number("scale"));
     Value &q = values[size_t(node.in[0])], &k = values[size_t(node.in[1])], &v = values[size_t(node.in[2])];
-    const bool fits = q.size.height == 1 && k.size.height == 1 && v.size.height == 1 && q.size.channels == k.size.channels &&
-                      k.size.width == v.size.width && q.size.channels % heads == 0 && v.size.channels % heads == 0 &&
-                      (!causal || q.size.width == k.size.width);
+    const int64_t queries = q.size.pixels(), keys = k.size.pixels();
+    const bool fits = q.size.channels == k.size.channels && keys == v.size.pixels() && q.size.channels % heads == 0 &&
+                      v.size.channels % heads == 0 && (!causal || queries == keys);
     check(fits && std::isfinite(scale), "an attention of its program has queries, keys and values that do not fit together");
-    const int64_t queries = q.size.width, keys = k.size.width;
-    check(queries * keys <= MAX_WORKSPACE, "the network's images take too much memory");
-    int mask = -1;
-    if (node.in.size() == 4) {
-        const Value &given = values[size_t(node.in[3])];
-        check(given.input >= 0 && given.size.width == keys, "an attention of its program has a mask that does not fit");
-        mask = given.input;
+    check(queries <= MAX_WORKSPACE / keys, "the network's images take too much memory");
+    std::vector<int> reads = {as_sequence(q), as_sequence(k), as_sequence(v)};
+    const bool masked = node.in.size() == 4;
+    if (masked) {
+        Value &given = values[size_t(node.in[3])];
+        check(given.size == (Size{1, 1, keys}), "an attention of its program has a mask that does not fit");
+        reads.push_back(read_floats(given));
     }
-    const int images[3] = {read_floats(q), read_floats(k), read_floats(v)};
-    const Size size{v.size.channels, 1, queries};
+    const Size size{v.size.channels, q.size.height, q.size.width};
     const int out = new_image(size);
     plan.images[size_t(out)].has_floats = true;
-    const std::vector<int> reads(images, images + 3);
     const int64_t inner = q.size.channels / heads, outer = v.size.channels / heads;
     add(out, reads, [=] {
         Step step("attention", "float");
@@ -889,20 +921,26 @@ Value Builder::attention(const Node &node) {
             const Image &to = this_plan->images[size_t(out)], &qs = this_plan->images[size_t(reads[0])], &ks = this_plan->images[size_t(reads[1])],
                         &vs = this_plan->images[size_t(reads[2])];
             std::vector<float> scores(static_cast<size_t>(queries * keys));
-            std::vector<uint8_t> seen(static_cast<size_t>(mask < 0 ? 0 : keys));
+            std::vector<uint8_t> seen(static_cast<size_t>(masked ? keys : 0));
+            std::vector<float> found(static_cast<size_t>(size.height > 1 ? outer * queries : 0));  // where rows do not follow each other
             for (int64_t head = first; head < last; head++) {
                 for (int64_t example = 0; example < block.count; example++) {
-                    if (mask >= 0) {
-                        const int64_t *given = static_cast<const int64_t *>(block.inputs[mask]) + (block.first + example) * keys;
+                    if (masked) {
+                        const Image &mask = this_plan->images[size_t(reads[3])];
+                        const float *given = mask.plane(memory.floats, 0) + example * (1 + mask.gap) * mask.pitch;
                         for (int64_t i = 0; i < keys; i++) seen[size_t(i)] = given[i] != 0;
                     }
-                    const int64_t at = example * (1 + to.gap) * to.pitch, at_keys = example * (1 + ks.gap) * ks.pitch;
-                    const float *query = qs.plane(memory.floats, head * inner) + at, *key = ks.plane(memory.floats, head * inner) + at_keys;
+                    const auto at = [&](const Image &image) { return example * (image.size.height + image.gap) * image.pitch; };
+                    const float *query = qs.plane(memory.floats, head * inner) + at(qs), *key = ks.plane(memory.floats, head * inner) + at(ks);
+                    float *wanted = to.plane(memory.floats, head * outer) + at(to), *whole = size.height > 1 ? found.data() : wanted;
                     // The scores lie key by key, so that both products and the softmax run along the queries.
                     kernels().multiply(keys, queries, inner, scale, key, 1, ks.stride, query, qs.stride, scores.data(), queries);
-                    kernels().softmax(scores.data(), keys, queries, queries, mask < 0 ? nullptr : seen.data(), causal);
-                    kernels().multiply(outer, queries, keys, 1.0f, vs.plane(memory.floats, head * outer) + at_keys, vs.stride, 1, scores.data(),
-                                       queries, to.plane(memory.floats, head * outer) + at, to.stride);
+                    kernels().softmax(scores.data(), keys, queries, queries, masked ? seen.data() : nullptr, causal);
+                    kernels().multiply(outer, queries, keys, 1.0f, vs.plane(memory.floats, head * outer) + at(vs), vs.stride, 1, scores.data(), queries,
+                                       whole, size.height > 1 ? queries : to.stride);
+                    for (int64_t c = 0; size.height > 1 && c < outer; c++)
+                        for (int64_t y = 0; y < size.height; y++)
+                            std::memcpy(wanted + c * to.stride + y * to.pitch, whole + c * queries + y * size.width, size_t(size.width) * sizeof(float));
                 }
                 for (int64_t c = head * outer; c < (head + 1) * outer; c++) finish_channel(to, memory, c, this_plan->num_stacked);
             }
@@ -951,11 +989,8 @@ Value Builder::embedding(const Node &node, const Value &tokens) {
 }
 
 Value Builder::fixed(const Node &node, int64_t offset, int64_t length) {
-    const std::string &name = node.text("weight");
-    auto found = file.tensors.find(name);
-    check(found != file.tensors.end(), node.op + " names a tensor that is not there: " + name);
-    const Tensor &tensor = file.tensor(node, "weight", found->second.shape.size() == 1 ? 1 : 2);
-    const bool vector = tensor.shape.size() == 1;
+    const bool vector = file.num_dimensions(node, "weight") == 1;
+    const Tensor &tensor = file.tensor(node, "weight", vector ? 1 : 2);
     const int64_t rows = vector ? 1 : tensor.shape[0], channels = vector ? tensor.shape[0] : tensor.shape[1];
     if (length < 0) length = rows;
     check(!vector || length == 1, node.op + " of its program needs a table");

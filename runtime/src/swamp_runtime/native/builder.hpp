@@ -65,6 +65,9 @@ class Builder {
     int new_image(Size size);
     int stored(Value &value);  // the number of the value's image
     int read_floats(Value &value);
+    int as_numbers(const Value &tokens);
+    int as_sequence(Value &value);
+    int joined_pixels(const std::vector<int> &reads);
     Value whole(int image);
     Value linear(Value &value);
     void need(int image, int form, int64_t y, int64_t x);

@@ -234,6 +234,7 @@ Kind kind_of(const Json *kind, bool tokens) {
     if (kind->text == "image") return Kind::IMAGE;
     if (kind->text == "vector") return Kind::VECTOR;
     if (kind->text == "sequence") return Kind::SEQUENCE;
+    if (kind->text == "signal") return Kind::SIGNAL;
     check(tokens && kind->text == "tokens", "its program has an input or output of an unknown kind");
     return Kind::TOKENS;
 }
@@ -256,7 +257,7 @@ void read_program(File &file, const Json &program) {
         const auto [channels, height, width] = input.sizes;
         const bool right = input.kind == Kind::IMAGE      ? channels > 0
                            : input.kind == Kind::VECTOR   ? channels > 0 && height == 1 && width == 1
-                           : input.kind == Kind::SEQUENCE ? channels > 0 && height == 1
+                           : input.kind != Kind::TOKENS   ? channels > 0 && height == 1
                                                           : channels == 1 && height == 1;
         check(right, "an input of its program has no proper size");
         file.inputs.push_back(input);
@@ -359,6 +360,11 @@ std::pair<int64_t, int64_t> Node::pair(const char *name, int64_t least, int64_t 
     for (const Json &one : found.list)
         check(one.is(Json::INTEGER) && one.integer >= least && one.integer <= most, std::string("the ") + name + " of " + op + " are not two proper numbers");
     return {found.list[0].integer, found.list[1].integer};
+}
+
+size_t File::num_dimensions(const Node &node, const char *attribute) const {
+    auto found = tensors.find(node.text(attribute));
+    return found == tensors.end() ? 0 : found->second.shape.size();
 }
 
 const Tensor &File::tensor(const Node &node, const char *attribute, size_t num_dimensions) const {

@@ -41,7 +41,7 @@ struct Node {
     bool has(const char *name) const;  // and it is not null
 };
 
-enum class Kind { IMAGE, VECTOR, SEQUENCE, TOKENS };
+enum class Kind { IMAGE, VECTOR, SEQUENCE, SIGNAL, TOKENS };
 
 struct Input {
     std::string name;
@@ -62,6 +62,7 @@ struct File {
     std::vector<Output> outputs;
     std::string about;  // JSON text
 
+    size_t num_dimensions(const Node &node, const char *attribute) const;
     const Tensor &tensor(const Node &node, const char *attribute, size_t num_dimensions) const;
 };
 

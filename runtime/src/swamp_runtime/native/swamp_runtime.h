@@ -28,8 +28,9 @@ extern "C" {
 
 typedef struct swamp_model swamp_model;
 
-/* How a caller's array is laid out, for a batch of B: IMAGE (B, C, H, W), VECTOR (B, C), SEQUENCE (B, L, C), all float; TOKENS (B, L), int64_t. */
-enum swamp_kind { SWAMP_IMAGE, SWAMP_VECTOR, SWAMP_SEQUENCE, SWAMP_TOKENS };
+/* How a caller's array is laid out, for a batch of B: IMAGE (B, C, H, W), VECTOR (B, C), SEQUENCE (B, L, C), SIGNAL (B, C, L),
+ * all float; TOKENS (B, L), int64_t. */
+enum swamp_kind { SWAMP_IMAGE, SWAMP_VECTOR, SWAMP_SEQUENCE, SWAMP_SIGNAL, SWAMP_TOKENS };
 
 typedef struct {
     const char *name;
