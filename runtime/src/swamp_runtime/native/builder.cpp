@@ -382,7 +382,6 @@ Value Builder::computed(const Node &node) {
         check(node.in.size() == count, node.op + " of its program has another number of inputs than it should");
         return &values[size_t(node.in.empty() ? 0 : node.in[0])];
     };
-    const auto second = [&]() -> Value & { return values[size_t(node.in[1])]; };
     if (node.op == "conv" || node.op == "linear") return weighted(node, *given(1));
     if (node.op == "flatten") return flatten(node, *given(1));
     if (node.op == "batch_norm") return batch_norm(node, *given(1));
@@ -390,7 +389,10 @@ Value Builder::computed(const Node &node) {
     if (node.op == "group_norm") return group_norm(node, *given(1));
     if (node.op == "activation") return activation(node, *given(1));
     if (node.op == "affine") return affine(node, *given(1));
-    if (node.op == "add" || node.op == "multiply") return combined(node, *given(2), second());
+    if (node.op == "add" || node.op == "multiply") {
+        Value &first = *given(2);
+        return combined(node, first, values[size_t(node.in[1])]);
+    }
     if (node.op == "softmax") return softmax(node, *given(1));
     if (node.op == "attention") return attention(node);
     if (node.op == "embedding") return embedding(node, *given(1));
