@@ -62,7 +62,13 @@ def sound_files() -> list[bytes]:
         files.append(sparse_file(Function(function, **tensors), given(x)))
     files.append(sparse_file(Function(every_operation, w=normal(4, 2, 3, 3), v=normal(3, 6 * 64)), given(IMAGE)))
     files.append(sparse_file(nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU()), given(normal(2, 8, 5, 5)), 0.95))  # nearly dense
-    convolutions = [nn.Conv2d(4, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 4, (1, 5), padding=(0, 2))]
+    convolutions = [
+        nn.Conv2d(4, 6, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(6, 8, 3, 2, 1),
+        nn.BatchNorm2d(8),
+        nn.Conv2d(8, 4, (1, 5), padding=(0, 2)),
+    ]
     files.append(int8_file(nn.Sequential(*convolutions), given(IMAGE), free_size=True)[0])
     files.append(int8_file(nn.Sequential(nn.Linear(8, 9), nn.Tanh(), nn.Linear(9, 9), nn.ReLU(), nn.Linear(9, 3)), given(SEQUENCE))[0])
     return [*files, GOOD_PROGRAM]

@@ -25,8 +25,8 @@ class Port(NamedTuple):
     """An input or output of a network. A size is None where the caller decides."""
 
     name: str
-    # image (batch, channels, height, width), vector (batch, channels), sequence (batch, length, channels), signal (batch, channels, length) or
-    # tokens (batch, length)
+    # image (batch, channels, height, width), vector (batch, channels), sequence (batch, length, channels), signal (batch, channels, length)
+    # or tokens (batch, length)
     kind: str
     channels: int | None
     height: int | None
@@ -57,13 +57,13 @@ class Model:
         outputs = []
         for i, output in enumerate(self.outputs):
             channels, height, width = shapes[3 * i : 3 * i + 3]
-            shape = {"image": (channels, height, width), "vector": (channels,), "sequence": (width, channels), "signal": (channels, width)}[output.kind]
-            outputs.append(np.empty((batch, *shape), np.float32))
+            settled = output._replace(channels=channels, height=height, width=width)
+            outputs.append(np.empty((batch, *_shape(settled)), np.float32))
         self._do(self._library.swamp_run(self._model, batch, ctypes.byref(sizes), _pointers(given), _pointers(outputs)))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def layers(self, **sizes: int) -> list[dict[str, Any]]:
-        """Return how each layer is computed (sparse, int8, dense or float) and its density. Free sizes (height, width, length) are given."""
+        """Return how each layer is computed (sparse, int8, dense or float) and its density, for free sizes (height, width, length)."""
         text = self._library.swamp_layers(self._model, ctypes.byref(Sizes(**sizes)))
         if text is None:
             raise ValueError(self._library.swamp_error().decode(errors="replace"))
@@ -119,7 +119,8 @@ def _port(port: PortStruct) -> Port:
     return Port(port.name.decode(), KINDS[port.kind], channels, height, width)
 
 
-def _shape(port: Port) -> tuple[int | None, ...]:
+def _shape(port: Port) -> tuple[Any, ...]:
+    """Return the shape of one example."""
     return {
         "image": (port.channels, port.height, port.width),
         "vector": (port.channels,),
@@ -147,7 +148,8 @@ def _converted(array: np.ndarray, port: Port) -> np.ndarray:
 
 def _settle(sizes: Sizes, array: np.ndarray, port: Port) -> None:
     """Set the free sizes that an input decides, or raise ValueError where two inputs decide differently."""
-    free = {"image": {"height": 2, "width": 3}, "sequence": {"length": 1}, "signal": {"length": 2}, "tokens": {"length": 1}}.get(port.kind, {})
+    places = {"image": {"height": 2, "width": 3}, "sequence": {"length": 1}, "signal": {"length": 2}, "tokens": {"length": 1}}
+    free = places.get(port.kind, {})
     for name, dimension in free.items():
         if (port.height if name == "height" else port.width) is not None:
             continue
