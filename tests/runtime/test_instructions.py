@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -60,8 +60,8 @@ def convolution(seed: int, whole: bool) -> Case:
         "second": sparse_weight((3, outputs, 3, 3), draw),
         "bias": torch.randn(outputs, generator=draw),
     }
-    scale = {"input": [0.25, choose.choice([0, 64])]} if whole else {}
-    nodes = [
+    scale: dict[str, Any] = {"input": [0.25, choose.choice([0, 64])]} if whole else {}
+    nodes: list[dict[str, Any]] = [
         conv_node(0, "first", "bias", stride=stride, padding=padding, dilation=dilation, groups=groups, **scale),
         {"op": "activation", "in": [1], "kind": "relu", "slope": None},
         conv_node(2, "second", padding=[1, 1]),
@@ -77,8 +77,8 @@ def linear_layers(seed: int, whole: bool) -> Case:
     """Two layers at each token, or of vectors, which are computed side by side."""
     draw = torch.Generator().manual_seed(seed)
     tensors = {"first": sparse_weight((7, 9), draw), "second": sparse_weight((4, 7), draw), "bias": torch.randn(7, generator=draw)}
-    scale = {"input": [0.25, 64]} if whole else {}
-    nodes = [{"op": "linear", "in": [0], "weight": "first", "bias": "bias", **scale}]
+    scale: dict[str, Any] = {"input": [0.25, 64]} if whole else {}
+    nodes: list[dict[str, Any]] = [{"op": "linear", "in": [0], "weight": "first", "bias": "bias", **scale}]
     if not whole:
         nodes += [{"op": "softmax", "in": [1]}, {"op": "linear", "in": [2], "weight": "second", "bias": None}]
     kind, shape = ("vector", (19, 9)) if seed % 2 else ("sequence", (2, 21, 9))
@@ -91,7 +91,7 @@ def far_and_high(seed: int, whole: bool) -> Case:
     draw = torch.Generator().manual_seed(seed)
     right_and_left = torch.tensor([[0.0, 0, 1], [1, 0, 0]])
     tensors = {"far": right_and_left[:, None, None].repeat(1, 2, 1, 1), "high": sparse_weight((2, 2, 3, 3), draw)}
-    scale = {"input": [1.0, 64]} if whole else {}
+    scale: dict[str, Any] = {"input": [1.0, 64]} if whole else {}
     nodes = [
         {"op": "activation", "in": [0], "kind": "relu", "slope": None},
         conv_node(1, "far", padding=[0, 500], dilation=[1, 500], **scale),

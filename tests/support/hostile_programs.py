@@ -209,7 +209,7 @@ if __name__ == "__main__":
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         driver = Path(os.environ["DRIVER"]) if "DRIVER" in os.environ else build_driver(Path(folder))
-        total = fuzz(driver, int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:4])
+        total = fuzz(driver, int(sys.argv[1]), int(sys.argv[2]), (sys.argv[3:] or ["avx512"])[0])
     print(f"{total.total():,} files in {time.monotonic() - begin:.0f} s: {total['run']:,} run")
     for reason, times in total.most_common():
         print(f"{times:>10,}  {reason}")

@@ -85,7 +85,7 @@ def library() -> ctypes.CDLL:
     ):
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
-    found.swamp_use_gemm(ctypes.cast(blas.gemm, pointer))
+    found.swamp_use_gemm(ctypes.cast(blas.GEMM, pointer))
     return found
 
 
