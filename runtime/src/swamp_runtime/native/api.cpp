@@ -16,7 +16,7 @@ namespace {
 
 thread_local std::string last_error;
 std::atomic<swamp_gemm> gemm{nullptr};
-constexpr size_t MAX_PLANS = 8;  // of different sizes, that a model keeps
+constexpr size_t MAX_PLANS = 32;  // of different sizes, that a model keeps
 constexpr double SHARED_FROM = 400;  // vector operations from which on threads share a step
 
 template <class Function>

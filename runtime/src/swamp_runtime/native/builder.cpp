@@ -276,23 +276,15 @@ void Builder::read_inputs() {
             step.cost = double(size.channels * size.pixels()) / 8;
             const Image *image = &plan.images[size_t(out)];
             const int64_t stacked = plan.num_stacked;
-            step.run = [this_plan = &plan, image, i, size, last, stacked](Workspace &memory, const Block &block, int64_t first, int64_t stop) {
+            step.run = [image, i, size, last, stacked](Workspace &memory, const Block &block, int64_t first, int64_t stop) {
                 const float *given = static_cast<const float *>(block.inputs[i]) + block.first * size.channels * size.pixels();
-                for (int64_t channel = first; channel < stop; channel++) {
-                    float *plane = image->plane(memory.floats, channel);
-                    for (int64_t example = 0; example < block.count; example++) {
-                        const float *from = given + example * size.channels * size.pixels();
-                        for (int64_t y = 0; y < size.height; y++) {
-                            float *row = plane + (example * (size.height + image->gap) + y) * image->pitch;
-                            if (last)
-                                for (int64_t x = 0; x < size.width; x++) row[x] = from[x * size.channels + channel];
-                            else
-                                std::memcpy(row, from + (channel * size.height + y) * size.width, size_t(size.width) * sizeof(float));
-                        }
-                    }
-                    finish_channel(*image, memory, channel, stacked);
+                for (int64_t example = 0; example < block.count; example++, given += size.channels * size.pixels()) {
+                    float *wanted = image->plane(memory.floats, first) + example * (size.height + image->gap) * image->pitch;
+                    if (last) kernels().transpose(given + first, size.channels, wanted, image->stride, size.width, stop - first);
+                    for (int64_t channel = first; !last && channel < stop; channel++, wanted += image->stride)
+                        kernels().pick(given + channel * size.pixels(), size.width, 1, 1, wanted, image->pitch, size.height, size.width);
                 }
-                (void)this_plan;
+                for (int64_t channel = first; channel < stop; channel++) finish_channel(*image, memory, channel, stacked);
             };
             add_step(std::move(step));
         });
@@ -317,15 +309,13 @@ void Builder::write_outputs() {
             step.cost = double(size.channels * size.pixels()) / 8;
             step.run = [image, i, size, last](Workspace &memory, const Block &block, int64_t, int64_t) {
                 float *wanted = block.outputs[i] + block.first * size.channels * size.pixels();
-                for (int64_t example = 0; example < block.count; example++, wanted += size.channels * size.pixels())
-                    for (int64_t channel = 0; channel < size.channels; channel++)
-                        for (int64_t y = 0; y < size.height; y++) {
-                            const float *row = image->plane(memory.floats, channel) + (example * (size.height + image->gap) + y) * image->pitch;
-                            if (last)
-                                for (int64_t x = 0; x < size.width; x++) wanted[x * size.channels + channel] = row[x];
-                            else
-                                std::memcpy(wanted + (channel * size.height + y) * size.width, row, size_t(size.width) * sizeof(float));
-                        }
+                for (int64_t example = 0; example < block.count; example++, wanted += size.channels * size.pixels()) {
+                    const float *found = image->plane(memory.floats, 0) + example * (size.height + image->gap) * image->pitch;
+                    if (last) kernels().transpose(found, image->stride, wanted, size.channels, size.channels, size.width);
+                    for (int64_t channel = 0; !last && channel < size.channels; channel++)
+                        kernels().pick(found + channel * image->stride, image->pitch, 1, 1, wanted + channel * size.pixels(), size.width, size.height,
+                                       size.width);
+                }
             };
             add_step(std::move(step));
         });
