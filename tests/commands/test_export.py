@@ -12,10 +12,12 @@ from safetensors.torch import load_file
 
 import swamp
 from swamp.core.state import State
+from swamp.export import reader
 from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
 from swamp.store.records import read_rows
 from tests.support.cli import FLAGS, status_of
+from tests.support.programs import run_program
 
 
 def loaded(format: str, path: Path, model: torch.nn.Module) -> torch.nn.Module:
@@ -109,6 +111,29 @@ def test_sixteen_bits_say_what_they_cost(format: str, swamp_run: Path, tmp_path:
     assert f"{read_rows(swamp_run)[-1].metrics['accuracy']:.4f}" == said[2]
     assert 0.5 < sizes["bfloat16"] / sizes["float32"] < 0.85
     assert sizes["float32"] - sizes["bfloat16"] >= 2 * read_rows(swamp_run)[-1].num_survivors  # two bytes a weight
+
+
+def test_8_bits_say_what_they_cost(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("export", swamp_run, "--values", "int8", "--out", tmp_path / "m.swamp") == 0
+    printed = capsys.readouterr().out
+    said = re.search(r"int8 values: accuracy on the test set ([\d.]+), with float32 values ([\d.]+) \(change ([+-][\d.]+)(.*?)\)", printed)
+    assert said
+    assert f"{read_rows(swamp_run)[-1].metrics['accuracy']:.4f}" == said[2]
+    assert (abs(float(said[3])) > 0.003) == ("more than 0.3 points" in said[4])
+    assert said[0] in (tmp_path / "m.swamp.md").read_text()
+    task, found = open_task(read_config(swamp_run)), reader.read(tmp_path / "m.swamp")
+    images, labels = task.unaugmented(torch.arange(task.size("test")), torch.device("cpu"), "test")
+    assert found.program is not None
+    assert any("input" in node for node in found.program["nodes"])
+    (outputs,) = run_program(found.program, found.tensors, [images.numpy()]).values()
+    assert f"{(outputs.argmax(1) == labels.numpy()).mean():.4f}" == said[1]  # The file itself computes what is said of it.
+
+
+def test_8_bits_are_for_sparse_files(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("m.safetensors", "m.pt", "m.onnx"):
+        assert status_of("export", swamp_run, "--values", "int8", "--out", tmp_path / name) == 2
+        assert "--values int8" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_onnx_refuses_what_it_cannot_do(
