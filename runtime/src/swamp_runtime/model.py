@@ -48,17 +48,12 @@ class Model:
         self.inputs = [_port(read.swamp_input(self._model, i)) for i in range(read.swamp_num_inputs(self._model))]
         self.outputs = [_port(read.swamp_output(self._model, i)) for i in range(read.swamp_num_outputs(self._model))]
         self.about: dict[str, Any] = json.loads(read.swamp_about(self._model))
+        self._shapes: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}  # of the outputs, by the free sizes
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """Compute a batch. Inputs are given in their order or by name; several outputs come as a tuple."""
         given, batch, sizes = self._checked(arrays, named)
-        shapes = (ctypes.c_int64 * (3 * len(self.outputs)))()
-        self._do(self._library.swamp_output_sizes(self._model, ctypes.byref(sizes), shapes))
-        outputs = []
-        for i, output in enumerate(self.outputs):
-            channels, height, width = shapes[3 * i : 3 * i + 3]
-            shape = {"image": (channels, height, width), "vector": (channels,), "sequence": (width, channels), "signal": (channels, width)}[output.kind]
-            outputs.append(np.empty((batch, *shape), np.float32))
+        outputs = [np.empty((batch, *shape), np.float32) for shape in self._output_shapes(sizes)]
         self._do(self._library.swamp_run(self._model, batch, ctypes.byref(sizes), _pointers(given), _pointers(outputs)))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
@@ -68,6 +63,19 @@ class Model:
         if text is None:
             raise ValueError(self._library.swamp_error().decode(errors="replace"))
         return list(json.loads(text))
+
+    def _output_shapes(self, sizes: Sizes) -> list[tuple[int, ...]]:
+        key = (sizes.height, sizes.width, sizes.length)
+        if key not in self._shapes:
+            found = (ctypes.c_int64 * (3 * len(self.outputs)))()
+            self._do(self._library.swamp_output_sizes(self._model, ctypes.byref(sizes), found))
+            shapes = []
+            for i, output in enumerate(self.outputs):
+                channels, height, width = found[3 * i : 3 * i + 3]
+                kinds = {"image": (channels, height, width), "vector": (channels,), "sequence": (width, channels), "signal": (channels, width)}
+                shapes.append(kinds[output.kind])
+            self._shapes[key] = shapes
+        return self._shapes[key]
 
     def _do(self, failed: int) -> None:
         if failed:

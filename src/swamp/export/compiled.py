@@ -12,6 +12,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import swamp_runtime
@@ -67,12 +68,15 @@ class WholeNetwork(nn.Module):
                 raise NoProgram("its program computes something else than torch")
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        leaves, structure = self._leaves(inputs, named)
+        alone = len(inputs) == 1 and not named and isinstance(inputs[0], Tensor)  # which takes less time to find out than what is given
+        leaves, structure = ([inputs[0]], self.given) if alone and len(self.runtime.inputs) == 1 else self._leaves(inputs, named)
         if structure != self.given:
             raise ValueError("the network was compiled for other inputs than these; compile it with an example like them")
         if foreign := [leaf for leaf in leaves if leaf.device.type != "cpu"]:
             raise ValueError(f"the network was compiled for the CPU, and an input is on {foreign[0].device}")
         found = self.runtime(*(leaf.detach().contiguous().numpy() for leaf in leaves))
+        if self.structure.is_leaf():
+            return torch.from_numpy(found)
         outputs = [torch.from_numpy(array) for array in (found if isinstance(found, tuple) else (found,))]
         return pytree.tree_unflatten(outputs, self.structure)
 
@@ -81,6 +85,24 @@ class WholeNetwork(nn.Module):
         bound = {name: value for name, value in self.signature.bind(*inputs, **named).arguments.items() if value is not None}
         leaves, structure = pytree.tree_flatten(bound)
         return [leaf for leaf in leaves if isinstance(leaf, Tensor)], structure
+
+
+class FileNetwork(nn.Module):
+    """The network of a sparse file with a program, as a module that a task can evaluate."""
+
+    def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
+        super().__init__()
+        self.runtime = swamp_runtime.load(path, threads)
+        self.device = nn.Parameter(torch.empty(0), requires_grad=False)  # tasks read from the parameters to which device data go
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+        """Return a tensor for tensors by position, and for named ones an object with the outputs by name, as networks of texts do."""
+        arrays = {name: tensor.numpy() for name, tensor in named.items() if name in {port.name for port in self.runtime.inputs}}
+        found = self.runtime(*(tensor.detach().contiguous().numpy() for tensor in inputs), **arrays)
+        outputs = [torch.from_numpy(array) for array in (found if isinstance(found, tuple) else (found,))]
+        if inputs:
+            return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return SimpleNamespace(**{port.name: output for port, output in zip(self.runtime.outputs, outputs, strict=True)})
 
 
 def compile_sparse(model: nn.Module, example: Any = None, *, threads: int | None = None) -> FastNetwork:

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from swamp.core.errors import reason_of
-from swamp.export.compiled import WholeNetwork
+from swamp.export.compiled import FileNetwork, WholeNetwork
 from swamp.export.formats import example_input, format_of
 from swamp.export.formats.onnx import OnnxNetwork, as_onnx
+from swamp.export.formats.sparse import has_program
 from swamp.export.layouts import NoProgram
 from swamp.export.sparse_layers import with_sparse_layers
 from swamp.tasks.task import Task
@@ -75,10 +76,13 @@ def in_onnxruntime(network: LoadedNetwork, task: Task, threads: int) -> LoadedNe
     return network._replace(runtime="onnxruntime", model=OnnxNetwork(as_onnx(network.model, task, {}), threads))
 
 
-def on_sparse_path(network: LoadedNetwork, task: Task, threads: int) -> LoadedNetwork:
-    """Return a network of torch without its zeros: as a whole in the runtime if its operations are known there, else layer by layer. Raise
-    RuntimeError or ValueError with the reason where that is impossible."""
+def on_sparse_path(network: LoadedNetwork, path: Path, task: Task, threads: int) -> LoadedNetwork:
+    """Return a network without its zeros: the file itself in the runtime if it has a program, else the network that torch has read, as a
+    whole or layer by layer. Raise RuntimeError or ValueError with the reason where that is impossible."""
     library()  # It is compiled once on a machine, so its compilation does not count as loading.
+    if format_of(path).name == "sparse" and has_program(path):
+        model, taken = _fastest(lambda: FileNetwork(path, threads))
+        return network._replace(runtime="sparse", model=model, load_seconds=taken)
     inputs = example_input(task)
     try:
         model, taken = _fastest(lambda: WholeNetwork(network.model, inputs, threads))

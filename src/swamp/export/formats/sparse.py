@@ -75,6 +75,12 @@ def read_about(path: Path) -> dict[str, Any]:
         return dict(json.loads(file.metadata()["swamp"])["meta"]["about"])
 
 
+def has_program(path: Path) -> bool:
+    """Say whether the runtime can run a sparse file by itself."""
+    with safetensors.safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["swamp"])["meta"].get("program") is not None
+
+
 def load(path: Path, model: nn.Module, threads: int) -> nn.Module:
     return load_sparse(path, model).model
 
