@@ -3,8 +3,8 @@
     python benchmarks/inference.py [wrn28-2 vgg13 encoder] [--sparsity 50 90 95 98] [--batch 1 64] [--threads 1] [--rounds 9] [--compiled]
 
 Networks are pruned by magnitude from their random initialisation, WRN-28-2 and VGG-13 over all convolutions together, the encoder (six
-layers of width 384, the size of MiniLM, texts of 128 tokens) over its linear layers. All runtimes are timed in turns in one process, and the
-fastest of all calls counts; ratios are to onnxruntime with the dense network.
+layers of width 384, the size of MiniLM, texts of 128 tokens) over its linear layers. All runtimes are timed in turns in one process, and
+the fastest of all calls counts; ratios are to onnxruntime with the dense network.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def timed(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """Return the milliseconds of the fastest call of each."""
     least = dict.fromkeys(calls, float("inf"))
     with torch.inference_mode():
-        for name, call in calls.items():
+        for call in calls.values():
             call()
         for _ in range(rounds):
             for name, call in calls.items():
@@ -158,15 +158,18 @@ def main() -> None:
             np.testing.assert_allclose(runtimes["swamp float32"][0](x), expected, atol=1e-4 * np.abs(expected).max(), rtol=0)
             for batch in arguments.batch:
                 x = inputs(batch)
-                found = timed({way: lambda call=call: call(x) for way, (call, _) in runtimes.items()}, arguments.rounds)
+                found = timed({way: lambda call=call, x=x: call(x) for way, (call, _) in runtimes.items()}, arguments.rounds)
                 measured += [Measured(name, sparsity, batch, arguments.threads, way, found[way], runtimes[way][1]) for way in found]
     rows = []
     for one in measured:
         reference = next(m for m in measured if m.runtime == "onnxruntime" and m[:4] == one[:4])
         numbers = [f"{one.milliseconds:.3f}", f"{one.milliseconds / reference.milliseconds:.2f}"]
-        rows.append([one.network, f"{one.sparsity:g}", str(one.batch), one.runtime, *numbers, f"{one.num_bytes:,}" if one.num_bytes else "–"])
+        rows.append(
+            [one.network, f"{one.sparsity:g}", str(one.batch), one.runtime, *numbers, f"{one.num_bytes:,}" if one.num_bytes else "–"]
+        )
     header = ["network", "sparsity %", "batch", "runtime", "ms", "/ onnxruntime", "bytes"]
-    note = f"{arguments.threads} thread(s), {swamp_runtime.instructions()}, torch {torch.__version__}, onnxruntime {required('onnxruntime').__version__}"
+    versions = f"torch {torch.__version__}, onnxruntime {required('onnxruntime').__version__}"
+    note = f"{arguments.threads} thread(s), {swamp_runtime.instructions()}, {versions}"
     print_table(Table("Sparse networks on a CPU", header, rows, note))
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.encode([one._asdict() for one in measured]))

@@ -1,9 +1,9 @@
 """Run the sparse networks of `.swamp` files on a CPU. This package needs numpy alone, not torch.
 
-    import swamp_runtime
+import swamp_runtime
 
-    model = swamp_runtime.load("model.swamp")
-    logits = model(images)  # float32, (batch, channels, height, width)
+model = swamp_runtime.load("model.swamp")
+logits = model(images)  # float32, (batch, channels, height, width)
 """
 
 from swamp_runtime.library import LibraryUnavailable, instructions

@@ -1,9 +1,10 @@
 """Find or compile the native library.
 
-A wheel for one kind of machine brings the library along. Elsewhere the machine's C++ compiler makes it from the package's own source, once,
-and it is kept in the user's cache. Networks are only data for it, so the file of a network cannot bring code. The name of a compiled library
-is a hash of source, options and compiler. It is written under a temporary name first, in a directory that no other user can write to, and
-beside it lies a record of its bytes. A library that is not as it was recorded, or that another user could have put there, is compiled again.
+A wheel for one kind of machine brings the library along. Elsewhere the machine's C++ compiler makes it from the package's own source,
+once, and it is kept in the user's cache. Networks are only data for it, so the file of a network cannot bring code. The name of a compiled
+library is a hash of source, options and compiler. It is written under a temporary name first, in a directory that no other user can write
+to, and beside it lies a record of its bytes. A library that is not as it was recorded, or that another user could have put there, is
+compiled again.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def library() -> ctypes.CDLL:
     ):
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
-    found.swamp_use_gemm(ctypes.cast(blas.GEMM, pointer))
+    found.swamp_use_gemm(ctypes.cast(blas.multiply, pointer))
     return found
 
 
@@ -99,7 +100,7 @@ def compiler() -> str:
 
 
 def cache_directory() -> Path:
-    """Return the directory of compiled libraries in XDG_CACHE_HOME or ~/.cache. Code is loaded from it, so only the user may write to it."""
+    """Return the directory of compiled libraries in XDG_CACHE_HOME or ~/.cache. Code is loaded from it: only the user may write to it."""
     try:
         path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "swamp"
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -117,7 +118,10 @@ def build(compiler: str, target: Path, extra: tuple[str, ...] = ()) -> None:
     """Compile the library into a file."""
     with tempfile.TemporaryDirectory() as folder:
         objects = []
-        for unit, name, options in [*((unit, unit, ()) for unit in UNITS), *(("kernels", f"kernels_{name}", VARIANTS[name]) for name in variants())]:
+        for unit, name, options in [
+            *((unit, unit, ()) for unit in UNITS),
+            *(("kernels", f"kernels_{name}", VARIANTS[name]) for name in variants()),
+        ]:
             objects.append(f"{folder}/{name}.o")
             _output([compiler, *OPTIONS, *options, *extra, "-c", str(SOURCES / f"{unit}.cpp"), "-o", objects[-1]])
         _output([compiler, *OPTIONS, *extra, "-shared", *objects, "-o", str(target)])

@@ -25,8 +25,8 @@ class Port(NamedTuple):
     """An input or output of a network. A size is None where the caller decides."""
 
     name: str
-    # image (batch, channels, height, width), vector (batch, channels), sequence (batch, length, channels), signal (batch, channels, length) or
-    # tokens (batch, length)
+    # image (batch, channels, height, width), vector (batch, channels), sequence (batch, length, channels), signal (batch, channels, length)
+    # or tokens (batch, length)
     kind: str
     channels: int | None
     height: int | None
@@ -58,7 +58,7 @@ class Model:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def layers(self, **sizes: int) -> list[dict[str, Any]]:
-        """Return how each layer is computed (sparse, int8, dense or float) and its density. Free sizes (height, width, length) are given."""
+        """Return how each layer is computed (sparse, int8, dense or float) and its density. Free sizes are given: height, width, length."""
         text = self._library.swamp_layers(self._model, ctypes.byref(Sizes(**sizes)))
         if text is None:
             raise ValueError(self._library.swamp_error().decode(errors="replace"))
@@ -72,7 +72,12 @@ class Model:
             shapes = []
             for i, output in enumerate(self.outputs):
                 channels, height, width = found[3 * i : 3 * i + 3]
-                kinds = {"image": (channels, height, width), "vector": (channels,), "sequence": (width, channels), "signal": (channels, width)}
+                kinds = {
+                    "image": (channels, height, width),
+                    "vector": (channels,),
+                    "sequence": (width, channels),
+                    "signal": (channels, width),
+                }
                 shapes.append(kinds[output.kind])
             self._shapes[key] = shapes
         return self._shapes[key]
@@ -155,7 +160,9 @@ def _converted(array: np.ndarray, port: Port) -> np.ndarray:
 
 def _settle(sizes: Sizes, array: np.ndarray, port: Port) -> None:
     """Set the free sizes that an input decides, or raise ValueError where two inputs decide differently."""
-    free = {"image": {"height": 2, "width": 3}, "sequence": {"length": 1}, "signal": {"length": 2}, "tokens": {"length": 1}}.get(port.kind, {})
+    free = {"image": {"height": 2, "width": 3}, "sequence": {"length": 1}, "signal": {"length": 2}, "tokens": {"length": 1}}.get(
+        port.kind, {}
+    )
     for name, dimension in free.items():
         if (port.height if name == "height" else port.width) is not None:
             continue

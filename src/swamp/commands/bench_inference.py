@@ -63,7 +63,7 @@ def bench_inference(
             continue
         for runtime, make in (
             ("onnxruntime", lambda: in_onnxruntime(found, opened, threads)),
-            ("the sparse path", lambda: on_sparse_path(found, path, opened, threads)),
+            ("the sparse path", lambda path=path: on_sparse_path(found, path, opened, threads)),
         ):
             try:
                 networks.append(make())

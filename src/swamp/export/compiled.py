@@ -108,8 +108,8 @@ class FileNetwork(nn.Module):
 def compile_sparse(model: nn.Module, example: Any = None, *, threads: int | None = None) -> FastNetwork:
     """Return a copy of a model for inference on this machine's CPU that leaves out zero weights where that pays.
 
-    `example` is a batch of inputs: a tensor, a tuple of positional or a dict of named arguments. With it, the whole network is also tried in
-    the runtime, and the fastest way is kept. Without it every sparse layer decides when it is first called. `threads` is the number of
+    `example` is a batch of inputs: a tensor, a tuple of positional or a dict of named arguments. With it, the whole network is also tried
+    in the runtime, and the fastest way is kept. Without it every sparse layer decides when it is first called. `threads` is the number of
     threads of sparse layers, by default one for each core. Any model works; the result takes and returns what the model does.
 
         model, mask, about = swamp.load_sparse("model.swamp", model)
