@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from msgspec import Struct
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import swamp
+from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.core.rules import SAM
 from swamp.core.schedules import Schedule, learning_rates
 from swamp.core.state_dicts import pack
+from swamp.methods import methods
+from swamp.methods.method import Method, Row
 from swamp.results.stored_run import read_run
 from swamp.store.directory import Store
 
@@ -335,7 +341,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "cycle.learning_rate is no setting": {"cycle": {"learning_rate": 0.1}},
     "cycle.epochs is no setting .* give epochs=": {"cycle": {"epochs": 3}},
     "engine is no setting": {"engine": "processes"},
-    "method 'rigl' does more in a training": {"method": "rigl"},
+    "method 'rigl' does more in a training .* expected one of dense, grasp, imp,": {"method": "rigl"},
+    "method 'lottery-pools' selects by examples that your loop alone knows": {"method": "lottery-pools"},
     "method 'snip' scores the weights before training: give loss": {"method": "snip"},
     "the model has BatchNorm": {"method": "swamp", "make": with_norm},
     "SWA averages the last quarter": {"method": "swamp", "pruning": {"rewind": "init"}},
@@ -355,6 +362,42 @@ def test_what_a_loop_cannot_be_asked_for_is_refused_before_anything_is_written(m
     assert not (tmp_path / "run").exists()
 
 
+class Outside:
+    """A method that no list of swamp names: a random mask of half of the weights, then one training."""
+
+    name, paper, summary, cost, exact, nested = "outside", "", "", "", True, True
+
+    class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        pass
+
+    def __init__(self, uses: tuple[Any, ...], rule: Any = None) -> None:
+        self.uses, self.rule = uses, rule
+
+    def run(self, ctx: Any, config: Any) -> Any:
+        mask = Mask({name: torch.ones(shape).cumsum(0) % 2 == 1 for name, shape in ctx.task.prunable.items()})
+        (solution,) = ctx.train([ctx.job(ctx.init(), mask, ctx.noise.fold("only"), rule=self.rule)])
+        yield Row(0, mask, solution)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (Outside(()), ""),
+        (Outside(("loss",)), "method 'outside' scores the weights before training: give loss"),
+        (Outside(("steps",)), "method 'outside' does more in a training"),
+        (Outside((), rule=SAM(rho=0.1)), "this method acts inside of trainings"),  # It did not declare so.
+    ],
+)
+def test_a_method_from_outside_works_or_is_refused_by_what_it_declares(
+    method: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {**methods(), "outside": Method.of(method)}
+    monkeypatch.setattr("swamp.methods.methods", lambda: known)
+    monkeypatch.setattr("swamp.runs.config.methods", lambda: known)
+    with pytest.raises(ValueError, match=message) if message else nullcontext():
+        assert prune(loop, tmp_path / "run", method="outside").rows[0].sparsity == 0.5
+
+
 def test_averaging_at_a_vanishing_rate_is_warned_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def annealing(model: nn.Module, run: swamp.LoopTraining) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -367,8 +410,11 @@ def test_averaging_at_a_vanishing_rate_is_warned_about(tmp_path: Path, capsys: p
                 optimizer.param_groups[0]["lr"] = 1e-4
             run.epoch_end(epoch)
 
-    prune(annealing, tmp_path / "run", epochs=EPOCHS, method="swamp", pruning={"cycles": 0})
-    assert "SWA averages epochs whose learning rate falls to 0.0001, below a tenth of its peak 0.1" in capsys.readouterr().err
+    options: dict[str, Any] = {"epochs": EPOCHS, "method": "swamp", "methods": {"swamp": {"particles": 2}}}
+    found = prune(annealing, tmp_path / "run", pruning={"cycles": 1}, **options)
+    remark = "your loop's learning rate is 0.0001 on average while weights are averaged, under a tenth of its peak 0.1: "
+    assert capsys.readouterr().err.count(remark) == 1
+    assert [[note.startswith(remark) for note in row.notes or ()] for row in found.rows] == [[True], [True]]
 
 
 SCRIPT = """

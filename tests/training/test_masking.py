@@ -110,6 +110,27 @@ def test_accumulated_clipped_and_scaled_gradients_of_parameter_groups() -> None:
         assert held.violation() == ""
 
 
+@pytest.mark.parametrize("name", ["sgd", "adamw", "rmsprop"])
+def test_a_layer_that_is_unfrozen_later_stays_masked_too(name: str) -> None:
+    model = network()
+    mask = half(model)
+    model[3].requires_grad_(False)
+    optimizer = OPTIMIZERS[name](model.parameters())
+    with masked(model, mask) as held:
+        assert not model[3].weight.requires_grad
+        frozen = model[3].weight.detach().clone()
+        train(model, optimizer)
+        assert torch.equal(model[3].weight, frozen)
+        model[3].requires_grad_(True)
+        train(model, optimizer)
+        assert held.violation() == ""
+    pruned, weight = ~mask.layers["3.weight"], model[3].weight
+    memory = [tensor for tensor in optimizer.state[weight].values() if isinstance(tensor, Tensor) and tensor.shape == weight.shape]
+    assert memory
+    assert all(not tensor.detach()[pruned].any() for tensor in (weight, weight.grad, *memory))  # type: ignore[union-attr]
+    assert not torch.equal(weight, frozen)
+
+
 def test_a_removed_mask_masks_nothing_and_other_models_never_are() -> None:
     model, other = network(), network()
     mask = half(model)

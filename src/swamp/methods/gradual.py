@@ -23,6 +23,7 @@ summary = "During one training, remove the smallest weights little by little."
 cost = "1 to 2 dense trainings a row"
 exact = True
 nested = False
+uses = ("steps",)
 notes = (
     "Ranks over all layers together, as all magnitude pruning here does; the original gives every layer the same sparsity, as "
     '`pruning.allocation = "uniform"` does. The window of 20 to 75 % of the training is ours.'

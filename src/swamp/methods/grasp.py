@@ -28,6 +28,7 @@ summary = "Before training, remove the weights whose removal harms the gradient'
 cost = "2 sparse trainings a row"
 exact = True
 nested = True  # one ranking serves all sparsities
+uses = ("loss",)
 notes = (
     "Gradients are summed over halves of the sample. The sample is in the order of its classes, as in the original code, so that each "
     'half, and BatchNorm on it, sees half of the classes; with `order = "shuffled"`, as in other implementations, each half has '

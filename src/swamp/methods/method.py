@@ -24,6 +24,10 @@ Item = TypeVar("Item")
 # How much a run keeps on disk: the weights of all particles and averages, of the averages, or of the last row alone.
 Keep = Literal["all", "averages", "last"]
 
+# loss: of a batch, before any training, to score weights; steps: rules that act inside of a training, or parts of one; average: weights are
+# averaged, so that BatchNorm statistics are recomputed.
+Use = Literal["loss", "steps", "average"]
+
 
 @dataclass(frozen=True, eq=False)
 class Row:
@@ -113,6 +117,7 @@ class Method:
     patterns: bool = True  # masks follow `pruning.pattern` and `pruning.allocation`
     # It selects by validation accuracy. A tenth of the training examples is held out for it, unless the task's settings say how many.
     selects: bool = False
+    uses: tuple[Use, ...] = ()  # what it needs beside the weights that trainings end with
     presets: tuple[Preset, ...] = ()
 
     @classmethod

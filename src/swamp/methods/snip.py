@@ -26,6 +26,7 @@ summary = "Before training, keep the weights whose removal would change the loss
 cost = "2 sparse trainings a row"
 exact = True
 nested = True  # one ranking serves all sparsities
+uses = ("loss",)
 notes = (
     "BatchNorm is in training mode while scoring, and its statistics are left alone. Each training is two cycles long with the optimizer "
     "and schedule of the recipe, as for all methods that prune once."

@@ -26,6 +26,7 @@ summary = "Before training and without data, prune in a hundred steps by the flo
 cost = "2 sparse trainings a row"
 exact = True
 nested = False
+uses = ("loss",)
 notes = (
     "In float64 and in eval mode, where fresh BatchNorm layers pass on what they get up to their ε. Networks whose inputs are token "
     "numbers see the number one everywhere. Biases that are not zero at the init let flow in from the side, and then a layer can die."

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from swamp.core.job import Job
+from swamp.core.job import Job, Solution
 from swamp.core.rules import RigL
 from swamp.drawing.numbers import percent
 from swamp.methods.method import Row
@@ -14,6 +14,7 @@ from swamp.runs.config import Config
 from swamp.runs.context import RunContext
 from swamp.runs.plan import Plan
 from swamp.runs.rates import rate_remarks
+from swamp.tasks import own_loop
 from swamp.tasks.task import Task
 
 LOW_SHARE = 0.1  # of the peak rate
@@ -36,14 +37,29 @@ def low_rates(task: Any, job: Job) -> list[str]:
     if task.own_optimizer.schedule is None:
         return []
     rates = task.own_optimizer.rates(task.model(), job.schedule, task.steps_per_epoch, job.swa)
-    window = rates[job.swa.start_epoch(job.schedule.epochs) * task.steps_per_epoch :]
-    mean, peak = sum(window) / len(window), max(rates)
+    advice = f"a rate that stays higher after {job.swa.start:g} of the steps, or a smaller swa.start, may help"
+    return _low_rate(rates, job.swa.start_epoch(job.schedule.epochs) * task.steps_per_epoch, "your schedule's", advice)
+
+
+def low_rates_of_loops(trainings: Iterable[tuple[Job, Solution]]) -> list[str]:
+    """Say so if a loop of the user's own has low rates where weights are averaged. They are known when it has trained."""
+    found = []
+    for job, solution in trainings:
+        rates = [record["learning_rate"] for record in solution.history if "learning_rate" in record]
+        if job.swa and rates and len(rates) == len(solution.history):
+            found += _low_rate(rates, job.swa.start_epoch(len(rates)), "your loop's", "while run.averaging is true, hold the rate higher")
+    return found[:1]  # Every training has the same schedule.
+
+
+def _low_rate(rates: Sequence[float], start: int, whose: str, advice: str) -> list[str]:
+    """Say so if learning rates are low from `start` on, where weights are averaged."""
+    window, peak = rates[start:], max(rates)
+    mean = sum(window) / len(window)
     if mean >= LOW_SHARE * peak:
         return []
     return [
-        f"your schedule's learning rate is {mean:.3g} on average while weights are averaged, under a tenth of its peak {peak:.3g}: "
-        f"weights that hardly move gain little by averaging; a rate that stays higher after {job.swa.start:g} of the "
-        "steps, or a smaller swa.start, may help"
+        f"{whose} learning rate is {mean:.3g} on average while weights are averaged, under a tenth of its peak {peak:.3g}: "
+        f"weights that hardly move gain little by averaging; {advice}"
     ]
 
 
@@ -60,9 +76,11 @@ def idle_rules(config: Config, task: Task, jobs: Iterable[Job]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def row_notes(ctx: RunContext, row: Row, metrics: Mapping[str, float], jobs: Iterable[Job]) -> list[str]:
-    """Return clauses about a row whose numbers do not mean what they seem to, for the notes of tables. `jobs`: the trainings of the row."""
-    found = [*row.notes, *idle_rules(ctx.config, ctx.task, jobs)]
+def row_notes(ctx: RunContext, row: Row, metrics: Mapping[str, float], trainings: Sequence[tuple[Job, Solution]]) -> list[str]:
+    """Return clauses about a row whose numbers do not mean what they seem to, for the notes of tables. `trainings`: those of the row."""
+    found = [*row.notes, *idle_rules(ctx.config, ctx.task, (job for job, _ in trainings))]
+    if ctx.config.task == own_loop.name:
+        found += low_rates_of_loops(trainings)
     dense = row.mask.num_survivors == row.mask.num_weights
     if dense and (blind := blind_accuracy(ctx.task)) is not None and metrics.get("accuracy", 1.0) <= blind:
         found.append(

@@ -23,8 +23,6 @@ from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.tasks.user_code import seeded
 
 name = "own-loop"
-METHODS = ("imp", "swamp", "dense", "magnitude", "random")  # those that need trainings and weights alone
-METHODS_WITH_LOSS = ("snip", "synflow", "grasp")  # those that also need a loss before any training
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
