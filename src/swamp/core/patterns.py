@@ -58,6 +58,14 @@ class Pattern:
         if self.kind == "n:m":
             keep, size = self.sizes
             return -(-keep * sum(math.prod(shape) for shape in shapes.values()) // size)
+        return self.num_kept(shapes)
+
+    def num_kept(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        """Return the number of weights that are never pruned: of N:M, N of each group and the channels that are left over behind the last.
+
+        >>> Pattern.parse("2:4").num_kept({"weight": (3, 10)})  # 3 rows of two groups and two more channels
+        18
+        """
         blank = {name: torch.zeros(shape) for name, shape in shapes.items()}
         return sum(int((self.groups(layer, layer == 0) == KEPT).sum()) for layer in blank.values())
 

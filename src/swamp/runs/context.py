@@ -199,6 +199,12 @@ class RunContext(JobMaker):
         metrics: dict[str, float] = self.memo("evaluate", {**self._measurement(solution, split), "metrics": self.task.measured}, make)
         return metrics
 
+    def constant_answer(self) -> dict[str, float]:
+        """Return what one answer for all examples of the test set scores; nothing where that is not known."""
+        score = getattr(self.task, "constant_answer", None)
+        inputs = {"task": self.task.fingerprint, "metrics": self.task.measured}
+        return dict(self.memo("constant answer", inputs, lambda: score("test"))) if score else {}
+
     def temperature_is_at_its_bound(self, solution: Solution) -> bool:
         """Return whether a temperature that the calibrated NLL is computed with lies at an end of its range."""
 

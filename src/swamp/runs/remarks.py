@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from swamp.core.job import Job, Solution
+from swamp.core.patterns import Pattern
 from swamp.core.rules import RigL
 from swamp.drawing.numbers import percent
 from swamp.methods.method import Row
@@ -28,7 +29,7 @@ def plan_remarks(config: Config, task: Task, plan: Plan) -> list[str]:
         rates = low_rates(task, averaging) if averaging else []
     else:
         rates = rate_remarks(config, averaging is not None, has_ticket=plan.ticket is not None)
-    return [*rates, *idle_rules(config, task, plan.jobs)]
+    return [*rates, *idle_rules(config, task, plan.jobs), *left_over_channels(config, task, plan)]
 
 
 def low_rates(task: Any, job: Job) -> list[str]:
@@ -76,20 +77,42 @@ def idle_rules(config: Config, task: Task, jobs: Iterable[Job]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def left_over_channels(config: Config, task: Task, plan: Plan) -> list[str]:
+    """Say so if an N:M pattern misses the last sparsity, because it never prunes channels that make no whole group."""
+    pattern, last = Pattern.parse(config.pruning.pattern), plan.rows[-1][0].mask
+    if pattern.kind != "n:m" or last.num_survivors >= (least := pattern.num_kept(task.prunable)):
+        return []
+    wanted, reached = (percent(1 - number / last.num_weights) for number in (last.num_survivors, least))
+    return [
+        f"pruning.pattern = {config.pruning.pattern!r} keeps input channels that make no whole group of {pattern.sizes[1]}, so that this "
+        f"run reaches {reached} % sparsity, not {wanted} %; `exclude` leaves such layers out"
+    ]
+
+
 def row_notes(ctx: RunContext, row: Row, metrics: Mapping[str, float], trainings: Sequence[tuple[Job, Solution]]) -> list[str]:
     """Return clauses about a row whose numbers do not mean what they seem to, for the notes of tables. `trainings`: those of the row."""
     found = [*row.notes, *idle_rules(ctx.config, ctx.task, (job for job, _ in trainings))]
     if ctx.config.task == own_loop.name:
         found += low_rates_of_loops(trainings)
-    dense = row.mask.num_survivors == row.mask.num_weights
-    if dense and (blind := blind_accuracy(ctx.task)) is not None and metrics.get("accuracy", 1.0) <= blind:
-        found.append(
-            f"the dense network's accuracy, {percent(metrics['accuracy'])} %, is no better than naming classes blindly ({percent(blind)} "
-            "%): it has learnt nothing, so that sparse networks made from it say little"
-        )
+    if row.mask.num_survivors == row.mask.num_weights:
+        found += nothing_learnt(ctx, metrics)
     if _may_be_at_its_bound(ctx.task, metrics) and ctx.temperature_is_at_its_bound(row.solution):
         found.append("a temperature of the calibrated NLL lies at the end of its range, so that this NLL is no minimum")
     return list(dict.fromkeys(found))
+
+
+def nothing_learnt(ctx: RunContext, metrics: Mapping[str, float]) -> list[str]:
+    """Say so if a dense network is no better than guesses, or than one answer for all examples."""
+    metric, constant = ctx.task.metrics[ctx.task.metric], ctx.constant_answer()
+    value, sign = metrics[metric.name], 1 if metric.maximise else -1
+    if (blind := blind_accuracy(ctx.task)) is not None and metrics.get("accuracy", 1.0) <= blind:
+        compared = f"accuracy, {percent(metrics['accuracy'])} %, is no better than naming classes blindly ({percent(blind)} %)"
+    elif metric.name in constant and sign * value <= sign * constant[metric.name]:
+        texts = [metric.text(number) for number in (value, constant[metric.name])]
+        compared = f"{metric.label} {texts[0]} is no better than that of one answer for all examples ({texts[1]})"
+    else:
+        return []
+    return [f"the dense network's {compared}: it has learnt nothing, so that sparse networks made from it say little"]
 
 
 def blind_accuracy(task: Task) -> float | None:

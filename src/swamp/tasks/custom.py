@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
@@ -16,13 +18,22 @@ from swamp.core.keys import key_of
 from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
+from swamp.tasks.constant_answer import constant_pairs
 from swamp.tasks.custom_checks import check_range, check_task
 from swamp.tasks.custom_data import CustomData
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
+from swamp.tasks.measuring import (
+    MeanOverBatches,
+    Measurement,
+    gathered,
+    mean_over_batches,
+    measurement_of,
+    own_measurement,
+    standard_metrics,
+)
 from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
-from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
+from swamp.tasks.objectives import ModelLoss, Objective, SquaredError, counted, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model
 from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
@@ -301,6 +312,23 @@ class CustomTask(CustomData):
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         device = next(model.eval().parameters()).device
         return self.measurement.measure(self, model, self.batches(split, device), self.size(split))
+
+    @torch.no_grad()
+    def constant_answer(self, split: str) -> dict[str, float]:
+        """Return what the best answer that is the same for all examples scores; nothing where it cannot be known."""
+        if isinstance(self.measurement, MeanOverBatches):
+            return {}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                example = next(iter(self.outputs(self.model().eval(), [self.examples[split].first()])))
+                targets = [self._pair(batch)[1] for batch in self.batches(split, torch.device("cpu"))]
+                pairs = list(constant_pairs(example, targets))
+                if not (found := self.measurement.of_pairs(pairs, self.size(split))) and isinstance(self.objective_or_none, SquaredError):
+                    found = mean_over_batches(lambda one: self.objective.loss(*one), pairs, "loss")
+        except Exception:  # Batches may be of any form, and the user's metric need not take such outputs.
+            return {}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def outputs(self, model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the model's outputs for each batch, and its targets."""
