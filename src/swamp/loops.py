@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from swamp.api import configs_of_seeds, prune_task, tracker_names
+from swamp.api import configs_of_seeds, prune_task, require_arguments, tracker_names
 from swamp.core.machine import resolve_device
 from swamp.methods import methods
 from swamp.methods.method import Method
@@ -75,6 +75,7 @@ def prune_with(
     `settings`: anything the loop reads as `run.settings`. They are part of what identifies the run, so name your data there.
     `options` are those of `prune`: method, sparsity, pruning, ticket, seed, device, …; rates and optimizers are the loop's.
     """
+    require_arguments(out=out, cache=cache, listener=listener, trackers=trackers, quiet=quiet)
     for name, function in (("train", train), ("model", model), ("evaluate", evaluate)):
         if not callable(function):
             raise ValueError(f"{name} is a {type(function).__name__}; give a function")

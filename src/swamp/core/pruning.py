@@ -104,8 +104,10 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def _cycles_to_sparsity(self) -> int:
         """Return the smallest number of prunings that reaches the target sparsity."""
         if self.sparsity >= 1:
-            percent = f", such as {self.sparsity / 100:g} for {self.sparsity:g} %" if self.sparsity < 100 else ", such as 0.9 for 90 %"
-            raise ValueError(f"pruning.sparsity = {self.sparsity:g}: expected a share of the weights below 1{percent}")
+            meant = self.sparsity if 1 < self.sparsity < 100 else 90.0
+            raise ValueError(
+                f"pruning.sparsity = {self.sparsity:g}: expected a share of the weights below 1, such as {meant / 100:g} for {meant:g} %"
+            )
         about = math.log(self._last_density) / math.log1p(-self.prune_fraction)
         if about > MOST_CYCLES:
             raise ValueError(

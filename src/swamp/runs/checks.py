@@ -126,7 +126,7 @@ def require_same_config(config: Config, directory: Path, header: Mapping[str, An
         f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
     ]
     if differing:
-        raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another --out")
+        raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another directory")
 
 
 def require_same_run(config: Config, task: Task, header: Mapping[str, Any] | None, directory: Path) -> None:
@@ -137,8 +137,8 @@ def require_same_run(config: Config, task: Task, header: Mapping[str, Any] | Non
     require_same_task(task, header, directory)
     if header.get("problem", "") != getattr(task, "problem", ""):
         raise ValueError(
-            f"{directory} was measured by another metric than the one it is now given; choose another --out (with one --cache no training "
-            "is repeated)"
+            f"{directory} was measured by another metric than the one it is now given; choose another directory (with one cache, no "
+            "training is repeated)"
         )
 
 
@@ -147,9 +147,7 @@ def require_same_task(task: Task, header: Mapping[str, Any], directory: Path) ->
     if header["task"] != task.fingerprint:
         then, now = header["versions"]["python"], platform.python_version()
         other = f" (code is compared as compiled by Python, and that was {then} then and is {now} now)" if then[:4] != now[:4] else ""
-        raise ValueError(
-            f"{directory} began with {_what_changed(task, header)} than it is now given{other}; choose another --out (in Python out=…)"
-        )
+        raise ValueError(f"{directory} began with {_what_changed(task, header)} than it is now given{other}; choose another directory")
 
 
 PARTS = {"model": "another architecture", "data": "other data", "batch_size": "another batch size", "prunable": "other prunable weights"}
@@ -167,10 +165,10 @@ def _what_changed(task: Task, header: Mapping[str, Any]) -> str:
 def require_empty_or_run(directory: Path) -> None:
     """Check that a directory is empty, does not exist or holds a run."""
     if directory.exists() and not directory.is_dir():
-        raise ValueError(f"--out {directory} is a file; a run needs a directory")
+        raise ValueError(f"{directory} is a file; a run needs a directory")
     if directory.is_dir():
         ours = {".lock", "work", "config.toml"}  # left by a run that was killed before it wrote run.json
         foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
         # run.json is looked for last: another rank may be beginning the run, and writes run.json before anything not named above.
         if foreign and not holds_header(directory):
-            raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")
+            raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another directory")

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, structs
 from torch import Tensor, nn
 
 from swamp.core.cost import macs_per_weight
+from swamp.core.errors import require_kind
 from swamp.core.keys import key_of
 from swamp.core.metric import Metric
 from swamp.core.noise import Noise
@@ -36,7 +37,7 @@ from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
 from swamp.tasks.objectives import ModelLoss, Objective, SquaredError, counted, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model
 from swamp.tasks.own_optimizer import OwnOptimizer
-from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
+from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, Task, seeded_state
 from swamp.tasks.task_function import find_task_function
 from swamp.tasks.user_code import call_factory, call_loss, call_model, is_of_torch, saying_whose, takes_labels, takes_model
@@ -115,13 +116,16 @@ class CustomTask(CustomData):
         optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
         schedule: Callable[[torch.optim.Optimizer, int], Any] | None = None,
     ) -> None:
+        if not callable(model):
+            raise ValueError(f"model is a {type(model).__name__}; give a module, or a function that makes one")
+        require_kind("maximise", maximise, bool, "True or False")
+        require_selectors(prunable=prunable, exclude=exclude)
         self.original = model
         super().__init__(train_data, test_data, batch_size, validation, limit_examples)
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
         _require_functions(optimizer=optimizer, schedule=schedule)
-        _require_lists(prunable=prunable, exclude=exclude)
         if optimizer is None and schedule is not None:
             raise ValueError("schedule is for an optimizer of your own: give optimizer, too")
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
@@ -372,10 +376,3 @@ def _require_functions(**given: Any) -> None:
             table = f'; the settings of one that swamp knows are a table: {name}={{"name": {value!r}}}' if name == "optimizer" else ""
             advice = table if isinstance(value, str) else ""
             raise ValueError(f"{name} is a {type(value).__name__}, not a function that makes one for each training{advice}")
-
-
-def _require_lists(**given: Any) -> None:
-    """Check that patterns are not a single text, whose letters would be taken for patterns."""
-    for name, value in given.items():
-        if isinstance(value, str):
-            raise ValueError(f"{name} = {value!r}: expected a list, such as {[value]}")

@@ -43,7 +43,7 @@ def training_curves(all_series: Sequence[Series]) -> dict[str, Any]:
     step = -(-total // MAX_EPOCHS) or 1
     rates: dict[tuple[Any, ...], int] = {}
     metrics = evaluated_metrics(all_series)
-    training = [
+    training: list[dict[str, Any]] = [
         {
             "series": series,
             "seed": seed,
