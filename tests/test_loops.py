@@ -351,6 +351,12 @@ REFUSED: dict[str, dict[str, Any]] = {
     "epochs = '5': expected a whole number": {"epochs": "5"},
     r"settings is a list; give a dict": {"settings": [1]},
     "recipe is no setting": {"recipe": "digits"},
+    "lr is no setting .* your loop sets its rates": {"lr": 0.1},
+    "batch_size is no setting .* your loop makes its batches": {"batch_size": 32},
+    "fast is no setting": {"fast": True},
+    "metric is no setting .* evaluate measures": {"metric": len},
+    "refresh is a int; give a function of a model": {"refresh": 3},
+    r"prunable = 'linear': expected a list, such as \['linear'\]": {"prunable": "linear"},
     "model is a NoneType; give a function": {"make": None},
 }
 
@@ -417,13 +423,36 @@ def test_averaging_at_a_vanishing_rate_is_warned_about(tmp_path: Path, capsys: p
     assert [[note.startswith(remark) for note in row.notes or ()] for row in found.rows] == [[True], [True]]
 
 
+def by_lightning(model: nn.Module, run: swamp.LoopTraining) -> None:
+    import lightning
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from swamp.adapters.lightning import LightningCallback
+
+    class Module(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = model
+
+        def training_step(self, batch: Any, _: int) -> Tensor:
+            return F.cross_entropy(self.inside(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+            return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)]
+
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    data = DataLoader(TensorDataset(X, Y), 32, shuffle=True)
+    lightning.Trainer(max_epochs=EPOCHS, accelerator="cpu", callbacks=[LightningCallback(run)], **quiet).fit(Module(), data)
+
+
 SCRIPT = """
 import os, signal, sys
 import torch
 from torch import nn
 sys.path[:0] = [{tests!r}]
 import swamp
-from tests.test_loops import loop, plain, evaluate, without_keep
+from tests.test_loops import by_lightning, loop, plain, evaluate, without_keep
 
 count = 0
 
@@ -452,9 +481,17 @@ swamp.prune_with({loop}, plain, evaluate, method="imp", out=sys.argv[1], quiet=T
 @pytest.mark.parametrize(
     ("train", "kill_after", "repeated"),
     # The ticket has 4 epochs, and its state is taken after the first of them; then comes the first cycle.
-    [("loop", 3, 0), ("loop", 6, 0), pytest.param("without_keep", 6, 2, marks=pytest.mark.slow)],
+    [
+        ("loop", 3, 0),
+        ("loop", 6, 0),
+        pytest.param("without_keep", 6, 2, marks=pytest.mark.slow),
+        pytest.param("by_lightning", 3, 0, marks=pytest.mark.slow),
+        pytest.param("by_lightning", 6, 0, marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_loop_goes_on_with_the_same_bytes(train: str, kill_after: int, repeated: int, tmp_path: Path) -> None:
+    if train == "by_lightning":
+        pytest.importorskip("lightning")
     script = SCRIPT.format(tests=str(Path(__file__).parent.parent), loop=train)
 
     def start(out: str, stop: int) -> subprocess.CompletedProcess[str]:

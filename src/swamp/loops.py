@@ -27,6 +27,9 @@ from swamp.training.averaging import batchnorm_layers
 # Settings that the loop decides, and what takes their place.
 DECIDED_BY_THE_LOOP = {
     "cycle.epochs": "give epochs=",
+    **dict.fromkeys(("lr", "learning_rate"), "your loop sets its rates"),
+    **dict.fromkeys(("batch_size", "limit_examples", "fast"), "your loop makes its batches"),
+    **dict.fromkeys(("metric", "validation"), "evaluate measures what you like"),
     "evaluate_every": "your loop can evaluate after its epochs",
     "recipe": "your loop is the recipe",
     "task*": "your loop is the task",
@@ -79,6 +82,9 @@ def prune_with(
     for name, function in (("train", train), ("model", model), ("evaluate", evaluate)):
         if not callable(function):
             raise ValueError(f"{name} is a {type(function).__name__}; give a function")
+    for name, function in (("loss", loss), ("refresh", refresh)):
+        if function is not None and not callable(function):
+            raise ValueError(f"{name} is a {type(function).__name__}; give a function of a model")
     if settings is not None and not isinstance(settings, Mapping):
         raise ValueError(f"settings is a {type(settings).__name__}; give a dict, which the loop reads as run.settings")
     if isinstance(model, nn.Module):

@@ -91,6 +91,18 @@ def test_the_survivors_are_trained_as_if_the_others_had_never_been() -> None:
     torch.testing.assert_close(wide.weight[:, :2], narrow.weight)
 
 
+def test_a_compiled_model_is_masked() -> None:
+    model = network()
+    mask = half(model)
+    compiled, optimizer = torch.compile(model, backend="aot_eager"), torch.optim.AdamW(model.parameters(), **ADAM)
+    with masked(model, mask) as held:
+        train(compiled, optimizer)  # type: ignore[arg-type]
+        assert held.violation() == ""
+    for name, alive in mask.layers.items():
+        assert not model.get_parameter(name).grad[~alive].any()  # type: ignore[index]
+        assert not optimizer.state[model.get_parameter(name)]["exp_avg"][~alive].any()
+
+
 def test_accumulated_clipped_and_scaled_gradients_of_parameter_groups() -> None:
     model = network()
     mask = half(model)
