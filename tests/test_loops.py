@@ -355,7 +355,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "batch_size is no setting .* your loop makes its batches": {"batch_size": 32},
     "fast is no setting": {"fast": True},
     "metric is no setting .* evaluate measures": {"metric": len},
-    "refresh is a int; give a function of a model": {"refresh": 3},
+    "refresh is a int; give a function": {"refresh": 3},
     r"prunable = 'linear': expected a list, such as \['linear'\]": {"prunable": "linear"},
     "model is a NoneType; give a function": {"make": None},
 }

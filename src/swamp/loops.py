@@ -79,12 +79,11 @@ def prune_with(
     `options` are those of `prune`: method, sparsity, pruning, ticket, seed, device, …; rates and optimizers are the loop's.
     """
     require_arguments(out=out, cache=cache, listener=listener, trackers=trackers, quiet=quiet)
-    for name, function in (("train", train), ("model", model), ("evaluate", evaluate)):
+    functions: dict[str, Any] = {"train": train, "model": model, "evaluate": evaluate}
+    functions |= {name: given for name, given in (("loss", loss), ("refresh", refresh)) if given is not None}
+    for name, function in functions.items():
         if not callable(function):
             raise ValueError(f"{name} is a {type(function).__name__}; give a function")
-    for name, function in (("loss", loss), ("refresh", refresh)):
-        if function is not None and not callable(function):
-            raise ValueError(f"{name} is a {type(function).__name__}; give a function of a model")
     if settings is not None and not isinstance(settings, Mapping):
         raise ValueError(f"settings is a {type(settings).__name__}; give a dict, which the loop reads as run.settings")
     if isinstance(model, nn.Module):
