@@ -22,7 +22,7 @@ def test_the_interval_is_that_of_a_paired_t_test() -> None:
 
 
 def test_an_interval_by_hand() -> None:
-    """Differences of 1, 2 and 6: mean 3, deviation √((4 + 1 + 9) / 2) = √7, standard error √(7 / 3), t = 4.3027 with two degrees of freedom."""
+    """Differences of 1, 2 and 6: mean 3, deviation √((4 + 1 + 9) / 2) = √7, standard error √(7 / 3); t is 4.3027 for two degrees."""
     found = paired({0: 11.0, 1: 22.0, 2: 36.0}, {0: 10.0, 1: 20.0, 2: 30.0})
     assert found == pytest.approx((3.0, 7**0.5, 3 - 4.302653 * (7 / 3) ** 0.5, 3 + 4.302653 * (7 / 3) ** 0.5, 3), rel=1e-6)
     assert difference_text(found, 2) == "+3.00 ± 2.65 (−3.57 … +9.57, n=3)"
