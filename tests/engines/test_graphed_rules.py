@@ -40,7 +40,7 @@ def test_rules_compute_what_sequential_computes(device: torch.device, rule: Rule
     check_same_trainings(*train_by_both(task, jobs, device, compile=False, kernels=False), start_of(task, jobs), most=1e-3)
 
 
-def test_sam_with_convolutions_and_batchnorm_is_that_of_sequential(device: torch.device) -> None:
+def test_sam_with_convolutions_is_that_of_sequential(device: torch.device) -> None:
     task = digits(TWO_STEPS)
     jobs = make_jobs(task, rule=SAM(rho=0.05), schedule=SHORT)
     check_same_trainings(*train_by_both(task, jobs, device, compile=False, kernels=False), start_of(task, jobs))
