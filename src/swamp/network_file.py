@@ -39,7 +39,9 @@ def write_network(run: StoredRun, row: RowRecord, task: Task, file: Path, format
     config = run.config
     state, mask = load_network(run.directory, row)
     with applied(config.numerics):
-        content, notes = export(state, mask, task, format, values, about(config, run.header, row), Pattern.parse(config.pruning.pattern).narrows)
+        content, notes = export(
+            state, mask, task, format, values, about(config, run.header, row), Pattern.parse(config.pruning.pattern).narrows
+        )
     options = {"cycle": row.cycle, "format": format, "out": file, "values": values}
     command = shlex.join(
         ["swamp", "export", str(run.directory), *(part for name, value in options.items() for part in (f"--{name}", str(value)))]

@@ -16,7 +16,8 @@ from swamp.core.mask import Mask
 from swamp.core.rules import Gradual
 from swamp.runs.checks import check_pattern
 from swamp.runs.config import Config, build_config, config_hash, deciding_settings
-from swamp.runs.opening import RunRequest, prepare
+from swamp.runs.coupling import coupling_of
+from swamp.runs.opening import RunRequest, open_task, prepare
 from swamp.runs.stored import load_network
 from swamp.tasks.custom import CustomTask
 from tests.support.runs import iterate
@@ -56,6 +57,30 @@ def test_every_ranking_follows_the_pattern(method: str, quick: Quick, tmp_path: 
         assert set(blocks.unique().tolist()) <= {0, 4}
 
 
+@pytest.mark.parametrize("method", ["imp", "snip", "synflow", "gradual", "lottery-pools"])  # one of each kind of ranking
+def test_every_ranking_follows_the_coupling(method: str, quick: Quick, tmp_path: Path) -> None:
+    """A channel is gone from all layers or from none: blocks 0 to 2 of the network share streams, and the stem's is the first of them."""
+    settings = {
+        "pruning__cycles": 1,
+        "cycle__epochs": 1,
+        "pruning__pattern": "coupled:2",
+        "pruning__targets": () if method in ("imp", "swamp", "lottery-pools") else (1,),
+    }
+    config = quick(method=method, **settings)
+    found = masks(config, tmp_path)[-1]
+    assert 0.3 * found.num_weights < found.num_survivors <= 0.5 * found.num_weights
+    coupling = coupling_of(open_task(config))
+    alive = torch.zeros(coupling.num_channels, dtype=torch.bool)
+    for name, layer in found.layers.items():
+        for dimension, channels in enumerate(coupling.channels(name)):
+            left = layer.transpose(0, dimension).flatten(1).any(1)
+            alive[channels[left & (channels >= 0)]] = True
+    for name, layer in found.layers.items():
+        rows, columns = ((channels < 0) | alive[channels] for channels in coupling.channels(name))
+        assert torch.equal(layer, (rows[:, None] & columns)[:, :, None, None].expand_as(layer))
+    assert all(int(group.sum()) % 2 == 0 for group in alive.split(coupling.widths))
+
+
 def test_two_of_four_with_swamp(quick: Quick, tmp_path: Path) -> None:
     found = masks(quick(pruning__cycles=1, pruning__pattern="2:4", cycle__epochs=1), tmp_path)
     for name, layer in found[1].layers.items():
@@ -75,6 +100,10 @@ def test_what_a_pattern_cannot_do_is_said_before_anything_is_written(quick: Quic
         next(iterate(quick(method="random", pruning__allocation="erk"), out))
     with pytest.raises(ValueError, match=r"pruning.pattern = '1:2' thins out all layers alike by itself"):
         next(iterate(quick(pruning__pattern="1:2", pruning__allocation="uniform", pruning__cycles=1), out))
+    with pytest.raises(ValueError, match=r"pruning.allocation = 'erk' is for layers, and pruning.pattern = 'coupled' prunes channels that"):
+        next(iterate(quick(pruning__pattern="coupled", pruning__allocation="erk", pruning__cycles=1), out))
+    with pytest.raises(ValueError, match=r"pruning.pattern = 'coupled:4' leaves at least 628 of 4808 weights, and cycle 2 asks for 192:"):
+        next(iterate(quick(pruning__pattern="coupled:4", pruning__cycles=3, pruning__prune_fraction=0.8), out))
     few = r"pruning.pattern = 'filter' leaves at least 9 weights of stem.weight, and by pruning.allocation = 'uniform' cycle 3 asks for 7:"
     with pytest.raises(ValueError, match=few):
         next(iterate(quick(pruning__pattern="filter", pruning__allocation="uniform", pruning__cycles=3, pruning__prune_fraction=0.55), out))

@@ -1,12 +1,12 @@
 """The pattern `coupled`: a channel is pruned in all layers that write or read it, so that the whole network gets narrower.
 
-Sums, norms, depthwise convolutions and concatenations couple layers: channel 3 of a residual stream is the third filter of every convolution
-that adds to the stream, and the third input channel of every one that reads it. A `Coupling` lists, as data, which indices of which weights
-belong to which channel; `export/channels.py` reads it from the graph of a model. A weight belongs to two channels, the one that it reads
-and the one that it writes, and is pruned with the first of them that goes.
+Sums, norms, depthwise convolutions and concatenations couple layers: the third channel of a residual stream is the third filter of every
+convolution that adds to the stream, and the third input channel of every one that reads it. A `Coupling` lists, as data, which indices of
+which weights belong to which channel; `export/channel_graph.py` reads it from the graph of a model. A weight belongs to two channels, the
+one that it reads and the one that it writes, and is pruned with the first of them that goes.
 
-Channels fall into groups, such as a residual stream or the inside of a block. With `coupled:8` so many channels go at a time that a multiple
-of eight is left of each group, which suits the vector units that compute them. The last channels of a group never go.
+Channels fall into groups, such as a residual stream or the inside of a block. With `coupled:8` so many channels go at a time that a
+multiple of eight is left of each group, which suits the vector units that compute them. The last channels of a group never go.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ reads it can take it into its bias, unless the layer pads: at the edge of an ima
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Node
 
+from swamp.core.coupling import Coupling
 from swamp.export.channels import ChannelBook, Channels, Read
 
 ACTIVATIONS = (
@@ -26,6 +27,8 @@ ACTIVATIONS = (
     *("tanh", "softplus", "logsigmoid", "clamp", "clamp_min", "clamp_max", "neg", "abs"),
 )
 RANKS = ("1d", "2d", "3d")  # of convolutions and pooling
+# Why the first and the last channels of every network stay.
+FROM_OUTSIDE, RETURNED = "they are given to the network, or come from an unknown operation", "the network returns them"
 
 
 class Flow(NamedTuple):
@@ -36,25 +39,63 @@ class Flow(NamedTuple):
     constants: Tensor  # the value of each channel where it is the same for all inputs and positions, else NaN
 
 
-def find_channels(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any], zero: Iterable[str] = ()) -> Channels:
-    """Find the channels of a model, which is traced with the given inputs. The weights that `zero` names are taken for zero."""
-    program = torch.export.export(model.eval(), tuple(inputs), dict(named))
-    every = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
-    first = {id(tensor): name for name, tensor in reversed(every.items())}  # A tied tensor goes by its first name.
-    given = {**program.graph_signature.inputs_to_parameters, **program.graph_signature.inputs_to_buffers}
-    tensors = {name: tensor.detach() for name, tensor in every.items()}
-    tensors |= {name: torch.zeros_like(tensors[name]) for name in zero}
-    follower = _Follower(tensors, {node: first[id(every[name])] for node, name in given.items()})
-    for node in program.graph.nodes:
-        follower.follow(node)
-    return follower.found()
+def find_channels(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]) -> Channels:
+    """Find the channels of a model, which is traced with the given inputs."""
+    return _Graph(model, inputs, named).followed({})
+
+
+def find_coupling(
+    model: nn.Module, prunable: Mapping[str, tuple[int, ...]], inputs: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Coupling, Mapping[int, str]]:
+    """Return which of a model's prunable weights belong to which channel, and why other channels stay. The weights play no part in it."""
+    graph = _Graph(model, inputs, named)
+    # A channel without weights may be zero by chance, as behind a ReLU, but it is not for both signs of the biases.
+    found = [graph.followed(_drawn(graph.tensors, prunable, sign)) for sign in (1, -1)]
+    both = [
+        read._replace(constants=torch.where(other.constants.isfinite(), read.constants, math.nan))
+        for read, other in zip(found[0].reads, found[1].reads, strict=True)
+    ]
+    return found[0]._replace(reads=both).coupling(prunable), found[0].reasons
+
+
+def _drawn(tensors: Mapping[str, Tensor], zero: Collection[str], sign: int) -> dict[str, Tensor]:
+    """Return made-up tensors of a model: those that are named are zero, biases have the sign and outweigh everything else."""
+    draw = torch.Generator().manual_seed(0)
+
+    def made_up(name: str, tensor: Tensor) -> Tensor:
+        between = 1 + torch.rand(tensor.shape, generator=draw, dtype=torch.float64)
+        leaf = name.rpartition(".")[2]
+        if name in zero:
+            return torch.zeros_like(between)
+        return {"bias": 10 * sign * between, "running_mean": between - 1.5}.get(leaf, between)
+
+    return {name: made_up(name, tensor) for name, tensor in tensors.items() if tensor.is_floating_point()}
+
+
+class _Graph:
+    """The graph of a model and its tensors."""
+
+    def __init__(self, model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]) -> None:
+        program = torch.export.export(model.eval(), tuple(inputs), dict(named))
+        every = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
+        first = {id(tensor): name for name, tensor in reversed(every.items())}  # A tied tensor goes by its first name.
+        given = {**program.graph_signature.inputs_to_parameters, **program.graph_signature.inputs_to_buffers}
+        self.nodes, self.tensors = program.graph.nodes, {name: tensor.detach() for name, tensor in every.items()}
+        self.names = {node: first[id(every[name])] for node, name in given.items()}  # what nodes are tensors of the model
+
+    def followed(self, tensors: Mapping[str, Tensor]) -> Channels:
+        """Follow the channels, with other tensors in place of some of the model's."""
+        follower = _Follower({**self.tensors, **tensors}, self.names)
+        for node in self.nodes:
+            follower.follow(node)
+        return follower.found()
 
 
 class _Follower:
     """Follows a graph node by node. The functions of operations return None where the channels that enter a node have to stay."""
 
     def __init__(self, tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> None:
-        self.tensors, self.names = tensors, names  # `names` are the model's names of nodes that are its tensors
+        self.tensors, self.names = tensors, names
         self.book, self.flows = ChannelBook(), dict[Node, Flow]()
         self.stiff: dict[str, str] = {}  # tensors of the model that unknown operations use -> why they keep their shapes
         self.storages: dict[Node, Node] = {}  # node -> the node whose memory it may share
@@ -67,7 +108,7 @@ class _Follower:
         known = OPERATIONS.get(operation.rstrip("_"))
         flow = known(self, node) if known and node.op == "call_function" else None
         if flow is None:
-            self._keep_inputs(node, "it is an output of the network" if node.op == "output" else f"{operation} in {_place(node)}")
+            self._keep_inputs(node, RETURNED if node.op == "output" else f"they enter {operation} ({_place(node)})")
         else:
             finite = torch.where(flow.constants.isfinite(), flow.constants, math.nan)
             self.flows[node] = flow._replace(constants=finite)
@@ -156,8 +197,8 @@ class _Follower:
         flow = self.flow(given, dimension)
         if flow is None:
             if given in self.flows:
-                self.book.keep(self.flows[given].channels, f"{_place(node)} reads it in another dimension")  # type: ignore[index]
-            flow = Flow(dimension, self.book.new(size, f"{_place(node)} reads inputs that keep their size"), _unknown(size))
+                self.book.keep(self.flows[given].channels, f"{_place(node)} reads another dimension of them")  # type: ignore[index]
+            flow = Flow(dimension, self.book.new(size, FROM_OUTSIDE), _unknown(size))
         return flow
 
     def _depthwise(self, node: Node, groups: int, pads: bool) -> Flow | None:
@@ -170,7 +211,7 @@ class _Follower:
         channels, constants = flow.channels.repeat_interleave(each), flow.constants.repeat_interleave(each)
         self.book.assign(name, 0, channels)
         taken = (constants == 0) | (constants.isfinite() & (not pads))
-        passed = torch.where(taken, weight.sum(1) * constants, torch.where((weight == 0).all(1), 0.0, math.nan))
+        passed = torch.where(taken | (weight == 0).all(1), weight.sum(1) * constants.nan_to_num(0.0), math.nan)
         return Flow(1, channels, passed + self.vector(self.tensor(node, 2), channels, 0.0))
 
     # -- norms ----------------------------------------------------------------------------------------------------------------------
@@ -233,7 +274,7 @@ class _Follower:
             return None
         if any(flow is not wide[0] and len(flow.channels) != width for flow in flows):  # one channel is spread over all
             narrow = next(flow for flow in flows if len(flow.channels) != width)
-            self.book.keep(narrow.channels, f"it is spread over other channels in {_place(node)}")
+            self.book.keep(narrow.channels, f"they are spread over other channels ({_place(node)})")
         for flow in wide[1:]:
             self.book.join(wide[0].channels, flow.channels)
         sides = [self._side(side, wide[0].channels, next(iter(from_end))) for side in node.args]
@@ -265,7 +306,7 @@ class _Follower:
         flow = self.flow(node.args[0], 1)
         if flow is None or str(node.target).startswith(("aten.max", "aten.adaptive")) or len(node.args) < 4:
             return flow
-        return flow._replace(constants=torch.where(flow.constants == 0, 0.0, math.nan))  # It may average zeros of the padding.
+        return flow._replace(constants=torch.where(flow.constants == 0, flow.constants, math.nan))  # It may average zeros of its padding.
 
     def resizing(self, node: Node) -> Flow | None:
         return self.flow(node.args[0], 1)
@@ -344,7 +385,10 @@ class _Follower:
         if not any(flows):
             return None
         every = [
-            flow or Flow(dimension, self.book.new(size := _shape(part)[dimension], f"{_place(node)} joins it to others"), _unknown(size))
+            flow
+            or Flow(
+                dimension, self.book.new(size := _shape(part)[dimension], f"they are joined to others ({_place(node)})"), _unknown(size)
+            )
             for flow, part in zip(flows, parts, strict=True)  # type: ignore[arg-type]
         ]
         return Flow(dimension, torch.cat([flow.channels for flow in every]), torch.cat([flow.constants for flow in every]))
@@ -384,7 +428,20 @@ OPERATIONS: dict[str, Operation] = {
     "cat": _Follower.concatenation,
 }
 # Operations whose result may be the memory of their input.
-VIEWS = {"contiguous", "detach", "alias", "dropout", "feature_dropout", "alpha_dropout", "flatten", "view", "reshape", "permute", "transpose", "squeeze"}
+VIEWS = {
+    "contiguous",
+    "detach",
+    "alias",
+    "dropout",
+    "feature_dropout",
+    "alpha_dropout",
+    "flatten",
+    "view",
+    "reshape",
+    "permute",
+    "transpose",
+    "squeeze",
+}
 
 
 def _argument(node: Node, index: int, default: Any = None) -> Any:

@@ -22,7 +22,6 @@ class Read(NamedTuple):
     constants: Tensor  # the values of its input channels where they are the same for all inputs and positions, else NaN
     bias: str | None  # the bias that can take up constants, if there is one and the layer does not pad
 
-
     def matrix(self, weight: Tensor) -> Tensor:
         """Return the layer's weight as outputs × inputs × everything else."""
         return weight.detach().transpose(0, self.outputs).flatten(1).reshape(weight.shape[self.outputs], weight.shape[self.inputs], -1)
@@ -42,8 +41,8 @@ class Channels(NamedTuple):
         return sum(self.widths)
 
     def coupling(self, prunable: Mapping[str, tuple[int, ...]]) -> Coupling:
-        """Return which prunable weights belong to which channel. The channels are those that can be left out of the network when all of
-        their prunable weights are zero. They must have been found in a model whose prunable weights are all zero."""
+        """Return which prunable weights belong to which channel. These are the channels that can be left out of the network when their
+        prunable weights are zero. They must have been found with all prunable weights at zero."""
         goes = self._can_go(prunable)
         numbers = torch.where(goes, goes.cumsum(0) - 1, KEPT)
         widths = tuple(int(group.sum()) for group in goes.split(self.widths) if group.any())

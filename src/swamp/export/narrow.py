@@ -29,8 +29,8 @@ class Narrowed(NamedTuple):
 
 
 def narrowed(model: nn.Module, /, *inputs: Any, **named: Any) -> Narrowed:
-    """Return a copy of the model without the channels that nothing needs. It is traced with the given inputs, and must give the same outputs
-    for them before and after."""
+    """Return a copy of the model without the channels that nothing needs. It is traced with the given inputs, and must give the same
+    outputs for them before and after."""
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
     channels = find_channels(model, inputs, named)
     goes = unneeded(channels, tensors)
@@ -115,16 +115,17 @@ def _stayed(channels: Channels, tensors: Mapping[str, Tensor], goes: Tensor) -> 
     for width in channels.widths:
         here = torch.arange(first, first + width)
         kept = here[dropped[here] & ~goes[here]]
-        if len(kept) and not goes[here].any():
-            clauses.append(f"{len(kept)} of {width} channels of {_writer(channels, here)} stay: {_reason(channels, tensors, goes, kept)}")
+        writer = _writer(channels, here)
+        if len(kept) and writer and not goes[here].any():
+            clauses.append(f"{len(kept)} of {width} channels of {writer} stay: {_reason(channels, tensors, goes, kept)}")
         first += width
     return clauses[:NAMED] + ([f"and those of {len(clauses) - NAMED} other groups"] if len(clauses) > NAMED else [])
 
 
-def _writer(channels: Channels, numbers: Tensor) -> str:
-    """Return the name of the first weight that writes one of these channels, or of one that reads them."""
-    found = [name for name, dimension in channels.writers.items() if torch.isin(channels.parts[name][dimension], numbers).any()]
-    return found[0] if found else next(read.weight for read in channels.reads)
+def _writer(channels: Channels, numbers: Tensor) -> str | None:
+    """Return the name of the first weight that writes one of these channels; the inputs of the network are written by none."""
+    writers = channels.writers.items()
+    return next((name for name, dimension in writers if torch.isin(channels.parts[name][dimension], numbers).any()), None)
 
 
 def _reason(channels: Channels, tensors: Mapping[str, Tensor], goes: Tensor, kept: Tensor) -> str:

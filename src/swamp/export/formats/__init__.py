@@ -91,7 +91,8 @@ def format_of(path: Path) -> ModuleType:
 
 def export(state: State, mask: Mask, task: Task, name: str, values: ValueType, about: Mapping[str, Any], narrow: bool = False) -> Exported:
     """Encode a network in a format. `narrow` leaves out channels that no layer reads, if the format does that."""
-    chosen, model, notes = find_format(name), task.model(), []
+    chosen, model = find_format(name), task.model()
+    notes: list[str] = []
     state.into(model)
     model.eval()
     if narrow and chosen.narrows:
@@ -157,7 +158,7 @@ def example_input(task: Task) -> Tensor | dict[str, Tensor]:
 def two_examples(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments of a network of any task, for two examples: a graph of one would take 1 for a constant."""
     batch = _first_batch(task)
-    given = repeat_first(_without_labels(batch) if isinstance(task, TextTask) else batch[0])
+    given = repeat_first(_without_labels(batch) if isinstance(batch, Mapping) else batch[0])
     if isinstance(given, Mapping):
         return (), dict(given)
     return (tuple(given), {}) if isinstance(given, (tuple, list)) else ((given,), {})
