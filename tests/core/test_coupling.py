@@ -10,7 +10,7 @@ from swamp.core.coupling import Coupling, as_runs, expanded, fewest_coupled_weig
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest
 
-# Two layers of a stream of three channels: the first writes it and reads two inputs that stay, the second reads it and writes outputs that stay.
+# A stream of three channels: the first layer writes it, and its two inputs stay; the second layer reads it, and its output stays.
 STREAM = Coupling((3,), {"a": (((0, 3, 1),), ((-1, 1, 2),)), "b": (((-1, 1, 1),), ((0, 3, 1),))})
 SHAPES = {"a": (3, 2), "b": (1, 3)}
 SCORES = {"a": torch.tensor([[3.0, 3], [1, 1], [4, 4]]), "b": torch.tensor([[0.0, 9, 1]])}  # means 2, 11/3 and 3

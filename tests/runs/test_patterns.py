@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from swamp.core.allocation import COUNTS
 from swamp.core.mask import Mask
@@ -17,9 +17,13 @@ from swamp.core.rules import Gradual
 from swamp.runs.checks import check_pattern
 from swamp.runs.config import Config, build_config, config_hash, deciding_settings
 from swamp.runs.coupling import coupling_of
-from swamp.runs.opening import RunRequest, open_task, prepare
+from swamp.runs.job_maker import JobMaker
+from swamp.runs.opening import RunRequest, make_engine_context, open_task, prepare
 from swamp.runs.stored import load_network
+from swamp.store.directory import Store
 from swamp.tasks.custom import CustomTask
+from swamp.tasks.own_loop import OwnLoopTask
+from swamp.tasks.task import Task
 from tests.support.runs import iterate
 
 Quick = Callable[..., Config]
@@ -116,6 +120,44 @@ def test_channels_of_a_transposed_convolution_are_refused() -> None:
     for pattern in ("channel", "filter"):
         with pytest.raises(ValueError, match=f"pruning.pattern = '{pattern}' takes .* and weight is transposed: exclude it"):
             check_pattern(build_config("custom", {"pruning.pattern": pattern, "pruning.cycles": 1}), task)
+
+
+def test_models_without_a_graph_or_without_channels_are_refused_in_a_sentence() -> None:
+    data = torch.randn(8, 4), torch.zeros(8).long()
+
+    def refusal(task: Task) -> str:
+        with pytest.raises(ValueError, match="the pattern coupled") as found:
+            check_pattern(build_config("custom", {"pruning.pattern": "coupled", "pruning.cycles": 1}), task)
+        return str(found.value)
+
+    normed = CustomTask(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)), data, data)
+    assert refusal(normed).endswith("finds no channel that could be left out of this model: they enter layer_norm (1)")
+    assert "cannot read: " in refusal(CustomTask(Branching(), data, data))
+    loop = OwnLoopTask(lambda model, run: None, lambda: nn.Linear(4, 2), lambda model: 0.0)
+    assert refusal(loop).endswith("those of a loop of your own are known to the loop alone")
+
+
+class Branching(nn.Module):
+    """What it computes depends on a value, which no graph can tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).relu() if x.sum() > 0 else self.first(x))
+
+
+def test_a_coupling_is_part_of_keys_only_where_it_decides(quick: Quick) -> None:
+    plain, coupled = (
+        JobMaker(config, make_engine_context(config, open_task(config), cast(Store, None)))
+        for config in (quick(device="cpu"), quick(device="cpu", pruning__pattern="coupled:8"))
+    )
+    assert plain.ranking == {"pattern": "unstructured"}
+    assert sorted(coupled.ranking) == ["coupling", "pattern"]
+    rule = Gradual(num_keep=5, interval=1, begin=0.0, end=1.0, **coupled.ranking)
+    assert msgspec.json.decode(msgspec.json.encode(rule), type=Gradual) == rule
+    assert rule.ranking == coupled.ranking
 
 
 def test_an_allocation_of_its_own_has_keys_of_its_own_and_the_global_one_those_of_before(quick: Quick) -> None:
