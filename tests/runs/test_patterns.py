@@ -15,7 +15,7 @@ from swamp.core.allocation import COUNTS
 from swamp.core.mask import Mask
 from swamp.core.rules import Gradual
 from swamp.runs.checks import check_pattern
-from swamp.runs.config import Config, build_config, config_hash, deciding_settings
+from swamp.runs.config import Config, build_config, config_hash, deciding_settings, resolve
 from swamp.runs.coupling import coupling_of
 from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import RunRequest, make_engine_context, open_task, prepare
@@ -151,7 +151,7 @@ class Branching(nn.Module):
 def test_a_coupling_is_part_of_keys_only_where_it_decides(quick: Quick) -> None:
     plain, coupled = (
         JobMaker(config, make_engine_context(config, open_task(config), cast(Store, None)))
-        for config in (quick(device="cpu"), quick(device="cpu", pruning__pattern="coupled:8"))
+        for config in (resolve(quick()), resolve(quick(pruning__pattern="coupled:8")))
     )
     assert plain.ranking == {"pattern": "unstructured"}
     assert sorted(coupled.ranking) == ["coupling", "pattern"]
