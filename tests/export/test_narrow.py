@@ -208,23 +208,49 @@ def test_a_forward_pass_that_knows_its_width_is_found_out() -> None:
 class Overwritten(nn.Module):
     """What the classifier reads was changed in place after it was computed."""
 
-    def __init__(self) -> None:
+    def __init__(self, change: Callable[[Tensor], Any]) -> None:
         super().__init__()
-        self.layer, self.head = nn.Linear(3, 8), nn.Linear(8, 2)
+        self.layer, self.head, self.change = nn.Linear(3, 8), nn.Linear(8, 2), change
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.layer(x)
-        F.relu_(h)
+        self.change(h)
         return self.head(h)
 
 
-def test_operations_in_place_change_what_was_computed_before() -> None:
+@pytest.mark.parametrize("change", [F.relu_, lambda h: h.view(-1).mul_(2), lambda h: h[:1].add_(1), lambda h: h.flatten(1).add_(h)])
+def test_operations_in_place_change_what_was_computed_before(change: Callable[[Tensor], Any]) -> None:
     torch.manual_seed(0)
-    model, x = Overwritten(), torch.randn(4, 3)
+    model, x = Overwritten(change), torch.randn(4, 3)
     with torch.no_grad():
         model.layer.weight[::2] = 0
         model.layer.bias.fill_(-1.0)
     torch.testing.assert_close(narrowed(model, x).model(x), model(x))
+
+
+def test_one_channel_stays_of_a_layer_that_nobody_reads() -> None:
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+    nn.init.zeros_(model.get_parameter("2.weight"))
+    small: Any = narrowed(model, torch.randn(2, 3)).model
+    assert (small[0].out_features, small[2].in_features) == (1, 1)
+    assert torch.equal(small(torch.randn(4, 3)), model(torch.randn(4, 3)))
+
+
+def test_images_without_a_dimension_of_examples_stay() -> None:
+    """The dimension of their channels is not the second but the first."""
+    for model, shape in ((nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)), (3, 8, 8)), (Pooled(), (6, 3))):
+        assert coupling(model, torch.randn(shape)).widths == ()
+
+
+class Pooled(nn.Module):
+    """For pooling, the eight features of six examples are six channels of eight positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 8), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(F.max_pool1d(self.first(x), 2))
 
 
 class Twice(nn.Module):

@@ -138,7 +138,7 @@ class ChannelBook:
         for channel, reason in self._reasons.items():
             reasons.setdefault(number[roots[channel]], reason)
         parts = {name: {dimension: numbers[channels] for dimension, channels in part.items()} for name, part in self.parts.items()}
-        uses = Counter(read.weight for read in self.reads)
+        uses = Counter(name for read in self.reads for name in (read.weight, read.bias))
         # The constants of one use are not those of another.
-        reads = [read if uses[read.weight] == 1 else read._replace(bias=None) for read in self.reads]
+        reads = [read if uses[read.weight] == uses[read.bias] == 1 else read._replace(bias=None) for read in self.reads]
         return Channels(tuple(sizes[group] for group in sorted(sizes)), parts, self.writers, reads, reasons)

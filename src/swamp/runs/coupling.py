@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swamp.core.coupling import Coupling
 from swamp.core.errors import reason_of
-from swamp.export.channel_graph import FROM_OUTSIDE, RETURNED, find_coupling
+from swamp.export.channel_graph import EVERY_NETWORK, find_coupling
 from swamp.export.formats import two_examples
 from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
@@ -27,7 +27,7 @@ def _read_coupling(task: Task) -> Coupling:
     except Exception as error:  # torch.export refuses models in many ways
         raise ValueError(f"the pattern coupled needs the model's graph, which torch.export cannot read: {reason_of(error)}") from None
     if not found.widths:
-        special = [reason for reason in dict.fromkeys(reasons.values()) if reason not in (FROM_OUTSIDE, RETURNED)]
-        why = f": {special[0]}" if special else ""
-        raise ValueError(f"the pattern coupled finds no channel that could be left out of this model{why}")
+        special = [reason for reason in dict.fromkeys(reasons.values()) if reason not in EVERY_NETWORK]
+        why = (special or list(reasons.values()))[0]
+        raise ValueError(f"the pattern coupled finds no channel that could be left out of this model: {why}")
     return found
