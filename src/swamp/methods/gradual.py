@@ -47,7 +47,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
 
     def rule(cycle: int) -> Gradual:
         num_keep = rounded_share(dense.num_weights, ctx.pruning.density(cycle))
-        return Gradual(num_keep=num_keep, interval=config.interval, begin=config.begin, end=config.end, **ctx.pruning.ranking)
+        return Gradual(num_keep=num_keep, interval=config.interval, begin=config.begin, end=config.end, **ctx.ranking)
 
     jobs = [ctx.job(init, dense, ctx.noise.fold("target", cycle), rule=rule(cycle), length=config.length) for cycle in cycles]
     for cycle, solution in zip(cycles, ctx.train(jobs), strict=True):

@@ -67,6 +67,6 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         halves = [half for batch in ordered for half in split_batch(batch, 2)]
         losses: list[Callable[[nn.Module], Tensor]] = [partial(loss, half) for half in halves]
         scores = grasp(model.train(), losses, list(mask.layers))
-        return keep_highest({name: -score for name, score in scores.items()}, mask, num_keep, **ctx.pruning.ranking)
+        return keep_highest({name: -score for name, score in scores.items()}, mask, num_keep, **ctx.ranking)
 
     return train_targets(ctx, config.length, chosen_masks(ctx, name, config, choice))

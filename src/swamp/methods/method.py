@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from msgspec import Struct
 from torch import nn
 
+from swamp.core.allocation import Ranking
 from swamp.core.job import Job, Solution
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
@@ -52,6 +53,9 @@ class Context(Protocol):
     noise: Noise
     pruning: Pruning
     swa: SWA
+
+    @property
+    def ranking(self) -> Ranking: ...  # how weights are ranked, as arguments of `keep_highest`
 
     def init(self) -> Solution: ...  # the random init
 

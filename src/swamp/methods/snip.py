@@ -52,6 +52,6 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         else:
             batches = random_sample(ctx.task, noise, config.examples, device)
         scores = snip(model.train(), lambda view: mean_loss(ctx.task, view, batches), list(mask.layers))
-        return keep_highest(scores, mask, num_keep, **ctx.pruning.ranking)
+        return keep_highest(scores, mask, num_keep, **ctx.ranking)
 
     return train_targets(ctx, config.length, chosen_masks(ctx, name, config, choice))

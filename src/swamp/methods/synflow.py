@@ -46,7 +46,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         # Only the example's shape is used; its content is replaced by ones.
         (example,) = random_sample(ctx.task, noise, 1, next(model.parameters()).device)
         return synflow_mask(
-            model.eval(), lambda view: outputs_on_ones(ctx.task, view, example), mask, num_keep, config.iterations, **ctx.pruning.ranking
+            model.eval(), lambda view: outputs_on_ones(ctx.task, view, example), mask, num_keep, config.iterations, **ctx.ranking
         )
 
     return train_targets(ctx, config.length, chosen_masks(ctx, name, config, choice))

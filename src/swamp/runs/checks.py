@@ -11,12 +11,14 @@ import msgspec
 from msgspec import structs
 
 from swamp.core.allocation import COUNTS
+from swamp.core.coupling import fewest_coupled_weights
 from swamp.core.job import Job
 from swamp.core.patterns import CHANNEL_DIMENSIONS, Pattern
 from swamp.core.pruning import Pruning, rounded_share
 from swamp.core.rules import DST
 from swamp.methods.method import Keep
 from swamp.runs.config import Config, build_config, deciding_settings
+from swamp.runs.coupling import coupling_of
 from swamp.runs.settings import flat
 from swamp.runs.stored import completed
 from swamp.store.finding import holds_header
@@ -88,6 +90,8 @@ def check_pattern(config: Config, task: Task) -> None:
         raise ValueError(f"{asked[0]} is for weights with inputs and outputs, and {flat[0]} is a vector")
     if pattern.kind in CHANNEL_DIMENSIONS and (turned := transposed_weights(task.model(), task.prunable)):
         raise ValueError(f"{asked[0]} takes a layer's first dimension for its outputs, and {turned[0]} is transposed: exclude it")
+    if pattern.is_coupled and pruning.allocation == "erk":
+        raise ValueError(f"{asked[1]} is for layers, and {asked[0]} prunes channels that several layers share: set it to global or uniform")
     if pattern.kind == "n:m" and len(asked) > 1:
         raise ValueError(f"{asked[0]} thins out all layers alike by itself; leave pruning.allocation at 'global'")
     _check_fewest(config, task, pattern)
@@ -97,8 +101,11 @@ def _check_fewest(config: Config, task: Task, pattern: Pattern) -> None:
     """Check that the pattern can leave as few weights as each cycle asks for, of all layers or, by an allocation, of each."""
     pruning, first = config.pruning, dense_mask(task)
     advice = _lower(pruning)
-    least = pattern.fewest_weights(task.prunable)
-    least_each = {name: pattern.fewest_weights({name: shape}) for name, shape in task.prunable.items()}
+    if pattern.is_coupled:
+        least, least_each = fewest_coupled_weights(task.prunable, coupling_of(task), pattern.sizes[0]), {}
+    else:
+        least = pattern.fewest_weights(task.prunable)
+        least_each = {name: pattern.fewest_weights({name: shape}) for name, shape in task.prunable.items()}
     for cycle in range(pruning.cycles + 1):
         asked = rounded_share(first.num_survivors, pruning.density(cycle))
         if asked < least:
@@ -106,7 +113,7 @@ def _check_fewest(config: Config, task: Task, pattern: Pattern) -> None:
                 f"pruning.pattern = {pruning.pattern!r} leaves at least {least} of {first.num_weights} weights, and cycle {cycle} "
                 f"asks for {asked}: {advice}"
             )
-        counts = {} if pruning.allocation == "global" else COUNTS[pruning.allocation](task.prunable, asked)
+        counts = {} if pruning.allocation == "global" or not least_each else COUNTS[pruning.allocation](task.prunable, asked)
         if below := next((name for name, count in counts.items() if count < least_each[name]), None):
             raise ValueError(
                 f"pruning.pattern = {pruning.pattern!r} leaves at least {least_each[below]} weights of {below}, and by pruning.allocation "
