@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
@@ -12,20 +14,30 @@ from msgspec import Meta, Struct, structs
 from torch import Tensor, nn
 
 from swamp.core.cost import macs_per_weight
+from swamp.core.errors import require_kind
 from swamp.core.keys import key_of
 from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
+from swamp.tasks.constant_answer import constant_pairs
 from swamp.tasks.custom_checks import check_range, check_task
 from swamp.tasks.custom_data import CustomData
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
+from swamp.tasks.measuring import (
+    MeanOverBatches,
+    Measurement,
+    gathered,
+    mean_over_batches,
+    measurement_of,
+    own_measurement,
+    standard_metrics,
+)
 from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
-from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
+from swamp.tasks.objectives import ModelLoss, Objective, SquaredError, counted, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model
 from swamp.tasks.own_optimizer import OwnOptimizer
-from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
+from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, Task, seeded_state
 from swamp.tasks.task_function import find_task_function
 from swamp.tasks.user_code import call_factory, call_loss, call_model, is_of_torch, saying_whose, takes_labels, takes_model
@@ -104,13 +116,16 @@ class CustomTask(CustomData):
         optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
         schedule: Callable[[torch.optim.Optimizer, int], Any] | None = None,
     ) -> None:
+        if not callable(model):
+            raise ValueError(f"model is a {type(model).__name__}; give a module, or a function that makes one")
+        require_kind("maximise", maximise, bool, "True or False")
+        require_selectors(prunable=prunable, exclude=exclude)
         self.original = model
         super().__init__(train_data, test_data, batch_size, validation, limit_examples)
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
         _require_functions(optimizer=optimizer, schedule=schedule)
-        _require_lists(prunable=prunable, exclude=exclude)
         if optimizer is None and schedule is not None:
             raise ValueError("schedule is for an optimizer of your own: give optimizer, too")
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
@@ -302,6 +317,23 @@ class CustomTask(CustomData):
         device = next(model.eval().parameters()).device
         return self.measurement.measure(self, model, self.batches(split, device), self.size(split))
 
+    @torch.no_grad()
+    def constant_answer(self, split: str) -> dict[str, float]:
+        """Return what the best answer that is the same for all examples scores; nothing where it cannot be known."""
+        if isinstance(self.measurement, MeanOverBatches):
+            return {}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                example = next(iter(self.outputs(self.model().eval(), [self.examples[split].first()])))
+                targets = [self._pair(batch)[1] for batch in self.batches(split, torch.device("cpu"))]
+                pairs = list(constant_pairs(example, targets))
+                if not (found := self.measurement.of_pairs(pairs, self.size(split))) and isinstance(self.objective_or_none, SquaredError):
+                    found = mean_over_batches(lambda one: self.objective.loss(*one), pairs, "loss")
+        except Exception:  # Batches may be of any form, and the user's metric need not take such outputs.
+            return {}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
     def outputs(self, model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the model's outputs for each batch, and its targets."""
         for inputs, targets in map(self._pair, batches):
@@ -344,10 +376,3 @@ def _require_functions(**given: Any) -> None:
             table = f'; the settings of one that swamp knows are a table: {name}={{"name": {value!r}}}' if name == "optimizer" else ""
             advice = table if isinstance(value, str) else ""
             raise ValueError(f"{name} is a {type(value).__name__}, not a function that makes one for each training{advice}")
-
-
-def _require_lists(**given: Any) -> None:
-    """Check that patterns are not a single text, whose letters would be taken for patterns."""
-    for name, value in given.items():
-        if isinstance(value, str):
-            raise ValueError(f"{name} = {value!r}: expected a list, such as {[value]}")

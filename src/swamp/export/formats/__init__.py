@@ -101,15 +101,16 @@ def format_of(path: Path) -> ModuleType:
 
 def export(state: State, mask: Mask, task: Task, name: str, values: ValueType, about: Mapping[str, Any], narrow: bool = False) -> Exported:
     """Encode a network in a format. `narrow` leaves out channels that no layer reads, if the format does that."""
-    chosen, model, notes = find_format(name), task.model(), []
+    chosen, model = find_format(name), task.model()
+    notes: list[str] = []
     state.into(model)
     model.eval()
     if narrow and chosen.narrows:
         if values != "float32":
             raise ValueError(f"--values {values}: a narrowed network keeps its float32 weights; --format sparse takes other values")
         original = model
-        model, note = _narrowed(original, mask, task)
-        notes, about = [note], {**about, "narrowed": model is not original}
+        model, notes = _narrowed(original, task)
+        about = {**about, "narrowed": model is not original}
     elif values != "float32":
         if chosen.float32_only:
             raise ValueError(f"--values {values}: {name} files hold the float32 weights that they compute with; use another format")
@@ -182,18 +183,19 @@ class _CallRecorder(nn.Module):
         return self.model(*inputs, **named)
 
 
-def _narrowed(model: nn.Module, mask: Mask, task: Task) -> tuple[nn.Module, str]:
-    """Return the narrower network, or the given one if there is none, and a sentence about it."""
+def _narrowed(model: nn.Module, task: Task) -> tuple[nn.Module, list[str]]:
+    """Return the narrower network, or the given one if there is none, and sentences about it."""
     try:
         inputs, named = two_examples(task)
-        small = narrowed(model, mask, *inputs, **named)
+        small, stayed = narrowed(model, *inputs, **named)
     except Exception as error:  # torch.export refuses models in many ways, and they can still be stored at full width
-        return model, f"not narrowed, pruned channels are zeros: the model's graph cannot be read ({reason_of(error)})"
+        return model, [f"not narrowed, pruned channels are zeros: the model cannot be read as a graph of known sizes ({reason_of(error)})"]
+    notes = [f"at full width, with zeros: {'; '.join(stayed)}"] if stayed else []
+    if small is model:
+        return model, ["not narrowed: no channel is left unread by all layers that could read it", *notes]
     before, after = (sum(p.numel() for p in one.parameters()) for one in (model, small))
-    if before == after:
-        return model, "not narrowed, pruned channels are zeros: each of them enters a sum, or a layer of another kind, or is read elsewhere"
     ours, theirs = (task.evaluate(one, "test")[task.metric] for one in (model, small))
-    return small, f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}"
+    return small, [f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}", *notes]
 
 
 def _rounding_note(model: nn.Module, state: State, mask: Mask, task: Task, values: ValueType) -> str:
@@ -235,7 +237,7 @@ def example_input(task: Task) -> Tensor | dict[str, Tensor]:
 def two_examples(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments of a network of any task, for two examples: a graph of one would take 1 for a constant."""
     batch = _first_batch(task)
-    given = repeat_first(_without_labels(batch) if isinstance(task, TextTask) else batch[0])
+    given = repeat_first(_without_labels(batch) if isinstance(batch, Mapping) else batch[0])
     if isinstance(given, Mapping):
         return (), dict(given)
     return (tuple(given), {}) if isinstance(given, (tuple, list)) else ((given,), {})
