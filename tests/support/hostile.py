@@ -79,7 +79,7 @@ def _assembled(header: dict[str, Any], stored: dict[str, Any], data: bytes, hone
         except (TypeError, KeyError, ValueError, IndexError):
             pass
     if isinstance(header.get("__metadata__"), dict) and "swamp" in header["__metadata__"]:
-        header["__metadata__"] = {"swamp": json.dumps(stored)}
+        header["__metadata__"] = {"swamp": json.dumps(stored, sort_keys=True, separators=(",", ":"))}  # the one text that is hashed
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data
 
@@ -97,7 +97,7 @@ def mutate(good: bytes, draw: random.Random) -> bytes:
             for _ in range(draw.randint(1, 4)):
                 spoiled[draw.randrange(len(spoiled))] = draw.choice([0, 1, 254, 255, draw.randrange(256)])
         else:
-            _bend(target, draw)
+            bend(target, draw)
     return assembled(header, stored, bytes(spoiled), honest=draw.random() < 0.9)
 
 
@@ -119,7 +119,7 @@ def torn(content: bytearray, draw: random.Random) -> bytearray:
     return content
 
 
-def _bend(tree: Any, draw: random.Random) -> None:
+def bend(tree: Any, draw: random.Random) -> None:
     """Change one random entry of nested dicts and lists."""
     while True:
         keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))

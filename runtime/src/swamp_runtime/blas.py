@@ -11,7 +11,7 @@ _SIZE = ctypes.c_int64
 
 
 @ctypes.CFUNCTYPE(None, _SIZE, _SIZE, _SIZE, _FLOATS, _SIZE, _FLOATS, _SIZE, ctypes.c_float, _FLOATS, _SIZE)
-def multiply(m: int, n: int, k: int, a: object, lda: int, b: object, ldb: int, beta: float, c: object, ldc: int) -> None:
+def gemm(m: int, n: int, k: int, a: object, lda: int, b: object, ldb: int, beta: float, c: object, ldc: int) -> None:
     """Compute C = A B + beta C for row-major matrices with distances lda, ldb and ldc between rows."""
     product = _matrix(c, m, n, ldc)
     if beta:

@@ -1,10 +1,12 @@
 """Find or compile the native library.
 
-A wheel for one kind of machine brings the library along. Elsewhere the machine's C++ compiler makes it from the package's own source,
-once, and it is kept in the user's cache. Networks are only data for it, so the file of a network cannot bring code. The name of a compiled
+A wheel for one kind of machine brings the library along. Elsewhere the machine's C++ compiler makes it from the package's own source, once,
+and it is kept in the user's cache. Networks are only data for it, so the file of a network cannot bring code. The name of a compiled
 library is a hash of source, options and compiler. It is written under a temporary name first, in a directory that no other user can write
 to, and beside it lies a record of its bytes. A library that is not as it was recorded, or that another user could have put there, is
 compiled again.
+
+The build of a wheel loads this file by itself, without numpy.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-
-from swamp_runtime import blas
 
 SOURCES = Path(__file__).with_name("native")
 PREBUILT = Path(__file__).with_name("libswamp_runtime.so")
@@ -57,6 +59,8 @@ class PortStruct(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL:
     """Load the library, compiling it first if it is not there yet."""
+    from swamp_runtime import blas
+
     path = PREBUILT if PREBUILT.exists() else _built(compiler(), cache_directory())
     try:
         found = ctypes.CDLL(str(path))
@@ -81,7 +85,7 @@ def library() -> ctypes.CDLL:
     ):
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
-    found.swamp_use_gemm(ctypes.cast(blas.multiply, pointer))
+    found.swamp_use_gemm(ctypes.cast(blas.gemm, pointer))
     return found
 
 
@@ -116,15 +120,25 @@ def cache_directory() -> Path:
 
 def build(compiler: str, target: Path, extra: tuple[str, ...] = ()) -> None:
     """Compile the library into a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        objects = []
-        for unit, name, options in [
-            *((unit, unit, ()) for unit in UNITS),
-            *(("kernels", f"kernels_{name}", VARIANTS[name]) for name in variants()),
-        ]:
-            objects.append(f"{folder}/{name}.o")
-            _output([compiler, *OPTIONS, *options, *extra, "-c", str(SOURCES / f"{unit}.cpp"), "-o", objects[-1]])
-        _output([compiler, *OPTIONS, *extra, "-shared", *objects, "-o", str(target)])
+    sources = [(SOURCES / f"{unit}.cpp", ()) for unit in UNITS]
+    link(compiler, [*sources, *kernels()], target, ("-shared", *extra))
+
+
+def kernels() -> list[tuple[Path, tuple[str, ...]]]:
+    """Return the source of the inner loops, with the options for each instruction set."""
+    return [(SOURCES / "kernels.cpp", VARIANTS[name]) for name in variants()]
+
+
+def link(compiler: str, sources: Sequence[tuple[Path, tuple[str, ...]]], target: Path, extra: tuple[str, ...]) -> None:
+    """Compile sources, each with its own options, one on each core, and link them."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = [f"{folder}/{number}.o" for number in range(len(sources))]
+        commands = [
+            [compiler, *OPTIONS, *options, *extra, "-c", str(source), "-o", made]
+            for (source, options), made in zip(sources, objects, strict=True)
+        ]
+        list(pool.map(_output, commands))
+        _output([compiler, *OPTIONS, *extra, *objects, "-o", str(target)])
 
 
 def variants() -> list[str]:

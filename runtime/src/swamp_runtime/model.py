@@ -58,7 +58,7 @@ class Model:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def layers(self, **sizes: int) -> list[dict[str, Any]]:
-        """Return how each layer is computed (sparse, int8, dense or float) and its density. Free sizes are given: height, width, length."""
+        """Return how each layer is computed (sparse, int8, dense or float) and its density, for free sizes (height, width, length)."""
         text = self._library.swamp_layers(self._model, ctypes.byref(Sizes(**sizes)))
         if text is None:
             raise ValueError(self._library.swamp_error().decode(errors="replace"))
@@ -69,17 +69,9 @@ class Model:
         if key not in self._shapes:
             found = (ctypes.c_int64 * (3 * len(self.outputs)))()
             self._do(self._library.swamp_output_sizes(self._model, ctypes.byref(sizes), found))
-            shapes = []
-            for i, output in enumerate(self.outputs):
-                channels, height, width = found[3 * i : 3 * i + 3]
-                kinds = {
-                    "image": (channels, height, width),
-                    "vector": (channels,),
-                    "sequence": (width, channels),
-                    "signal": (channels, width),
-                }
-                shapes.append(kinds[output.kind])
-            self._shapes[key] = shapes
+            triples = [found[3 * i : 3 * i + 3] for i in range(len(self.outputs))]
+            settled = [port._replace(channels=c, height=h, width=w) for port, (c, h, w) in zip(self.outputs, triples, strict=True)]
+            self._shapes[key] = [_settled_shape(port) for port in settled]
         return self._shapes[key]
 
     def _do(self, failed: int) -> None:
@@ -132,7 +124,8 @@ def _port(port: PortStruct) -> Port:
     return Port(port.name.decode(), KINDS[port.kind], channels, height, width)
 
 
-def _shape(port: Port) -> tuple[int | None, ...]:
+def _shape(port: Port) -> tuple[Any, ...]:
+    """Return the shape of one example."""
     return {
         "image": (port.channels, port.height, port.width),
         "vector": (port.channels,),
@@ -140,6 +133,10 @@ def _shape(port: Port) -> tuple[int | None, ...]:
         "signal": (port.channels, port.width),
         "tokens": (port.width,),
     }[port.kind]
+
+
+def _settled_shape(port: Port) -> tuple[int, ...]:
+    return tuple(size for size in _shape(port) if size is not None)
 
 
 def _converted(array: np.ndarray, port: Port) -> np.ndarray:
@@ -160,9 +157,8 @@ def _converted(array: np.ndarray, port: Port) -> np.ndarray:
 
 def _settle(sizes: Sizes, array: np.ndarray, port: Port) -> None:
     """Set the free sizes that an input decides, or raise ValueError where two inputs decide differently."""
-    free = {"image": {"height": 2, "width": 3}, "sequence": {"length": 1}, "signal": {"length": 2}, "tokens": {"length": 1}}.get(
-        port.kind, {}
-    )
+    places = {"image": {"height": 2, "width": 3}, "sequence": {"length": 1}, "signal": {"length": 2}, "tokens": {"length": 1}}
+    free = places.get(port.kind, {})
     for name, dimension in free.items():
         if (port.height if name == "height" else port.width) is not None:
             continue

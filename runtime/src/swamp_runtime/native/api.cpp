@@ -14,21 +14,36 @@ namespace swamp {
 
 namespace {
 
-thread_local std::string last_error;
+thread_local std::string last_error, last_layers;
 std::atomic<swamp_gemm> gemm{nullptr};
+constexpr size_t MAX_BYTES = size_t(16) << 30;  // of a file
 constexpr size_t MAX_PLANS = 32;  // of different sizes, that a model keeps
+constexpr double MAX_NUMBERS = double(1 << 30) * 1.5, MAX_AT_LOAD = double(1 << 27);  // numbers of four bytes that a plan may take
 constexpr double SHARED_FROM = 400;  // vector operations from which on threads share a step
+
+// Messages name parts of files, which may be long or not fit for a terminal.
+std::string one_line(std::string text) {
+    constexpr size_t LONGEST = 500;
+    if (text.size() > LONGEST) {
+        size_t end = LONGEST;
+        while (end > 0 && (uint8_t(text[end]) & 0xC0) == 0x80) end--;  // not within a letter
+        text = text.substr(0, end) + " …";
+    }
+    for (char &letter : text)
+        if (uint8_t(letter) < 32 || letter == 127) letter = '?';
+    return text;
+}
 
 template <class Function>
 auto attempted(Function function, decltype(function()) otherwise) -> decltype(function()) {
     try {
         return function();
     } catch (const Malformed &error) {
-        last_error = error.what();
+        last_error = one_line(error.what());
     } catch (const std::bad_alloc &) {
         last_error = "the network takes more memory than there is";
     } catch (const std::exception &error) {
-        last_error = error.what();
+        last_error = one_line(error.what());
     }
     return otherwise;
 }
@@ -62,7 +77,8 @@ struct Prepared {
     std::mutex mutex;
     std::vector<std::unique_ptr<Workspace>> unused;
 
-    Prepared(const File &file, const swamp_sizes &sizes, int64_t num_stacked) : sizes(sizes), plan(file, sizes, num_stacked, true) {}
+    Prepared(const File &file, const swamp_sizes &sizes, int64_t num_stacked, double max_numbers)
+        : sizes(sizes), plan(file, sizes, num_stacked, true, max_numbers) {}
 
     std::unique_ptr<Workspace> take() {
         {
@@ -92,9 +108,15 @@ struct swamp_model {
     std::list<std::shared_ptr<Prepared>> prepared;  // the one used last comes first
     std::shared_ptr<Team> team;
     pid_t team_process = 0;
-    std::string layers;
 
-    std::shared_ptr<Prepared> prepare(const swamp_sizes &given, int64_t batch) {
+    ~swamp_model() { forget_foreign_team(); }
+
+    // The threads of a team stay in the process that was forked: nobody can wait for them here.
+    void forget_foreign_team() {
+        if (team && team_process != getpid()) new std::shared_ptr<Team>(std::move(team));
+    }
+
+    std::shared_ptr<Prepared> prepare(const swamp_sizes &given, int64_t batch, double max_numbers = MAX_NUMBERS) {
         swamp_sizes sizes{0, 0, 0};
         bool vectors = true;
         for (const Input &input : file.inputs) {
@@ -113,7 +135,7 @@ struct swamp_model {
                 return prepared.front();
             }
         }
-        prepared.push_front(std::make_shared<Prepared>(file, sizes, num_stacked));
+        prepared.push_front(std::make_shared<Prepared>(file, sizes, num_stacked, max_numbers));
         if (prepared.size() > MAX_PLANS) prepared.pop_back();
         return prepared.front();
     }
@@ -121,7 +143,7 @@ struct swamp_model {
     std::shared_ptr<Team> workers() {
         std::lock_guard<std::mutex> lock(mutex);
         if (num_threads == 1) return nullptr;
-        if (team && team_process != getpid()) new std::shared_ptr<Team>(std::move(team));  // its threads stayed in the process that was forked
+        forget_foreign_team();
         if (!team) team = std::make_shared<Team>(num_threads);
         team_process = getpid();
         return team;
@@ -180,7 +202,12 @@ swamp_model *loaded(std::string_view content, int threads) {
     bool free = false;
     for (const Input &input : model->file.inputs)
         for (int64_t side : input.sizes) free = free || side < 0;
-    if (!free) model->prepare({0, 0, 0}, 1);  // whatever is wrong with the program is said now
+    if (free) return model.release();
+    try {
+        model->prepare({0, 0, 0}, 1, MAX_AT_LOAD);  // whatever is wrong with the program is said now
+    } catch (const TooLarge &) {
+        // A file alone must not take much memory: this one waits for a caller who gives inputs of the size that it states.
+    }
     return model.release();
 }
 
@@ -188,11 +215,12 @@ std::string whole_file(const char *path) {
     std::FILE *file = std::fopen(path, "rb");
     if (!file) throw Malformed(std::string(path) + " cannot be opened");
     std::string content;
-    char part[1 << 16];
-    for (size_t length; (length = std::fread(part, 1, sizeof part, file)) > 0;) content.append(part, length);
+    std::vector<char> part(1 << 16);
+    for (size_t length; (length = std::fread(part.data(), 1, part.size(), file)) > 0 && content.size() <= MAX_BYTES;) content.append(part.data(), length);
     const bool failed = std::ferror(file);
     std::fclose(file);
     if (failed) throw Malformed(std::string(path) + " cannot be read");
+    if (content.size() > MAX_BYTES) throw Malformed(std::string(path) + " is no sparse network: it is larger than 16 GiB");
     return content;
 }
 
@@ -268,9 +296,8 @@ const char *swamp_layers(swamp_model *model, const swamp_sizes *sizes) {
                 std::snprintf(rest, sizeof rest, "\",\"how\":\"%s\",\"density\":%.6f}", step.how.c_str(), step.density);
                 text += (text.size() > 1 ? ",{\"name\":\"" : "{\"name\":\"") + name + rest;
             }
-            std::lock_guard<std::mutex> lock(model->mutex);
-            model->layers = text + "]";
-            return model->layers.c_str();
+            last_layers = text + "]";
+            return last_layers.c_str();
         },
         nullptr);
 }

@@ -14,6 +14,9 @@ namespace {
 constexpr int64_t MANY = int64_t(1) << 24;
 constexpr int64_t MAX_SHIFT = 2048;
 constexpr double CACHE = 28 * 1024;  // bytes of the first-level cache that a tile may take
+constexpr size_t MAX_PARTS = 32;  // of one value; a longer sum is stored in between, lest copies of sums take quadratic time
+constexpr size_t MAX_INT8_TAPS = 130000;  // of one channel: their sum fits in 32 bits
+constexpr double MAX_MEASURED = 2e8;  // vector operations of a layer; whoever has larger ones does not wait for measurements of them
 constexpr double DENSE_FROM = 0.12;  // the density from which on a layer is also tried with the BLAS
 
 Activation activation_of(const std::string &name) {
@@ -33,6 +36,12 @@ void check_size(Size size) {
           "an image of its program is empty or too large");
 }
 
+size_t most_in_a_row(const std::vector<Tap> &taps, int64_t num_rows) {
+    std::vector<size_t> counts(static_cast<size_t>(num_rows));
+    for (const Tap &tap : taps) counts[size_t(tap.row)]++;
+    return *std::max_element(counts.begin(), counts.end());
+}
+
 int64_t divided(int64_t value, int64_t by) { return value >= 0 ? value / by : -((-value + by - 1) / by); }
 
 }  // namespace
@@ -42,10 +51,13 @@ Builder::Builder(const File &file, const swamp_sizes &sizes, Plan &plan, bool me
     for (const Node &node : file.nodes)
         for (int value : node.in) uses[size_t(value)]++;
     for (const Output &output : file.outputs) uses[size_t(output.value)]++;
+    limit();
     read_inputs();
     for (const Node &node : file.nodes) {
         values.push_back(computed(node));
         check_size(values.back().size);
+        take_memory(4.0 * double(values.back().size.channels) * double(1 + values.back().parts.size()));
+        if (values.back().parts.size() > MAX_PARTS) stored(values.back());
         if (uses[values.size() - 1] > 1 && values.back().input < 0) stored(values.back());  // computed once
     }
     write_outputs();
@@ -54,6 +66,35 @@ Builder::Builder(const File &file, const swamp_sizes &sizes, Plan &plan, bool me
     for (const Made &one : made) one.maker();
     values.clear();
     made.clear();
+}
+
+// -- limits ----------------------------------------------------------------------------------------------------------------------------
+
+void Builder::limit() {
+    double stored = 0, given = 0;
+    for (const auto &[name, tensor] : file.tensors) stored += double(tensor.num_values());
+    for (const Input &input : file.inputs) {
+        const double height = double(input.sizes[1] < 0 ? sizes.height : input.sizes[1]);
+        const double width = double(input.sizes[2] < 0 ? (input.kind == Kind::IMAGE ? sizes.width : sizes.length) : input.sizes[2]);
+        given += double(input.sizes[0]) * height * width;
+    }
+    memory_left = std::min((16 << 20) + 64 * stored + 1024 * given * double(plan.num_stacked), plan.max_numbers);
+    work_left = 2e9 + 1e5 * (stored + given) * double(plan.num_stacked);
+}
+
+void Builder::take_memory(double numbers) {
+    memory_left -= numbers;
+    if (memory_left < 0) throw TooLarge("the network takes more memory than one with its weights and inputs may");
+}
+
+void Builder::take_work(double operations) {
+    work_left -= operations;
+    if (work_left < 0) throw TooLarge("the network takes more computations than one with its weights and inputs may");
+}
+
+void Builder::add_step(Step step) {
+    take_work(step.cost);
+    plan.steps.push_back(std::move(step));
 }
 
 // -- images ----------------------------------------------------------------------------------------------------------------------------
@@ -140,6 +181,7 @@ int Builder::read_floats(Value &value) {
 
 Value Builder::whole(int image) {
     const Size size = plan.images[size_t(image)].size;
+    take_memory(8.0 * double(size.channels));
     std::vector<Tap> taps;
     for (int32_t c = 0; c < size.channels; c++) taps.push_back({c, c, 0, 0, 1.0f});
     Value value;
@@ -227,6 +269,7 @@ void Builder::lay_out_images() {
                 places[size_t(out)] = {plan.num_floats, plan.num_bytes};
                 plan.num_floats += floats;
                 plan.num_bytes += bytes;
+                take_memory(double(floats) + double(bytes) / 4);
                 check(plan.num_floats <= MAX_WORKSPACE && plan.num_bytes <= MAX_WORKSPACE, "the network's images take too much memory");
             } else {
                 places[size_t(out)] = pool.back();
@@ -329,7 +372,6 @@ Value Builder::computed(const Node &node) {
         check(node.in.size() == count, node.op + " of its program has another number of inputs than it should");
         return &values[size_t(node.in.empty() ? 0 : node.in[0])];
     };
-    const auto second = [&]() -> Value & { return values[size_t(node.in[1])]; };
     if (node.op == "conv" || node.op == "linear") return weighted(node, *given(1));
     if (node.op == "flatten") return flatten(node, *given(1));
     if (node.op == "batch_norm") return batch_norm(node, *given(1));
@@ -337,7 +379,10 @@ Value Builder::computed(const Node &node) {
     if (node.op == "group_norm") return group_norm(node, *given(1));
     if (node.op == "activation") return activation(node, *given(1));
     if (node.op == "affine") return affine(node, *given(1));
-    if (node.op == "add" || node.op == "multiply") return combined(node, *given(2), second());
+    if (node.op == "add" || node.op == "multiply") {
+        Value &first = *given(2);
+        return combined(node, first, values[size_t(node.in[1])]);
+    }
     if (node.op == "softmax") return softmax(node, *given(1));
     if (node.op == "attention") return attention(node);
     if (node.op == "embedding") return embedding(node, *given(1));
@@ -366,6 +411,7 @@ std::vector<float> Builder::dense_numbers(const Node &node, const char *attribut
 
 // Planes of an image at (channel, y, x) and every few pixels, as an image of its own. Beyond the edges are zeros.
 int Builder::sample(int image, Size size, const std::vector<Tap> &planes, int64_t every_y, int64_t every_x) {
+    take_memory(30.0 * double(planes.size()));
     std::vector<int64_t> key = {image, size.height, size.width, every_y, every_x};
     for (const Tap &plane : planes) key.insert(key.end(), {plane.channel, plane.y, plane.x});
     if (auto found = sampled.find(key); found != sampled.end()) return found->second;
@@ -428,6 +474,9 @@ Value Builder::weighted(const Node &node, Value &x) {
     const bool regular = height == -divided(-x.size.height, every_y) && width == -divided(-x.size.width, every_x);
     const bool plain = regular && every_y == 1 && every_x == 1;
     check(weight.pruned || int64_t(weight.values.size()) == weight.length(), "the weight " + node.text("weight") + " has a type that is no weight's");
+    check(weight.num_values() <= INT32_MAX, "the weight " + node.text("weight") + " is too large");
+    take_memory(12.0 * double(weight.num_values()));
+    take_work(2.0 * double(weight.num_values()));
     auto taps = std::make_shared<std::vector<Tap>>();
     taps->reserve(weight.num_values());
     std::vector<Tap> planes;
@@ -468,8 +517,8 @@ Value Builder::weighted(const Node &node, Value &x) {
         Image &read = plan.images[size_t(image)];
         const auto same = [&](const Image::Bytes &form) { return form.scale == float(step) && form.zero == zero; };
         auto found = std::find_if(read.bytes.begin(), read.bytes.end(), same);
-        if (found == read.bytes.end() && read.bytes.size() == MAX_BYTE_FORMS) {
-            part.form = -1;  // so many scales of one image: this layer computes with floats
+        if (most_in_a_row(*taps, outputs) > MAX_INT8_TAPS || (found == read.bytes.end() && read.bytes.size() == MAX_BYTE_FORMS)) {
+            part.form = -1;  // so many taps, or so many scales of one image: this layer computes with floats
             for (size_t i = 0; i < scale.size(); i++) part.scale[i] = weight.scales[i];
         } else {
             if (found == read.bytes.end()) {
@@ -592,6 +641,7 @@ Value Builder::channels(const Node &node, Value &x) {
     const int64_t start = node.integer("start", 0, MANY), count = node.integer("count", 1, MANY), step = node.integer("step", 1, MANY);
     check(start + (count - 1) * step < x.size.channels, "its program takes channels that are not there");
     const int from = read_floats(x);
+    take_memory(5.0 * double(count));
     auto taps = std::make_shared<std::vector<Tap>>();
     for (int64_t c = 0; c < count; c++) taps->push_back({int32_t(c), int32_t(start + c * step), 0, 0, 1.0f});
     Value value;
@@ -616,6 +666,7 @@ Value Builder::concat(const Node &node) {
         check(value.size.channels <= MANY && value.size.width <= MANY, "an image of its program is empty or too large");
     }
     if (along_channels) {
+        take_memory(2.0 * double(node.in.size()) * double(value.size.channels) + 5.0 * double(value.size.channels));
         int64_t first = 0;
         for (int index : node.in) {
             const int from = read_floats(values[size_t(index)]);
@@ -741,6 +792,7 @@ Value Builder::upsample(const Node &node, Value &x) {
     const bool bilinear = mode == "bilinear", aligned = bilinear && node.boolean("align_corners");
     const Size size{x.size.channels, x.size.height * down, x.size.width * across};
     check_size(size);
+    take_memory(12.0 * double(size.height + size.width));
     // For each row and column of the result, the two that it lies between, and the share of the second.
     const auto between = [&](int64_t length, int64_t factor) {
         std::vector<std::pair<int64_t, float>> found;
@@ -891,7 +943,9 @@ Value Builder::attention(const Node &node) {
     const bool fits = q.size.channels == k.size.channels && keys == v.size.pixels() && q.size.channels % heads == 0 &&
                       v.size.channels % heads == 0 && (!causal || queries == keys);
     check(fits && std::isfinite(scale), "an attention of its program has queries, keys and values that do not fit together");
-    check(queries <= MAX_WORKSPACE / keys, "the network's images take too much memory");
+    const double scores = double(queries) * double(keys);
+    take_memory(std::max(scores - largest_scores, 0.0));
+    largest_scores = std::max(scores, largest_scores);
     std::vector<int> reads = {as_sequence(q), as_sequence(k), as_sequence(v)};
     const bool masked = node.in.size() == 4;
     if (masked) {
@@ -948,6 +1002,7 @@ Value Builder::embedding(const Node &node, const Value &tokens) {
     const Tensor &tensor = file.tensor(node, "weight", 2);
     const int64_t known = tensor.shape[0], channels = tensor.shape[1], length = tokens.size.width;
     check(known > 0 && channels > 0 && known * channels <= MAX_WORKSPACE, "an embedding of its program is empty or too large");
+    take_memory(double(known * channels));
     std::vector<float> table(static_cast<size_t>(known * channels));
     for (size_t i = 0; i < tensor.num_values(); i++) table[tensor.position(i)] = tensor.value(i);
     const float *rows = keep(std::move(table));
@@ -985,6 +1040,7 @@ Value Builder::fixed(const Node &node, int64_t offset, int64_t length) {
     if (length < 0) length = rows;
     check(!vector || length == 1, node.op + " of its program needs a table");
     check(channels > 0 && length > 0 && offset + length <= rows, "the sequence has " + std::to_string(length) + " tokens, and the network has places for " + std::to_string(rows - offset));
+    take_memory(double(rows * channels));
     std::vector<float> table(static_cast<size_t>(rows * channels));
     for (size_t i = 0; i < tensor.num_values(); i++) table[tensor.position(i)] = tensor.value(i);
     const float *numbers = keep(std::move(table));
@@ -1027,6 +1083,7 @@ std::pair<const uint32_t *, const uint16_t *> Builder::inside(const Image &image
     auto [found, fresh] = insides.try_emplace({image.size.height, image.size.width, shift});
     if (fresh) {
         const int64_t length = rounded_up(image.num_positions, 64) + 256;
+        take_memory(1.125 * double(length));
         std::vector<uint32_t> whole(static_cast<size_t>(length));
         std::vector<uint16_t> bits(static_cast<size_t>(length / 16));
         for (int64_t p = 0; p < image.num_positions; p++) {
@@ -1078,6 +1135,8 @@ Step Builder::sum_step(const std::vector<int> &outs, const Value &value, const V
     std::sort(floats.begin(), floats.end(), by_place);
     std::sort(whole.begin(), whole.end(), by_place);
 
+    take_memory(double(num_channels) * double(shifts.size() + 4) + 2.0 * double(floats.size() + whole.size()));
+    take_work(double(num_channels) * double(shifts.size()));
     Sum sum;
     std::vector<int32_t> first, distance, first_four, four_distances, four_weights;
     std::vector<float> weight, bias(value.bias.begin(), value.bias.end());
@@ -1179,7 +1238,7 @@ Step Builder::sum_step(const std::vector<int> &outs, const Value &value, const V
 
 void Builder::make_sum(const Made &one) {
     Step step = sum_step(one.outs, *one.sums, one.second.get());
-    if (measuring) try_dense(step, one);
+    if (measuring && step.cost < MAX_MEASURED) try_dense(step, one);
     add_step(std::move(step));
 }
 
@@ -1192,13 +1251,16 @@ void Builder::try_dense(Step &step, const Made &one) {
     if (!gemm || layer == value.parts.end() || !image->has_floats || image->num_positions < 16) return;
     const Image *read = &plan.images[size_t(layer->image)];
     const int64_t rows = value.size.channels, columns = read->size.channels, length = image->num_positions;
-    std::map<std::pair<int32_t, int32_t>, std::vector<float>> matrices;  // by horizontal and vertical distance
+    std::set<std::pair<int32_t, int32_t>> windows;  // horizontal and vertical distances
+    for (const Tap &tap : *layer->taps) windows.insert({tap.x, tap.y});
+    if (double(layer->taps->size()) < DENSE_FROM * double(rows * columns) * double(windows.size())) return;
+    take_work(16 * step.cost + double(plan.num_floats) / 8);  // of what is measured
+    std::map<std::pair<int32_t, int32_t>, std::vector<float>> matrices;
     for (const Tap &tap : *layer->taps) {
         std::vector<float> &matrix = matrices[{tap.x, tap.y}];
         matrix.resize(size_t(rows * columns));
         matrix[size_t(tap.row * columns + tap.channel)] = float(tap.weight * layer->scale[size_t(tap.row)]);
     }
-    if (double(layer->taps->size()) < DENSE_FROM * double(rows * columns) * double(matrices.size())) return;
     struct Product {
         const float *matrix;
         int64_t shift, from;

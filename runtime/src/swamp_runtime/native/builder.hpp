@@ -44,6 +44,8 @@ class Builder {
     const swamp_sizes &sizes;
     Plan &plan;
     const bool measuring;
+    double memory_left, work_left;  // numbers of four bytes, and vector operations
+    double largest_scores = 0;  // of attention, which each layer needs for itself
     std::vector<Value> values;
     struct Made {
         std::vector<int> outs, reads;  // the images that a step writes (-1: none) and reads
@@ -62,6 +64,11 @@ class Builder {
     void lay_out_images();
     std::pair<const uint32_t *, const uint16_t *> inside(const Image &image, int64_t shift);
 
+    // A small file must not need much memory or time. What is taken is counted before it is allocated or computed.
+    void limit();
+    void take_memory(double numbers);
+    void take_work(double operations);
+
     int new_image(Size size);
     int stored(Value &value);  // the number of the value's image
     int read_floats(Value &value);
@@ -72,7 +79,7 @@ class Builder {
     Value linear(Value &value);
     void need(int image, int form, int64_t y, int64_t x);
     void add(int out, std::vector<int> reads, Maker maker);
-    void add_step(Step step) { plan.steps.push_back(std::move(step)); }
+    void add_step(Step step);
 
     Step sum_step(const std::vector<int> &outs, const Value &value, const Value *second);
     void make_sum(const Made &one);

@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t MAX_HEADER = 8 << 20;
 constexpr int ESCAPE = 255;
+constexpr size_t META_BEGINS = 13 + 64 + 9;  // in the text of the metadata, after the checksum of 64 letters
 
 struct Stream {
     std::string kind;
@@ -124,7 +125,7 @@ std::map<std::string, Stream> split(std::string_view content, std::string &metad
 // The text of the metadata is {"checksum":"…","meta":…}; what is hashed is the text of meta as it stands there.
 Json checked_meta(const std::map<std::string, Stream> &streams, const std::string &metadata) {
     static const std::string before = "{\"checksum\":\"", between = "\",\"meta\":";
-    const size_t begin = before.size() + 64 + between.size();
+    constexpr size_t begin = META_BEGINS;
     const bool right = metadata.size() > begin && metadata.compare(0, before.size(), before) == 0 &&
                        metadata.compare(before.size() + 64, between.size(), between) == 0 && metadata.back() == '}';
     check(right, "its metadata have other entries than checksum and meta");
@@ -219,6 +220,7 @@ void read_dense(File &file, const Json &entries, const std::map<std::string, Str
         needed.insert(stream);
         const size_t bytes = size_of(kind) * size_t(elements(entry.list[2])), begin = used[stream];
         check(bytes <= streams.at(stream).data.size() - begin, name + " is cut off");
+        check(bytes / size_of(kind) <= UINT32_MAX, "a tensor is too large");
         used[stream] += bytes;
         check(!file.tensors.count(name), "a tensor is named twice");
         Tensor &tensor = file.tensors[name];
@@ -239,14 +241,20 @@ Kind kind_of(const Json *kind, bool tokens) {
     return Kind::TOKENS;
 }
 
+// Callers get names as texts that end with a zero.
+bool is_name(const std::string &text) { return !text.empty() && text.find('\0') == std::string::npos; }
+
 void read_program(File &file, const Json &program) {
     const Json *inputs = program.find("inputs"), *nodes = program.find("nodes"), *outputs = program.find("outputs");
     check(inputs && nodes && outputs && program.table.size() == 3 && inputs->is(Json::LIST) && nodes->is(Json::LIST) && outputs->is(Json::LIST),
           "its program is none");
-    check(!inputs->list.empty() && !outputs->list.empty() && inputs->list.size() + nodes->list.size() < 100000, "its program is none");
+    check(!inputs->list.empty() && !outputs->list.empty(), "its program is none");
+    check(inputs->list.size() + nodes->list.size() + outputs->list.size() < 100000, "its program is too long");
+    std::set<std::string> names;
     for (const Json &given : inputs->list) {
         const Json *name = given.find("name"), *size = given.find("size");
         check(name && name->is(Json::TEXT) && size && size->list.size() == 3, "an input of its program is not described as it should be");
+        check(is_name(name->text) && names.insert(name->text).second, "two inputs of its program have one name, or one has none");
         Input input{name->text, kind_of(given.find("kind"), true), {}};
         for (size_t i = 0; i < 3; i++) {
             const Json &side = size->list[i];
@@ -275,18 +283,18 @@ void read_program(File &file, const Json &program) {
     }
     for (const Json &given : outputs->list) {
         const Json *name = given.find("name"), *value = given.find("value");
-        check(name && name->is(Json::TEXT) && value && value->is(Json::INTEGER) && value->integer >= 0 &&
+        check(name && name->is(Json::TEXT) && is_name(name->text) && value && value->is(Json::INTEGER) && value->integer >= 0 &&
                   value->integer < int64_t(file.inputs.size() + file.nodes.size()),
               "an output of its program is not described as it should be");
         file.outputs.push_back({name->text, int(value->integer), kind_of(given.find("kind"), false)});
     }
 }
 
-// The text of a table's entry, out of the text of the table, whose keys are sorted and have no spaces.
+// The text of `about`, which is the first entry of meta, because keys are sorted and have no spaces around them.
 std::string about_text(const std::string &metadata) {
-    const size_t begin = metadata.find("\"meta\":{\"about\":");
-    if (begin == std::string::npos) return "{}";
-    size_t at = begin + 16;
+    static const std::string before = "{\"about\":";
+    if (metadata.compare(META_BEGINS, before.size(), before) != 0) return "{}";
+    size_t at = META_BEGINS + before.size();
     const size_t first = at;
     int depth = 0;
     bool quoted = false;

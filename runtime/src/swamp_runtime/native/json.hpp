@@ -17,6 +17,11 @@ struct Malformed : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// The network may be sound, but takes more memory or time than is allowed.
+struct TooLarge : Malformed {
+    using Malformed::Malformed;
+};
+
 inline void check(bool good, const std::string &otherwise) {
     if (!good) throw Malformed(otherwise);
 }
@@ -53,7 +58,8 @@ class JsonReader {
     explicit JsonReader(std::string_view text) : text(text) {}
 
     std::string_view text;
-    size_t at = 0;
+    size_t at = 0, num_values = 0;
+    static constexpr size_t MAX_VALUES = size_t(1) << 20;  // each takes more than a hundred bytes
 
     [[noreturn]] void refuse() const { throw Malformed("its header is no JSON text"); }
     char peek() const { return at < text.size() ? text[at] : '\0'; }
@@ -74,6 +80,7 @@ class JsonReader {
 
     Json value(int depth) {
         check(depth <= 64, "its header is nested more than 64 deep");
+        check(++num_values <= MAX_VALUES, "its header is too long");
         space();
         Json found;
         const char first = peek();

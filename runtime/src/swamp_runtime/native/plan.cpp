@@ -7,7 +7,8 @@
 
 namespace swamp {
 
-Plan::Plan(const File &file, const swamp_sizes &sizes, int64_t num_stacked, bool measure) : num_stacked(num_stacked) {
+Plan::Plan(const File &file, const swamp_sizes &sizes, int64_t num_stacked, bool measure, double max_numbers)
+    : num_stacked(num_stacked), max_numbers(max_numbers) {
     kept.push_back(std::make_shared<Builder>(file, sizes, *this, measure));  // steps use its functions
 }
 

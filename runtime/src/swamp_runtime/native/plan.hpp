@@ -73,10 +73,12 @@ struct Step {
 class Plan {
    public:
     // `measure`: layers that are nearly dense are tried with the BLAS.
-    Plan(const File &file, const swamp_sizes &sizes, int64_t num_stacked, bool measure);
+    // `max_numbers`: it may take so many numbers of four bytes.
+    Plan(const File &file, const swamp_sizes &sizes, int64_t num_stacked, bool measure, double max_numbers);
     Plan(const Plan &) = delete;
 
     int64_t num_stacked;  // examples in a block
+    double max_numbers;
     std::vector<Image> images;
     std::vector<Step> steps;
     std::vector<Size> outputs;

@@ -59,7 +59,8 @@ SWAMP_API int swamp_output_sizes(swamp_model *model, const swamp_sizes *sizes, i
 /* Compute a batch. 0: done. */
 SWAMP_API int swamp_run(swamp_model *model, int64_t batch, const swamp_sizes *sizes, const void *const *inputs, float *const *outputs);
 
-/* What the file says about its network, and how each layer is computed, as JSON texts that live as long as the model. */
+/* What the file says about its network, as a JSON text that lives as long as the model; and how each layer is computed, as one that lives
+ * until the calling thread asks again. NULL: the layers cannot be computed. */
 SWAMP_API const char *swamp_about(const swamp_model *model);
 SWAMP_API const char *swamp_layers(swamp_model *model, const swamp_sizes *sizes);
 

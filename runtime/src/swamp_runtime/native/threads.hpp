@@ -17,17 +17,14 @@ namespace swamp {
 class Team {
    public:
     explicit Team(int size) : size(size) {
-        for (int worker = 1; worker < size; worker++) threads.emplace_back([this, worker] { work(worker); });
-    }
-    ~Team() {
-        {
-            std::lock_guard<std::mutex> lock(mutex);
-            ending = true;
-            round.fetch_add(1, std::memory_order_release);
+        try {
+            for (int worker = 1; worker < size; worker++) threads.emplace_back([this, worker] { work(worker); });
+        } catch (...) {  // the system gives no more threads
+            end();
+            throw;
         }
-        wake.notify_all();
-        for (std::thread &thread : threads) thread.join();
     }
+    ~Team() { end(); }
     Team(const Team &) = delete;
 
     const int size;
@@ -38,7 +35,7 @@ class Team {
         current = &job;
         failure = nullptr;
         waiting.store(size - 1, std::memory_order_relaxed);
-        round.fetch_add(1, std::memory_order_release);
+        round.fetch_add(1);  // before it is read who sleeps: whoever falls asleep later sees the new round
         if (sleeping.load() > 0) {
             { std::lock_guard<std::mutex> lock(mutex); }
             wake.notify_all();
@@ -58,6 +55,16 @@ class Team {
     const std::function<void(int)> *current = nullptr;
     std::exception_ptr failure;
     std::mutex failing;
+
+    void end() {
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            ending = true;
+            round.fetch_add(1);
+        }
+        wake.notify_all();
+        for (std::thread &thread : threads) thread.join();
+    }
 
     static void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -81,7 +88,7 @@ class Team {
             if (round.load(std::memory_order_acquire) == seen) {
                 std::unique_lock<std::mutex> lock(mutex);
                 sleeping.fetch_add(1);
-                wake.wait(lock, [&] { return round.load(std::memory_order_acquire) != seen; });
+                wake.wait(lock, [&] { return round.load() != seen; });
                 sleeping.fetch_sub(1);
             }
             seen = round.load(std::memory_order_acquire);
