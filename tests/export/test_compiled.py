@@ -160,7 +160,8 @@ def test_layers_that_do_not_pay_are_left_to_torch() -> None:
     model = nn.Sequential(half, small, dense, nn.Linear(64, 64, dtype=torch.float64))
     assert not any(isinstance(module, SparseLayer) for module in with_sparse_layers(model, 1).modules())
     layer = with_sparse_layers(pruned(nn.Linear(64, 64)), 1)
-    layer._without_zeros = None  # type: ignore[assignment]
+    assert isinstance(layer, SparseLayer)
+    layer._without_zeros = None  # type: ignore[method-assign, assignment]
     layer.pays = False
     assert layer(torch.zeros(2, 64)).shape == (2, 64)
 

@@ -10,8 +10,7 @@ _FLOATS = ctypes.POINTER(ctypes.c_float)
 _SIZE = ctypes.c_int64
 
 
-@ctypes.CFUNCTYPE(None, _SIZE, _SIZE, _SIZE, _FLOATS, _SIZE, _FLOATS, _SIZE, ctypes.c_float, _FLOATS, _SIZE)
-def gemm(m: int, n: int, k: int, a: object, lda: int, b: object, ldb: int, beta: float, c: object, ldc: int) -> None:
+def _multiply(m: int, n: int, k: int, a: object, lda: int, b: object, ldb: int, beta: float, c: object, ldc: int) -> None:
     """Compute C = A B + beta C for row-major matrices with distances lda, ldb and ldc between rows."""
     product = _matrix(c, m, n, ldc)
     if beta:
@@ -22,5 +21,9 @@ def gemm(m: int, n: int, k: int, a: object, lda: int, b: object, ldb: int, beta:
 
 def _matrix(pointer: object, rows: int, columns: int, distance: int) -> np.ndarray:
     length = (rows - 1) * distance + columns
-    numbers = np.ctypeslib.as_array(pointer, (length,))  # type: ignore[arg-type]
+    numbers = np.ctypeslib.as_array(pointer, (length,))
     return np.lib.stride_tricks.as_strided(numbers, (rows, columns), (4 * distance, 4))
+
+
+_Gemm = ctypes.CFUNCTYPE(None, _SIZE, _SIZE, _SIZE, _FLOATS, _SIZE, _FLOATS, _SIZE, ctypes.c_float, _FLOATS, _SIZE)
+gemm = _Gemm(_multiply)  # as the library calls it

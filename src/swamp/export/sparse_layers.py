@@ -78,7 +78,7 @@ class SparseAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         if need_weights or query.ndim != 3:
             arguments = (query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
-            return self.attention(*arguments)  # type: ignore[no-any-return]
+            return self.attention(*arguments)
         given = [x if self.batch_first else x.transpose(0, 1) for x in (query, key, value)]
         q, k, v = (
             projection(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2) for projection, x in zip(self.projections, given, strict=True)
@@ -112,7 +112,10 @@ def _sparse_or_same(module: nn.Module, threads: int | None) -> nn.Module:
     if type(module) is nn.MultiheadAttention:
         plain = module._qkv_same_embed_dim and module.bias_k is None and not module.add_zero_attn
         return SparseAttention(module, threads) if plain and _is_worth_it(module.in_proj_weight) else module
-    if type(module) not in (nn.Linear, nn.Conv1d, nn.Conv2d) or not _is_worth_it(module.weight):
+    # Layers of a derived class may compute something else.
+    if not isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d)) or type(module) not in (nn.Linear, nn.Conv1d, nn.Conv2d):
+        return module
+    if not _is_worth_it(module.weight):
         return module
     if not isinstance(module, nn.Linear) and (module.padding_mode != "zeros" or _padding(module) is None):
         return module
@@ -145,7 +148,7 @@ def _padding(layer: nn.Conv1d | nn.Conv2d) -> list[int] | None:
 
 def _file_of(layer: nn.Linear | nn.Conv1d | nn.Conv2d) -> bytes:
     """Return a sparse file of one layer, for any number of tokens or any size of images."""
-    weights = {"op": "linear", "in": [0], "weight": "weight", "bias": None if layer.bias is None else "bias"}
+    weights: dict[str, Any] = {"op": "linear", "in": [0], "weight": "weight", "bias": None if layer.bias is None else "bias"}
     kind, size = "sequence", [layer.weight.shape[1], 1, None]
     if not isinstance(layer, nn.Linear):
         padding = _padding(layer)
