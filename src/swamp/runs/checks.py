@@ -102,6 +102,7 @@ def _check_fewest(config: Config, task: Task, pattern: Pattern) -> None:
     pruning, first = config.pruning, dense_mask(task)
     advice = _lower(pruning)
     if pattern.is_coupled:
+        advice += ", or the multiple" if pattern.sizes[0] > 1 else ""
         least, least_each = fewest_coupled_weights(task.prunable, coupling_of(task), pattern.sizes[0]), {}
     else:
         least = pattern.fewest_weights(task.prunable)
