@@ -38,6 +38,7 @@ from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.export.narrow import narrowed
+from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
 from swamp.tasks.text import TextTask
 
@@ -157,6 +158,8 @@ def example_input(task: Task) -> Tensor | dict[str, Tensor]:
 
 def two_examples(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments of a network of any task, for two examples: a graph of one would take 1 for a constant."""
+    if isinstance(task, OwnLoopTask):
+        raise ValueError("its inputs are known to your own loop alone")
     batch = _first_batch(task)
     given = repeat_first(_without_labels(batch) if isinstance(batch, Mapping) else batch[0])
     if isinstance(given, Mapping):
