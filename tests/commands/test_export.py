@@ -164,6 +164,7 @@ def test_a_channel_pruned_network_leaves_narrower(format: str, pattern: str, tmp
     assert ("at full width, with zeros: " in text) == (pattern == "channel")
     assert int(said[1].replace(",", "")) < 0.7 * int(said[2].replace(",", ""))
     assert said[3] == said[4]
+    assert ("shaped_like(model, tensors) makes one that takes them" in text) == (format == "safetensors")
     assert (tmp_path / "m").stat().st_size < 5 * int(said[1].replace(",", "")) + 20_000
     if format == "safetensors":
         from swamp.export.narrow import shaped_like

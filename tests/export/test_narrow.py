@@ -18,6 +18,7 @@ from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest, magnitude
 from swamp.core.state import State
 from swamp.export.channel_graph import find_coupling
+from swamp.export.channel_operations import ACTIVATIONS
 from swamp.export.formats import export
 from swamp.export.formats.onnx import OnnxNetwork
 from swamp.export.narrow import narrowed, shaped_like
@@ -142,6 +143,18 @@ class Apply(nn.Module):
         return self.function(x)
 
 
+class ScaledNorm(nn.BatchNorm2d):
+    """Its weight is a parameter with one added."""
+
+    def __init__(self) -> None:
+        super().__init__(8)
+        assert self.running_mean is not None
+        self.running_mean.uniform_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight + 1, self.bias)
+
+
 def between(*layers: nn.Module, last: nn.Module | None = None) -> nn.Module:
     """Two convolutions with something between them."""
     return nn.Sequential(nn.Conv2d(3, 8, 3), *layers, last or nn.Conv2d(8, 4, 3, padding=1))
@@ -166,6 +179,7 @@ CANNOT = {
         "they enter reshape (2)",
     ),
     "another layout": (between(nn.PixelShuffle(2), last=nn.Conv2d(2, 4, 3)), IMAGE, "they enter pixel_shuffle (1)"),
+    "a norm whose weight is computed": (between(ScaledNorm()), IMAGE, "they enter batch_norm (1)"),
     "a tensor that is no parameter": (between(Apply(lambda x: x + torch.ones(8, 1, 1))), IMAGE, "they enter add (1)"),
 }
 
@@ -197,8 +211,27 @@ def test_a_classifier_without_a_bias_and_one_behind_a_padded_mean_keep_what_they
     assert coupling(between(nn.ReLU(), last=nn.Conv2d(8, 4, 3)), x, "0", "2").widths == ()
 
 
-def test_a_forward_pass_that_knows_its_width_is_found_out() -> None:
-    model = between(Apply(lambda x: x / x.shape[1]))
+class Spread(nn.Module):
+    """One channel is multiplied by eight numbers, and so becomes eight channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.scale, self.last = nn.Conv2d(3, 1, 3), nn.Parameter(torch.randn(8, 1, 1)), nn.Conv2d(8, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x) * self.scale)
+
+
+def test_a_channel_that_is_spread_over_others_stays_and_so_do_they() -> None:
+    model, x = Spread(), torch.randn(IMAGE)
+    assert coupling(model, x).widths == ()
+    nn.init.zeros_(model.last.weight)
+    assert narrowed(model, x).model is model
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-3])
+def test_a_forward_pass_that_knows_its_width_is_found_out(size: float) -> None:
+    model = between(Apply(lambda x: size * x / x.shape[1]), last=nn.Conv2d(8, 4, 3, bias=False))
     with torch.no_grad():
         model[2].weight[:, ::2] = 0  # type: ignore[index]
     with pytest.raises(ValueError, match="depends on its width in some other way"):
@@ -226,6 +259,21 @@ def test_operations_in_place_change_what_was_computed_before(change: Callable[[T
         model.layer.weight[::2] = 0
         model.layer.bias.fill_(-1.0)
     torch.testing.assert_close(narrowed(model, x).model(x), model(x))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_follow_constants_and_know_what_is_none(name: str) -> None:
+    """A channel whose filters are zero is a constant behind every activation, and the others are not."""
+    limit = {"clamp": (0.1,), "clamp_min": (0.1,), "clamp_max": (0.1,)}.get(name, ())
+    torch.manual_seed(0)
+    operation = getattr(torch.ops.aten, name)
+    model = nn.Sequential(nn.Linear(3, 8), Apply(lambda x: operation(x, *limit)), nn.Linear(8, 2))
+    with torch.no_grad():
+        model[0].weight[::2] = 0  # type: ignore[index]
+    x = torch.randn(4, 3)
+    small: Any = narrowed(model, x).model
+    assert small[0].out_features == 4
+    torch.testing.assert_close(small(x), model(x))
 
 
 def test_one_channel_stays_of_a_layer_that_nobody_reads() -> None:

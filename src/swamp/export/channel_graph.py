@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from swamp.core.coupling import Coupling
-from swamp.export.channel_operations import FROM_OUTSIDE, OPERATIONS, FlowOperations, operation_of, place_of
+from swamp.export.channel_flow import Flow, Flows, operation_of, place_of
+from swamp.export.channel_layers import FROM_OUTSIDE, LAYERS
+from swamp.export.channel_operations import OPERATIONS
 from swamp.export.channels import Channels
 
 RETURNED = "the network returns them"
@@ -78,7 +80,7 @@ class _Graph:
         return follower.found()
 
 
-class _Follower(FlowOperations):
+class _Follower(Flows):
     """Follows a graph node by node. What an unknown operation uses stays as it is."""
 
     def __init__(self, tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> None:
@@ -91,17 +93,22 @@ class _Follower(FlowOperations):
             return
         operation = operation_of(node)
         in_place = operation.endswith("_")
-        known = OPERATIONS.get(operation.rstrip("_"))
-        flow = known(self, node) if known and node.op == "call_function" else None
+        flow = self._through(node, operation.rstrip("_"))
         if flow is None:
             self._keep_inputs(node, RETURNED if node.op == "output" else f"they enter {operation} ({place_of(node)})")
         else:
             finite = torch.where(flow.constants.isfinite(), flow.constants, math.nan)
-            self.flows[node] = flow._replace(constants=finite)
+            self.of_nodes[node] = flow._replace(constants=finite)
         if node.all_input_nodes and (operation in VIEWS or _returns_view(node)):
             self.storages[node] = self._storage(node.all_input_nodes[0])
         if in_place:
             self._forget_constants(node)
+
+    def _through(self, node: Node, operation: str) -> Flow | None:
+        if operation in LAYERS and any(isinstance(given, Node) and given.name not in self.names for given in node.args[1:]):
+            return None  # Its weights are computed from others, as by a parametrization, and these keep their shapes.
+        known = LAYERS.get(operation) or OPERATIONS.get(operation)
+        return known(self, node) if known else None
 
     def found(self) -> Channels:
         for name, reason in self.stiff.items():
@@ -110,8 +117,8 @@ class _Follower(FlowOperations):
 
     def _keep_inputs(self, node: Node, reason: str) -> None:
         for given in node.all_input_nodes:
-            if given in self.flows:
-                self.book.keep(self.flows[given].channels, reason)
+            if flow := self.flow(given):
+                self.book.keep(flow.channels, reason)
             elif given.name in self.names:
                 self.stiff.setdefault(self.names[given.name], reason)
 
@@ -120,9 +127,9 @@ class _Follower(FlowOperations):
 
     def _forget_constants(self, changed: Node) -> None:
         """An operation in place also changes what was computed before in the same memory."""
-        for node, flow in self.flows.items():
+        for node, flow in self.of_nodes.items():
             if node is not changed and self._storage(node) is self._storage(changed):
-                self.flows[node] = flow._replace(constants=torch.full_like(flow.constants, math.nan))
+                self.of_nodes[node] = flow._replace(constants=torch.full_like(flow.constants, math.nan))
 
 
 def _returns_view(node: Node) -> bool:

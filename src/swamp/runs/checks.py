@@ -102,6 +102,7 @@ def _check_fewest(config: Config, task: Task, pattern: Pattern) -> None:
     pruning, first = config.pruning, dense_mask(task)
     advice = _lower(pruning)
     if pattern.is_coupled:
+        advice += ", or the multiple" if pattern.sizes[0] > 1 else ""
         least, least_each = fewest_coupled_weights(task.prunable, coupling_of(task), pattern.sizes[0]), {}
     else:
         least = pattern.fewest_weights(task.prunable)
@@ -133,7 +134,7 @@ def require_same_config(config: Config, directory: Path, header: Mapping[str, An
         f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
     ]
     if differing:
-        raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another directory")
+        raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another directory (out)")
 
 
 def require_same_run(config: Config, task: Task, header: Mapping[str, Any] | None, directory: Path) -> None:
@@ -144,7 +145,7 @@ def require_same_run(config: Config, task: Task, header: Mapping[str, Any] | Non
     require_same_task(task, header, directory)
     if header.get("problem", "") != getattr(task, "problem", ""):
         raise ValueError(
-            f"{directory} was measured by another metric than the one it is now given; choose another directory (with one cache, no "
+            f"{directory} was measured by another metric than the one it is now given; choose another directory (out; with one cache, no "
             "training is repeated)"
         )
 
@@ -154,7 +155,9 @@ def require_same_task(task: Task, header: Mapping[str, Any], directory: Path) ->
     if header["task"] != task.fingerprint:
         then, now = header["versions"]["python"], platform.python_version()
         other = f" (code is compared as compiled by Python, and that was {then} then and is {now} now)" if then[:4] != now[:4] else ""
-        raise ValueError(f"{directory} began with {_what_changed(task, header)} than it is now given{other}; choose another directory")
+        raise ValueError(
+            f"{directory} began with {_what_changed(task, header)} than it is now given{other}; choose another directory (out)"
+        )
 
 
 PARTS = {"model": "another architecture", "data": "other data", "batch_size": "another batch size", "prunable": "other prunable weights"}
@@ -178,4 +181,4 @@ def require_empty_or_run(directory: Path) -> None:
         foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
         # run.json is looked for last: another rank may be beginning the run, and writes run.json before anything not named above.
         if foreign and not holds_header(directory):
-            raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another directory")
+            raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another directory (out)")

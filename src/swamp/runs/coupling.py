@@ -29,5 +29,5 @@ def _read_coupling(task: Task) -> Coupling:
     if not found.widths:
         special = [reason for reason in dict.fromkeys(reasons.values()) if reason not in EVERY_NETWORK]
         why = (special or list(reasons.values()))[0]
-        raise ValueError(f"the pattern coupled finds no channel that could be left out of this model: {why}")
+        raise ValueError(f"the pattern coupled finds no channels that could be left out of this model: {why}")
     return found

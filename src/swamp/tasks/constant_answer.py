@@ -6,12 +6,38 @@ true targets, or the mean of numbers.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from swamp.tasks.measuring import MeanOverBatches, mean_over_batches
 from swamp.tasks.objectives import BinaryCrossEntropy, CrossEntropy, Objective, SquaredError, counted, find_objective
+
+if TYPE_CHECKING:
+    from swamp.tasks.custom import CustomTask
+
+
+@torch.no_grad()
+def constant_metrics(task: CustomTask, split: str) -> dict[str, float]:
+    """Return the metrics of the constant answer; nothing where they cannot be known."""
+    if isinstance(task.measurement, MeanOverBatches):
+        return {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            example = next(iter(task.outputs(task.model().eval(), [task.examples[split].first()])))
+            targets = [target for _, target in map(task.inputs_and_targets, task.batches(split, torch.device("cpu")))]
+            pairs = list(constant_pairs(example, targets))
+            found = task.measurement.of_pairs(pairs, task.size(split))
+            if not found and isinstance(task.objective_or_none, SquaredError):
+                found = mean_over_batches(lambda one: task.objective.loss(*one), pairs, "loss")
+    except Exception:  # Batches may be of any form, and the user's metric need not take such outputs.
+        return {}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def constant_pairs(example: tuple[Tensor, Tensor], targets: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
@@ -19,22 +17,14 @@ from swamp.core.keys import key_of
 from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.constant_answer import constant_pairs
-from swamp.tasks.custom_checks import check_range, check_task
+from swamp.tasks.constant_answer import constant_metrics
+from swamp.tasks.custom_checks import check_range, check_task, require_makers
 from swamp.tasks.custom_data import CustomData
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.measuring import (
-    MeanOverBatches,
-    Measurement,
-    gathered,
-    mean_over_batches,
-    measurement_of,
-    own_measurement,
-    standard_metrics,
-)
+from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
 from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
-from swamp.tasks.objectives import ModelLoss, Objective, SquaredError, counted, find_objective, logits_in, pair
+from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model
 from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
@@ -125,7 +115,7 @@ class CustomTask(CustomData):
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
-        _require_functions(optimizer=optimizer, schedule=schedule)
+        require_makers(optimizer=optimizer, schedule=schedule)
         if optimizer is None and schedule is not None:
             raise ValueError("schedule is for an optimizer of your own: give optimizer, too")
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
@@ -247,7 +237,7 @@ class CustomTask(CustomData):
         loss = self.given_loss
         if loss is not None and takes_model(loss):
             return call_loss(loss, model, batch)
-        inputs, targets = self._pair(batch)
+        inputs, targets = self.inputs_and_targets(batch)
         returned = call_model(model, inputs)
         if loss is None:
             objective = self.objective
@@ -256,7 +246,7 @@ class CustomTask(CustomData):
         own = self._loss_module(next(model.parameters()).device) if isinstance(loss, nn.Module) else loss
         return call_loss(own, outputs, targets)
 
-    def _pair(self, batch: Batch) -> tuple[Any, Tensor]:
+    def inputs_and_targets(self, batch: Batch) -> tuple[Any, Tensor]:
         return pair(batch, self._takes_labels)
 
     @cached_property
@@ -270,7 +260,7 @@ class CustomTask(CustomData):
     @cached_property
     def objective(self) -> Objective:
         """The loss of a task that names none. It follows from the first batch."""
-        inputs, targets = self._pair(self.examples["train"].first())
+        inputs, targets = self.inputs_and_targets(self.examples["train"].first())
         with torch.no_grad():
             return find_objective(call_model(self.model().eval(), inputs), targets)
 
@@ -317,26 +307,13 @@ class CustomTask(CustomData):
         device = next(model.eval().parameters()).device
         return self.measurement.measure(self, model, self.batches(split, device), self.size(split))
 
-    @torch.no_grad()
     def constant_answer(self, split: str) -> dict[str, float]:
         """Return what the best answer that is the same for all examples scores; nothing where it cannot be known."""
-        if isinstance(self.measurement, MeanOverBatches):
-            return {}
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                example = next(iter(self.outputs(self.model().eval(), [self.examples[split].first()])))
-                targets = [self._pair(batch)[1] for batch in self.batches(split, torch.device("cpu"))]
-                pairs = list(constant_pairs(example, targets))
-                if not (found := self.measurement.of_pairs(pairs, self.size(split))) and isinstance(self.objective_or_none, SquaredError):
-                    found = mean_over_batches(lambda one: self.objective.loss(*one), pairs, "loss")
-        except Exception:  # Batches may be of any form, and the user's metric need not take such outputs.
-            return {}
-        return {name: value for name, value in found.items() if math.isfinite(value)}
+        return constant_metrics(self, split)
 
     def outputs(self, model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the model's outputs for each batch, and its targets."""
-        for inputs, targets in map(self._pair, batches):
+        for inputs, targets in map(self.inputs_and_targets, batches):
             yield logits_in(call_model(model, inputs)), targets
 
     @property
@@ -365,14 +342,5 @@ class CustomTask(CustomData):
         """Return the batch after a check of its labels. Those of a data set are first seen here, and on a GPU a wrong one would end the
         process."""
         if self.num_outputs is not None:
-            check_range(self._pair(batch)[1], self.num_outputs, split)
+            check_range(self.inputs_and_targets(batch)[1], self.num_outputs, split)
         return batch
-
-
-def _require_functions(**given: Any) -> None:
-    """Check that what makes an optimizer and a scheduler can be called."""
-    for name, value in given.items():
-        if value is not None and not callable(value):
-            table = f'; the settings of one that swamp knows are a table: {name}={{"name": {value!r}}}' if name == "optimizer" else ""
-            advice = table if isinstance(value, str) else ""
-            raise ValueError(f"{name} is a {type(value).__name__}, not a function that makes one for each training{advice}")

@@ -42,6 +42,7 @@ from swamp.export.layouts import NoProgram
 from swamp.export.narrow import narrowed
 from swamp.export.program import NetworkProgram, read_program
 from swamp.export.quantise import quantise, with_rounded_rows
+from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
 from swamp.tasks.text import TextTask
 
@@ -159,17 +160,23 @@ def _calibrate(module: nn.Module, task: Task, count: int) -> None:
 
 def program_of(model: nn.Module, task: Task) -> NetworkProgram:
     """Return the program of a task's network, for texts of any length, or raise `NoProgram`."""
-    call = _CallRecorder(model)
+    call = called_with(model, task)
+    return read_program(model, call.inputs, call.named, free_length=isinstance(task, TextTask))
+
+
+def called_with(model: nn.Module, task: Task) -> CallRecorder:
+    """Return what a task calls its network with, for two examples, or raise `NoProgram`."""
+    call = CallRecorder(model)
     try:
         with torch.no_grad():
             task.loss(call, task.unaugmented(torch.arange(min(2, task.size("train"))), torch.device("cpu")))
     except Exception as error:
         raise NoProgram(f"the network cannot be called with an example of its task ({reason_of(error)})") from None
-    named = {name: value for name, value in call.named.items() if name != "labels"}
-    return read_program(model, call.inputs, named, free_length=isinstance(task, TextTask))
+    call.named.pop("labels", None)
+    return call
 
 
-class _CallRecorder(nn.Module):
+class CallRecorder(nn.Module):
     """Remembers what a model was called with last."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -236,6 +243,8 @@ def example_input(task: Task) -> Tensor | dict[str, Tensor]:
 
 def two_examples(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments of a network of any task, for two examples: a graph of one would take 1 for a constant."""
+    if isinstance(task, OwnLoopTask):
+        raise ValueError("its inputs are known to your own loop alone")
     batch = _first_batch(task)
     given = repeat_first(_without_labels(batch) if isinstance(batch, Mapping) else batch[0])
     if isinstance(given, Mapping):
