@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from swamp_runtime import library
 from torch import nn
 from torch.nn import functional as F
 
-from swamp_runtime import library
 from tests.support.files import int8_file, sparse_file
 from tests.support.hostile import GOOD_PROGRAM, assembled, bend, mutate, parts
 from tests.support.networks import FUNCTIONS, IMAGE, NETWORKS, SEQUENCE, Function, given, normal
@@ -37,7 +37,9 @@ LARGE = (-1, 255, 1000, 2047, 2048, 2049, 4095, 4096, 4097, 65535, 1 << 20, 1 <<
 def build_driver(directory: Path) -> Path:
     """Compile the driver with the runtime's source; this takes a minute."""
     target = directory / "driver"
-    library.build(library.compiler(), target, SANITIZERS, {"api": DRIVER}, shared=False)
+    sources = [(library.SOURCES / f"{unit}.cpp", ()) for unit in library.UNITS if unit != "api"]
+    options = (*SANITIZERS, "-I", str(library.SOURCES))
+    library.link(library.compiler(), [(DRIVER, ()), *sources, *library.kernels()], target, options)
     return target
 
 
@@ -176,23 +178,22 @@ def fuzz(driver: Path, count: int, seed: int, instructions: str = "avx512", kept
     """
     environment = {**os.environ, "SWAMP_INSTRUCTIONS": instructions, "UBSAN_OPTIONS": "print_stacktrace=1"}
     sound_files()
-    errors = tempfile.TemporaryFile()
-    process = subprocess.Popen([driver], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment)
-    assert process.stdin and process.stdout
-    contents: dict[int, bytes] = {}
-    writer = threading.Thread(target=_feed, args=(process.stdin, contents, count, random.Random(seed)))
-    writer.start()
-    outcomes, number = Counter[str](), 0
-    for line in process.stdout:
-        contents.pop(number)
-        outcomes[" ".join(word for word in line.decode(errors="replace").split() if word.isalpha())[:80]] += 1
-        number += 1
-    writer.join()
-    if process.wait() or number < count:
-        place = (kept or Path(tempfile.gettempdir())) / f"hostile-{seed}-{number}.swamp"
-        place.write_bytes(contents.get(number, b""))
-        errors.seek(0)
-        raise AssertionError(f"file {number} of seed {seed}, kept as {place}:\n" + errors.read().decode(errors="replace")[:6000])
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen([driver], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment)
+        contents: dict[int, bytes] = {}
+        writer = threading.Thread(target=_feed, args=(process.stdin, contents, count, random.Random(seed)))
+        writer.start()
+        outcomes, number = Counter[str](), 0
+        for line in process.stdout or ():
+            contents.pop(number)
+            outcomes[" ".join(word for word in line.decode(errors="replace").split() if word.isalpha())[:80]] += 1
+            number += 1
+        writer.join()
+        if process.wait() or number < count:
+            place = (kept or Path(tempfile.gettempdir())) / f"hostile-{seed}-{number}.swamp"
+            place.write_bytes(contents.get(number, b""))
+            errors.seek(0)
+            raise AssertionError(f"file {number} of seed {seed}, kept as {place}:\n" + errors.read().decode(errors="replace")[:6000])
     return outcomes
 
 

@@ -693,6 +693,7 @@ Value Builder::pixels(const Node &node, Value &x) {
     const int64_t count = node.has("count") ? node.integer("count", 1, MANY) : x.size.width - start;
     check(start >= 0 && count > 0 && start + count <= x.size.width, "its program takes tokens that are not there");
     const int from = read_floats(x);
+    take_memory(5.0 * double(x.size.channels));
     std::vector<Tap> planes;
     for (int32_t c = 0; c < x.size.channels; c++) planes.push_back({0, c, 0, int32_t(start), 1.0f});
     Value value;
