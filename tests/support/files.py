@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from swamp.core.mask import Mask
 from swamp.core.state import State
+from swamp.export.formats import ValueType
 from swamp.export.formats.sparse import encode
 from swamp.export.program import NetworkProgram, read_program
 from swamp.export.quantise import quantise
@@ -60,3 +61,21 @@ def int8_file(model: nn.Module, example: Given, density: float = 0.5, **options:
 
 def arrays_of(example: Given) -> list[Any]:
     return [leaf.numpy() for leaf in pytree.tree_leaves(example) if isinstance(leaf, Tensor)]
+
+
+def program_file(
+    nodes: list[dict[str, Any]], tensors: dict[str, Tensor], size: Sequence[int | None], kind: str = "image", values: ValueType = "float32"
+) -> bytes:
+    """The file of a program with one input, whose last value is the output. Matrices and kernels are stored as pruned ones."""
+    program = {
+        "inputs": [{"name": "x", "kind": kind, "size": list(size)}],
+        "nodes": nodes,
+        "outputs": [{"name": "y", "value": len(nodes), "kind": "image"}],
+    }
+    mask = Mask({name: tensor != 0 for name, tensor in tensors.items() if tensor.ndim > 1})
+    return encode(State(tensors, {}), mask, values, program=NetworkProgram(program, {}))
+
+
+def conv_node(value: int, weight: str, bias: str | None = None, **changes: Any) -> dict[str, Any]:
+    attributes = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1, **changes}
+    return {"op": "conv", "in": [value], "weight": weight, "bias": bias, **attributes}

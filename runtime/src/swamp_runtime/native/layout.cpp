@@ -62,7 +62,8 @@ std::pair<int64_t, int64_t> lay_out(Image &image, const Grid &grid, int64_t num_
         one.form.offset = bytes + free + image.gap * image.pitch;
         one.form.inverse = 1 / one.scale;
         one.form.zero = one.zero;
-        bytes += rounded_up(int64_t(one.shifts.size()) * channels * one.form.stride + 2 * BLOCK, BLOCK);
+        // Behind the last channel there is room for what a moved copy stores beyond its end.
+        bytes += rounded_up(int64_t(one.shifts.size()) * channels * one.form.stride + free + 2 * BLOCK, BLOCK);
     }
     return {floats, bytes};
 }
