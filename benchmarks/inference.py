@@ -33,7 +33,7 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.drawing.tables import Table
 from swamp.export.compiled import encoded
-from swamp.export.formats.onnx import required
+from swamp.export.formats.onnx import graph_of, required
 from swamp.export.formats.sparse import encode
 from swamp.export.program import read_program
 from swamp.export.quantise import quantise
@@ -97,17 +97,21 @@ def int8_file(model: nn.Module, inputs: Tensor) -> bytes:
     return encode(state, mask, "int8", program=found.program)
 
 
-def ways(model: nn.Module, dense: nn.Module, inputs: Callable[[int], Tensor], threads: int, compiled: bool) -> dict[str, tuple[Any, int]]:
-    """Return the runtimes by name, each as a function of a batch, and the bytes of its file."""
+Runtimes = dict[str, tuple[Callable[[Tensor], Any], int]]  # a function of a batch, and the bytes of its file
+
+
+def dense_runtimes(dense: nn.Module, inputs: Callable[[int], Tensor], threads: int, compiled: bool) -> Runtimes:
+    """Return the runtimes that compute with zeros, for which any network of one size takes the same time."""
     onnxruntime = required("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    from swamp.export.formats.onnx import graph_of
-
     session = onnxruntime.InferenceSession(graph_of(dense, inputs(2), {}), options, providers=["CPUExecutionProvider"])
-    found: dict[str, tuple[Any, int]] = {"onnxruntime": (lambda x: session.run(None, {"input": x.numpy()}), 0), "torch": (dense, 0)}
-    if compiled:
-        found["torch compiled"] = (torch.compile(dense), 0)
+    found: Runtimes = {"onnxruntime": (lambda x: session.run(None, {"input": x.numpy()}), 0), "torch": (dense, 0)}
+    return {**found, "torch compiled": (torch.compile(dense), 0)} if compiled else found
+
+
+def sparse_runtimes(model: nn.Module, inputs: Callable[[int], Tensor], threads: int) -> Runtimes:
+    found: Runtimes = {}
     for name, content in (("swamp float32", encoded(model, (inputs(2),), {})), ("swamp int8", int8_file(model, inputs(16)))):
         runtime = swamp_runtime.load_bytes(content, threads)
         found[name] = (lambda x, runtime=runtime: runtime(x.numpy()), len(content))
@@ -147,11 +151,10 @@ def main() -> None:
     measured: list[Measured] = []
     for name in arguments.networks:
         dense, inputs = network(name, 0.0)
+        with_zeros = dense_runtimes(dense, inputs, arguments.threads, arguments.compiled)
         for sparsity in arguments.sparsity:
             model, _ = network(name, sparsity / 100)
-            runtimes = ways(model, dense, inputs, arguments.threads, arguments.compiled)
-            expected = model(inputs(2)).detach().numpy()
-            torch.manual_seed(0)
+            runtimes = {**with_zeros, **sparse_runtimes(model, inputs, arguments.threads)}
             x = inputs(2)
             with torch.no_grad():
                 expected = model(x).numpy()

@@ -13,10 +13,10 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
+from swamp_runtime import library
 
 from swamp.cli import main
 from swamp.runs.config import Config, build_config
-from swamp_runtime import library
 from tests.support.cli import FLAGS
 from tests.support.runs import QUICK
 
