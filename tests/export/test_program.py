@@ -193,6 +193,13 @@ REFUSALS: dict[str, tuple[nn.Module, Given, dict[str, Any], str]] = {
     "ceil_mode": (Function(lambda x: F.max_pool2d(x, 4, 3, ceil_mode=True)), given(IMAGE), {}, "ceil_mode"),
     "one-sided padding": (nn.Conv2d(4, 4, 2, padding="same"), given(IMAGE), {}, "padding on one side"),
     "whole number outputs": (Function(lambda x: x[:, 0]), given(VECTOR), {}, "output is neither an image, a vector nor a sequence"),
+    "random numbers": (Function(lambda x: F.dropout(x, 0.5)), given(VECTOR), {}, "training=self.training"),
+    "repeated numbers": (
+        Function(lambda x: x.mean(1, keepdim=True).expand(-1, 5, -1) + x.amax(1, keepdim=True).expand(-1, 5, -1)),
+        given(SEQUENCE),
+        {},
+        r"^add .* it repeats numbers",
+    ),
     "scores": (Function(lambda x: x @ x.transpose(1, 2)), given(SEQUENCE), {}, "output depends on no image"),
 }
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,8 +82,8 @@ def streams(change: object, **entries: object) -> bytes:
 def program(*path: object, to: object) -> bytes:
     """A good file of format 2 with an entry of its program replaced, or left out if it is to be `...`."""
     header, stored, data = parts(GOOD_PROGRAM)
-    *outer, last = ("meta", "program", *path)
-    place = stored
+    *outer, last = ["meta", "program", *path]
+    place: Any = stored
     for key in outer:
         place = place[key]
     if to is ...:

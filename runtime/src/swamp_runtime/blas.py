@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ _FLOATS = ctypes.POINTER(ctypes.c_float)
 _SIZE = ctypes.c_int64
 
 
-def _gemm(m: int, n: int, k: int, a: Any, lda: int, b: Any, ldb: int, beta: float, c: Any, ldc: int) -> None:
+def _multiply(m: int, n: int, k: int, a: object, lda: int, b: object, ldb: int, beta: float, c: object, ldc: int) -> None:
     """Compute C = A B + beta C for row-major matrices with distances lda, ldb and ldc between rows."""
     product = _matrix(c, m, n, ldc)
     if beta:
@@ -20,10 +19,11 @@ def _gemm(m: int, n: int, k: int, a: Any, lda: int, b: Any, ldb: int, beta: floa
         np.matmul(_matrix(a, m, k, lda), _matrix(b, k, n, ldb), out=product)
 
 
-def _matrix(pointer: Any, rows: int, columns: int, distance: int) -> np.ndarray:
+def _matrix(pointer: object, rows: int, columns: int, distance: int) -> np.ndarray:
     length = (rows - 1) * distance + columns
     numbers = np.ctypeslib.as_array(pointer, (length,))
     return np.lib.stride_tricks.as_strided(numbers, (rows, columns), (4 * distance, 4))
 
 
-GEMM = ctypes.CFUNCTYPE(None, _SIZE, _SIZE, _SIZE, _FLOATS, _SIZE, _FLOATS, _SIZE, ctypes.c_float, _FLOATS, _SIZE)(_gemm)
+_Gemm = ctypes.CFUNCTYPE(None, _SIZE, _SIZE, _SIZE, _FLOATS, _SIZE, _FLOATS, _SIZE, ctypes.c_float, _FLOATS, _SIZE)
+gemm = _Gemm(_multiply)  # as the library calls it

@@ -26,7 +26,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).with_name("native")
 PREBUILT = Path(__file__).with_name("libswamp_runtime.so")
-UNITS = ("file", "layout", "builder", "plan", "api")
+UNITS = ("operations", "builder", "sums", "layers", "file", "api", "layout", "plan")  # what takes long to compile comes first
 OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread")
 VARIANTS = {  # of the inner loops, by instruction set; the library takes the best that the processor has
     "avx512": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mavx2", "-mfma"),
@@ -85,7 +85,7 @@ def library() -> ctypes.CDLL:
     ):
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
-    found.swamp_use_gemm(ctypes.cast(blas.GEMM, pointer))
+    found.swamp_use_gemm(ctypes.cast(blas.gemm, pointer))
     return found
 
 

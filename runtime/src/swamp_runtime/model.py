@@ -48,17 +48,12 @@ class Model:
         self.inputs = [_port(read.swamp_input(self._model, i)) for i in range(read.swamp_num_inputs(self._model))]
         self.outputs = [_port(read.swamp_output(self._model, i)) for i in range(read.swamp_num_outputs(self._model))]
         self.about: dict[str, Any] = json.loads(read.swamp_about(self._model))
+        self._shapes: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}  # of the outputs, by the free sizes
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """Compute a batch. Inputs are given in their order or by name; several outputs come as a tuple."""
         given, batch, sizes = self._checked(arrays, named)
-        shapes = (ctypes.c_int64 * (3 * len(self.outputs)))()
-        self._do(self._library.swamp_output_sizes(self._model, ctypes.byref(sizes), shapes))
-        outputs = []
-        for i, output in enumerate(self.outputs):
-            channels, height, width = shapes[3 * i : 3 * i + 3]
-            settled = output._replace(channels=channels, height=height, width=width)
-            outputs.append(np.empty((batch, *_shape(settled)), np.float32))
+        outputs = [np.empty((batch, *shape), np.float32) for shape in self._output_shapes(sizes)]
         self._do(self._library.swamp_run(self._model, batch, ctypes.byref(sizes), _pointers(given), _pointers(outputs)))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
@@ -68,6 +63,16 @@ class Model:
         if text is None:
             raise ValueError(self._library.swamp_error().decode(errors="replace"))
         return list(json.loads(text))
+
+    def _output_shapes(self, sizes: Sizes) -> list[tuple[int, ...]]:
+        key = (sizes.height, sizes.width, sizes.length)
+        if key not in self._shapes:
+            found = (ctypes.c_int64 * (3 * len(self.outputs)))()
+            self._do(self._library.swamp_output_sizes(self._model, ctypes.byref(sizes), found))
+            triples = [found[3 * i : 3 * i + 3] for i in range(len(self.outputs))]
+            settled = [port._replace(channels=c, height=h, width=w) for port, (c, h, w) in zip(self.outputs, triples, strict=True)]
+            self._shapes[key] = [_settled_shape(port) for port in settled]
+        return self._shapes[key]
 
     def _do(self, failed: int) -> None:
         if failed:
@@ -128,6 +133,10 @@ def _shape(port: Port) -> tuple[Any, ...]:
         "signal": (port.channels, port.width),
         "tokens": (port.width,),
     }[port.kind]
+
+
+def _settled_shape(port: Port) -> tuple[int, ...]:
+    return tuple(size for size in _shape(port) if size is not None)
 
 
 def _converted(array: np.ndarray, port: Port) -> np.ndarray:

@@ -13,8 +13,8 @@ from swamp.export.layouts import (
     Dimension,
     Factor,
     ImageSize,
-    Layout,
     NoProgram,
+    TensorLayout,
     axis,
     is_free,
     is_whole,
@@ -93,7 +93,7 @@ def attended(b: ProgramBuilder, found: Scores, value: ImageView) -> ImageView:
     return ImageView(number, size, (*value.layout[:-2], found.query.layout[-2], value.layout[-1]))
 
 
-def _swapped(layout: Layout) -> Layout:
+def _swapped(layout: TensorLayout) -> TensorLayout:
     return (*layout[:-2], layout[-1], layout[-2])
 
 
@@ -109,7 +109,7 @@ def _heads(x: ImageView) -> tuple[int, int]:
     return heads, width
 
 
-def _as_heads(dimensions: Sequence[Dimension], features: int) -> Layout:
+def _as_heads(dimensions: Sequence[Dimension], features: int) -> TensorLayout:
     """Return dimensions that have heads as if each head had one feature."""
     return tuple(
         tuple(factor._replace(stride=factor.stride // features) if factor.axis == CHANNEL else factor for factor in dimension)

@@ -30,7 +30,7 @@ class Factor(NamedTuple):
 
 
 Dimension = tuple[Factor, ...]  # the first factor is the slowest; a dimension of size 1 has none
-Layout = tuple[Dimension, ...]
+TensorLayout = tuple[Dimension, ...]
 
 
 class ImageSize(NamedTuple):
@@ -77,13 +77,13 @@ def is_free(size: Any) -> bool:
     return isinstance(size, int) and abs(size) >= FREE
 
 
-def image_layout(batch: Dimension, size: ImageSize) -> Layout:
+def image_layout(batch: Dimension, size: ImageSize) -> TensorLayout:
     """Return the layout (batch, channels, rows, columns), in which images are stored."""
     rows = joined([Factor(PIXEL, size.width, size.height)])
     return (batch, axis(CHANNEL, size.channels), rows, axis(PIXEL, size.width))
 
 
-def viewed(layout: Layout, shape: Sequence[int]) -> Layout:
+def viewed(layout: TensorLayout, shape: Sequence[int]) -> TensorLayout:
     """Return the layout of a view with another shape.
 
     >>> viewed((axis(BATCH, 101), axis(CHANNEL, 6)), [101, 2, 3])[1:]

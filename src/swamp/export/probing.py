@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from swamp.export.layouts import BATCH, CHANNEL, KEY, PIXEL, Layout, NoProgram
+from swamp.export.layouts import BATCH, CHANNEL, KEY, PIXEL, NoProgram, TensorLayout
 
 BATCH_SIZE = 3
 NUM_PROBES = 4
@@ -118,7 +118,7 @@ class Probes:
             return bool((found == guess.offset + torch.arange(found.shape[-1])).all())
         return bool((found == guess).all())
 
-    def seen_keys(self, node: Node, layout: Layout, shape: Sequence[Any], hides: bool = False) -> SeenKeys:
+    def seen_keys(self, node: Node, layout: TensorLayout, shape: Sequence[Any], hides: bool = False) -> SeenKeys:
         """Return which keys a mask of scores with this layout and shape shows. The mask is boolean (true: seen, or hidden if `hides`), or
         it is added."""
         shown = []
@@ -149,7 +149,7 @@ def _agrees(guess: SeenKeys, mask: Tensor, probe: Probe) -> bool:
     return bool((expected == mask)[some].all())
 
 
-def _shown(mask: Tensor, layout: Layout, shape: Sequence[int], batch: int, hides: bool) -> Tensor:
+def _shown(mask: Tensor, layout: TensorLayout, shape: Sequence[int], batch: int, hides: bool) -> Tensor:
     """Return a mask of scores with this layout and shape as (batch, queries, keys), true where a query sees a key."""
     if mask.dtype == torch.bool:
         seen = ~mask if hides else mask

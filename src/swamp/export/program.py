@@ -7,34 +7,28 @@ what integers are. What cannot be written as a program is refused with one sente
 
 from __future__ import annotations
 
-import contextlib
-import operator
-import re
-import traceback
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from swamp.core.errors import reason_of
-from swamp.export.layouts import BATCH, CHANNEL, FREE, PIXEL, Dimension, ImageSize, NoProgram, axis, image_layout, is_free
-from swamp.export.operators import END, OPERATIONS
+from swamp.export.graphs import exported_graph, operation_name, place_of, user_inputs
+from swamp.export.layouts import BATCH, CHANNEL, FREE, PIXEL, Dimension, ImageSize, NoProgram, axis, image_layout, is_free, length_of
+from swamp.export.operators import OPERATIONS
 from swamp.export.probing import Probes, concrete
-from swamp.export.program_builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, identity, shapes_of
+from swamp.export.program_builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores, identity, shapes_of
+from swamp.export.view_operators import END
 
-DECOMPOSED = ("aten.einsum.default",)  # operations that are replaced by simpler ones; all others stay whole
 SHAPE_ALONE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_ones", "new_zeros", "new_full")  # they read no number
 BROADCASTING = ("transpose", "permute", "unsqueeze", "add", "sub", "mul", "div", "clone", "alias", "to", "_to_copy", "neg")
 # Primes, so that a product of sizes tells of which.
 BATCH_SIZE = (FREE << 10) + 15
 OTHER_SIZES = [(FREE << 4) + more for more in (31, 115, 117, 165, 175, 177, 201, 213, 253, 261, 325, 445, 471, 487, 555, 565)]
-LIBRARY = str(Path(torch.__file__).parent)
 
 
 class NetworkProgram(NamedTuple):
@@ -63,66 +57,16 @@ def read_program(
     """
     if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
         raise NoProgram("a program computes in float32, and this network has weights of another type")
-    exported = _exported(model.eval(), tuple(inputs), dict(named or {}), free_length, free_size)
+    exported = exported_graph(model.eval(), tuple(inputs), dict(named or {}), free_length, free_size)
     refused = []
     for features_last in (True, False):  # whether inputs of three dimensions are (batch, tokens, features) or (batch, channels, tokens)
         try:
             return GraphReader(exported, model, features_last).read(free_length, free_size)
         except NoProgram as error:
             refused.append(error)
-            if all(len(node.meta["val"].shape) != 3 for node in _user_inputs(exported)):
+            if all(len(node.meta["val"].shape) != 3 for node in user_inputs(exported)):
                 break
     raise refused[0]
-
-
-def _exported(model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], free_length: bool, free_size: bool) -> ExportedProgram:
-    sizes = {size for leaf in pytree.tree_leaves((inputs, named)) if isinstance(leaf, Tensor) for size in leaf.shape[1:]}
-    batch = next(size for size in range(2, 1000) if size not in sizes)  # so that nothing takes it for another size
-    inputs, named = pytree.tree_map(lambda leaf: _repeated(leaf, batch), (inputs, named))
-    free = torch.export.ShapesCollection()
-    for leaf in pytree.tree_leaves((inputs, named)):
-        if isinstance(leaf, Tensor) and leaf.ndim:
-            asked = {2: [1] * free_length, 3: [1, 2] * free_length, 4: [2, 3] * free_size}.get(leaf.ndim, [])
-            dimensions = [] if leaf.ndim == 2 and leaf.is_floating_point() else asked
-            # A size that the forward pass relies on is not free, and torch.export then takes it as it is.
-            free[leaf] = dict.fromkeys([0, *dimensions], Dim.AUTO)
-    try:
-        with torch.no_grad(), warnings.catch_warnings(), _without_cache(model):
-            warnings.simplefilter("ignore")
-            exported = torch.export.export(model, inputs, named, dynamic_shapes=free, strict=False)  # type: ignore[arg-type]
-            table = {name: rule for name, rule in torch.export.default_decompositions().items() if str(name) in DECOMPOSED}
-            return exported.run_decompositions(table)  # Its graph has no changes in place.
-    except Exception as error:  # torch.export raises many kinds of errors
-        reason = reason_of(error).partition(". ")[0].rstrip(".")
-        raise NoProgram(f"torch.export cannot read the forward pass{_raised_at(error)}: {reason}") from None
-
-
-@contextlib.contextmanager
-def _without_cache(model: nn.Module) -> Iterator[None]:
-    """Let a model of `transformers` not return the keys and values of its attention, which are for texts that are continued."""
-    config = getattr(model, "config", None)
-    cached = getattr(config, "use_cache", None)
-    if cached is not True:
-        yield
-        return
-    config.use_cache = False  # type: ignore[union-attr]
-    try:
-        yield
-    finally:
-        config.use_cache = True  # type: ignore[union-attr]
-
-
-def _repeated(leaf: Any, batch: int) -> Any:
-    """Return the first example of a batch so many times."""
-    if not isinstance(leaf, Tensor) or not leaf.ndim:
-        return leaf
-    return leaf[:1].detach().cpu().repeat(batch, *[1] * (leaf.ndim - 1))
-
-
-def _user_inputs(exported: ExportedProgram) -> list[Node]:
-    names = set(exported.graph_signature.user_inputs)
-    nodes = [node for node in exported.graph.nodes if node.op == "placeholder" and node.name in names]
-    return [node for node in nodes if isinstance(node.meta.get("val"), Tensor)]
 
 
 class GraphReader:
@@ -130,7 +74,7 @@ class GraphReader:
 
     def __init__(self, exported: ExportedProgram, model: nn.Module, features_last: bool) -> None:
         self.exported, self.features_last = exported, features_last
-        self.user_inputs = _user_inputs(exported)
+        self.user_inputs = user_inputs(exported)
         self.values: dict[Node, Any] = {}
         self.symbols, batch = self._valued_symbols()
         self.batch: Dimension = axis(BATCH, self.symbols[min(batch, key=str)])
@@ -223,7 +167,7 @@ class GraphReader:
                 try:
                     self.values[node] = self._value(node)
                 except NoProgram as error:
-                    raise NoProgram(f"{_name(node)} cannot be part of a program{_place(node)}: {error}") from None
+                    raise NoProgram(f"{operation_name(node)} cannot be part of a program{place_of(node)}: {error}") from None
         return _pruned(self.described, self.builder, outputs)
 
     def _value(self, node: Node) -> Any:
@@ -246,17 +190,25 @@ class GraphReader:
         known = self._known(node, arguments, options, given)
         if known is not None:
             return known
-        name = _name(node)
+        name = operation_name(node)
         if name not in OPERATIONS:
             raise NoProgram("this operation is not known")
         try:
-            return OPERATIONS[name](self.builder, *arguments, **options)
+            return self._checked(OPERATIONS[name](self.builder, *arguments, **options), result)
         except (TypeError, AttributeError, IndexError) as error:
             raise NoProgram(f"this form of it is not known ({reason_of(error)})") from None
 
+    def _checked(self, value: Any, result: Any) -> Any:
+        """Return a value whose layout has the shape of the graph's tensor."""
+        if isinstance(value, list):
+            return [self._checked(one, tensor) for one, tensor in zip(value, result, strict=True)]
+        if isinstance(value, (ImageView, Scores)) and [length_of(one) for one in value.layout] != self._sized(result.shape):
+            raise NoProgram("it repeats numbers, which only sums and products with larger images can")
+        return value
+
     def _known(self, node: Node, arguments: list[Any], options: dict[str, Any], given: list[Any]) -> Any:
         """Return the value of a node that depends on no image, or None."""
-        name = _name(node)
+        name = operation_name(node)
         if name in ("getitem", "embedding"):
             return None
         fixed = [leaf for leaf in given if isinstance(leaf, FixedTensor)]
@@ -376,30 +328,3 @@ def _pruned(inputs: list[dict[str, Any]], builder: ProgramBuilder, outputs: list
     used = {value for node in nodes for value in node.values() if isinstance(value, str)}
     program = {"inputs": inputs, "nodes": nodes, "outputs": [{**output, "value": numbers[output["value"]]} for output in outputs]}
     return NetworkProgram(program, {name: tensor for name, tensor in builder.tensors.items() if name in used})
-
-
-# -- places in the user's code ---------------------------------------------------------------------------------------------------------
-
-
-def _name(node: Node) -> str:
-    """Return an operation's name without its form, such as conv2d."""
-    if node.target is operator.getitem:
-        return "getitem"
-    return str(node.target).removeprefix("aten.").split(".")[0].removesuffix("_" if not str(node.target).startswith("aten._") else "")
-
-
-def _place(node: Node) -> str:
-    """Return where in the user's code an operation comes from, as the end of a sentence."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    frames = [(file, line) for file, line in frames if not file.startswith(LIBRARY)]
-    modules = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
-    module = [f"module {modules[-1].removeprefix('L[').split('].')[-1]}"] if modules else []
-    found = [*module, *(f"{Path(file).name} line {line}" for file, line in frames[-1:])]
-    return f" ({', '.join(found)})" if found else ""
-
-
-def _raised_at(error: BaseException) -> str:
-    """Return where in the user's code an error of torch.export comes from."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith((LIBRARY, "<"))]
-    frames = [frame for frame in frames if Path(frame.filename) != Path(__file__)]
-    return f" ({Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else ""

@@ -16,8 +16,8 @@ from swamp.export.layouts import (
     PIXEL,
     Dimension,
     ImageSize,
-    Layout,
     NoProgram,
+    TensorLayout,
     axis,
     factors_of,
     is_whole,
@@ -34,7 +34,7 @@ class ImageView(NamedTuple):
 
     number: int
     size: ImageSize
-    layout: Layout
+    layout: TensorLayout
 
 
 class FixedTensor(NamedTuple):
@@ -61,7 +61,7 @@ class Scores(NamedTuple):
     scale: float
     seen: tuple[SeenKeys, ...]
     normalised: bool  # whether softmax was applied
-    layout: Layout
+    layout: TensorLayout
 
 
 class ProgramBuilder:
@@ -91,7 +91,7 @@ class ProgramBuilder:
             return None
         if isinstance(tensor, FixedTensor):
             return self.name_of(tensor.tensor, tensor.node)
-        if identity(tensor) in self._names:
+        if identity(tensor) in self._names and tensor.dtype == torch.float32:
             return self._names[identity(tensor)]
         tensor = tensor.detach().float().contiguous().clone()
         for known, other in self.tensors.items():
@@ -170,7 +170,7 @@ class ProgramBuilder:
         kept = tuple(tuple(factor for factor in dimension if factor.axis in whole) for dimension in layout)
         return ImageView(self.emit("constant", weight=self.name_of(weight, fixed.node)), found, kept)
 
-    def _positions(self, fixed: FixedTensor, layout: Layout, like: ImageView) -> ImageView:
+    def _positions(self, fixed: FixedTensor, layout: TensorLayout, like: ImageView) -> ImageView:
         """Return the first rows of a table, as many as the other image has tokens."""
         place, offset = fixed.rows or (0, 0)
         weight = fixed.tensor.detach().movedim(place, 0)

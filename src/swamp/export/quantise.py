@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from swamp.core.mask import Mask
 from swamp.export.program import NetworkProgram
@@ -24,7 +23,8 @@ LEVELS = 127
 SIGNED_ZERO = 64  # what stands for 0 in an input that may be negative
 SAMPLES = 1 << 14  # numbers of each input that are looked at
 CLIPPINGS = torch.linspace(0.2, 1.0, 81)  # shares of the largest number that are tried
-LAYERS = (F.linear, F.conv1d, F.conv2d)
+aten = torch.ops.aten
+OPERANDS = {aten.convolution.default: (0, 1), aten.addmm.default: (1, 2), aten.mm.default: (0, 1)}  # where they have inputs and weights
 EMPTY_ROW = 1.0  # the scale of a row without weights
 
 
@@ -79,11 +79,12 @@ def with_rounded_rows(model: nn.Module, mask: Mask) -> nn.Module:
     return rounded.eval()
 
 
-def quantise(made: NetworkProgram, model: nn.Module, mask: Mask, calibrate: Callable[[nn.Module], None]) -> Quantised:
+def quantise(made: NetworkProgram, model: nn.Module, mask: Mask, calibrate: Callable[[nn.Module], object]) -> Quantised:
     """Return a network with 8-bit weights and inputs. `calibrate` calls the module that it is given with typical inputs."""
     rounded = with_rounded_rows(model, mask)
-    weights = quantisable(made.program, mask)
-    seen = InputSamples({parameter.data_ptr(): name for name, parameter in rounded.named_parameters() if name in weights})
+    wanted = quantisable(made.program, mask)
+    weights = {name: parameter.detach() for name, parameter in rounded.named_parameters() if name in wanted}
+    seen = InputSamples(weights)
     with torch.no_grad():
         calibrate(WithMode(rounded, seen))
     ranges = {name: input_range(torch.cat(samples)) for name, samples in seen.samples.items()}
@@ -91,8 +92,10 @@ def quantise(made: NetworkProgram, model: nn.Module, mask: Mask, calibrate: Call
         {**node, "input": list(ranges[node["weight"]])} if node["op"] in QUANTISED and node["weight"] in ranges else node
         for node in made.program["nodes"]
     ]
-    pointers = {parameter.data_ptr(): ranges[name] for name, parameter in rounded.named_parameters() if name in ranges}
-    return Quantised(made._replace(program={**made.program, "nodes": nodes}), WithMode(rounded, RoundedInputs(pointers)))
+    return Quantised(
+        made._replace(program={**made.program, "nodes": nodes}),
+        WithMode(rounded, RoundedInputs({name: weights[name] for name in ranges}, ranges)),
+    )
 
 
 def quantisable(program: Mapping[str, Any], mask: Mask) -> set[str]:
@@ -118,42 +121,67 @@ def input_range(samples: Tensor) -> InputRange:
     return tried[errors.index(min(errors))]
 
 
-class InputSamples(TorchFunctionMode):
-    """Collects inputs of layers, whose weights are found by their memory."""
+class LayerMode(TorchDispatchMode):
+    """Sees the inputs of layers, whose weights are found by their memory, below everything that torch calls them through."""
 
-    def __init__(self, names: Mapping[int, str]) -> None:
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.names = names
+        self.names = {_memory(weight): name for name, weight in weights.items()}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in OPERANDS:
+            x, weight = OPERANDS[function]
+            name = self.names.get(_memory(args[weight]))
+            if name is not None:
+                args = (*args[:x], self.input(name, args[x]), *args[x + 1 :])
+        return function(*args, **(kwargs or {}))
+
+    def input(self, name: str, x: Tensor) -> Tensor:
+        """Return what a layer computes with instead of its input."""
+        return x
+
+
+def _memory(weight: Tensor) -> tuple[int, int]:
+    return (weight.data_ptr(), weight.numel())
+
+
+class InputSamples(LayerMode):
+    """Collects inputs of layers."""
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        super().__init__(weights)
         self.samples: dict[str, list[Tensor]] = {}
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in LAYERS and len(args) > 1 and (name := self.names.get(args[1].data_ptr())) is not None:
-            found = args[0].detach().reshape(-1)
-            extremes = torch.stack([found.min(), found.max()]) if len(found) else found
-            self.samples.setdefault(name, []).append(torch.cat([found[:: max(1, len(found) // SAMPLES)], extremes]))
-        return function(*args, **(kwargs or {}))
+    def input(self, name: str, x: Tensor) -> Tensor:
+        found = x.detach().reshape(-1)
+        extremes = torch.stack([found.min(), found.max()]) if len(found) else found
+        self.samples.setdefault(name, []).append(torch.cat([found[:: max(1, len(found) // SAMPLES)], extremes]))
+        return x
 
 
-class RoundedInputs(TorchFunctionMode):
+class RoundedInputs(LayerMode):
     """Rounds inputs of layers."""
 
-    def __init__(self, ranges: Mapping[int, InputRange]) -> None:
-        super().__init__()
+    def __init__(self, weights: Mapping[str, Tensor], ranges: Mapping[str, InputRange]) -> None:
+        super().__init__(weights)
         self.ranges = ranges
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in LAYERS and len(args) > 1 and (found := self.ranges.get(args[1].data_ptr())) is not None:
-            args = (found.rounded(args[0]), *args[1:])
-        return function(*args, **(kwargs or {}))
+    def input(self, name: str, x: Tensor) -> Tensor:
+        return self.ranges[name].rounded(x)
 
 
 class WithMode(nn.Module):
     """A model whose layers are called in a mode."""
 
-    def __init__(self, model: nn.Module, mode: TorchFunctionMode) -> None:
+    def __init__(self, model: nn.Module, mode: LayerMode) -> None:
         super().__init__()
         self.model, self.mode = model, mode
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        with self.mode:
-            return self.model(*inputs, **named)
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # It would compute all of an attention at once, layers included.
+        try:
+            with self.mode:
+                return self.model(*inputs, **named)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)

@@ -351,11 +351,11 @@ class Operation(NamedTuple):
     """A kind of nodes: how many values one reads, the dimensions of its tensors, and what its other attributes may be."""
 
     inputs: tuple[int, int | None]  # at least and at most
-    tensors: dict[str, tuple[int, ...]]  # None among the dimensions is written as -1: the tensor may be missing
+    tensors: dict[str, tuple[int, ...]]  # numbers of dimensions that fit; -1: the tensor may be missing
     others: dict[str, str]  # kinds of values: see `_is_value`
 
 
-_NORM = {"weight": (1, -1), "bias": (1, -1)}
+_NORM: dict[str, tuple[int, ...]] = {"weight": (1, -1), "bias": (1, -1)}
 _POOL = {"kernel": "two counts", "stride": "two counts", "padding": "two numbers"}
 OPERATIONS = {
     "conv": Operation(

@@ -17,7 +17,7 @@ namespace {
 thread_local std::string last_error, last_layers;
 std::atomic<swamp_gemm> gemm{nullptr};
 constexpr size_t MAX_BYTES = size_t(16) << 30;  // of a file
-constexpr size_t MAX_PLANS = 8;  // of different sizes, that a model keeps
+constexpr size_t MAX_PLANS = 32;  // of different sizes, that a model keeps
 constexpr double MAX_NUMBERS = double(1 << 30) * 1.5, MAX_AT_LOAD = double(1 << 27);  // numbers of four bytes that a plan may take
 constexpr double SHARED_FROM = 400;  // vector operations from which on threads share a step
 

@@ -8,6 +8,13 @@
 
 namespace swamp {
 
+constexpr int64_t MANY = int64_t(1) << 24;  // no side of an image is longer
+
+void check_size(Size size);
+
+// Whole division that rounds down.
+inline int64_t divided(int64_t value, int64_t by) { return value >= 0 ? value / by : -((-value + by - 1) / by); }
+
 struct Tap {
     int32_t row, channel;  // of the output and of the image
     int32_t y, x;  // distance from the output's pixel

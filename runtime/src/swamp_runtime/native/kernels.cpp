@@ -151,6 +151,23 @@ void pick(const float *from, int64_t pitch, int64_t every_y, int64_t every_x, fl
     }
 }
 
+void transpose(const float *from, int64_t pitch, float *to, int64_t to_pitch, int64_t rows, int64_t columns) {
+    constexpr int SIDE = 16;  // numbers in a line of the cache
+    for (int64_t y = 0; y < rows; y += SIDE)
+        for (int64_t x = 0; x < columns; x += SIDE) {
+            const int64_t height = rows - y < SIDE ? rows - y : SIDE, width = columns - x < SIDE ? columns - x : SIDE;
+            float block[SIDE][SIDE];
+            if (height == SIDE && width == SIDE) {
+                for (int i = 0; i < SIDE; i++)
+                    for (int j = 0; j < SIDE; j++) block[j][i] = from[(y + i) * pitch + x + j];
+                for (int j = 0; j < SIDE; j++) memcpy(to + (x + j) * to_pitch + y, block[j], sizeof block[j]);
+                continue;
+            }
+            for (int64_t i = 0; i < height; i++)
+                for (int64_t j = 0; j < width; j++) to[(x + j) * to_pitch + y + i] = from[(y + i) * pitch + x + j];
+        }
+}
+
 float total(const float *from, int64_t count) {
     vec sums{};
     int64_t i = 0;
@@ -460,7 +477,7 @@ void normalise(const float *from, int64_t from_stride, float *to, int64_t to_str
 }  // namespace
 
 const Kernels &KERNELS() {
-    static const Kernels found = {NAME(SET), WIDTH, WIDTH == 16, MOST * WIDTH, sum, store_channel, pick, total, activate, multiply, softmax, normalise};
+    static const Kernels found = {NAME(SET), WIDTH, WIDTH == 16, MOST * WIDTH, sum, store_channel, pick, transpose, total, activate, multiply, softmax, normalise};
     return found;
 }
 

@@ -57,6 +57,8 @@ struct Kernels {
     void (*store)(const Form &form, uint8_t *bytes, const float *from, int64_t channel, int64_t count);  // one channel as int8
     // to[y][x] = from[every_y · y][every_x · x]; rows are `pitch` and `to_pitch` apart.
     void (*pick)(const float *from, int64_t pitch, int64_t every_y, int64_t every_x, float *to, int64_t to_pitch, int64_t rows, int64_t columns);
+    // to[x][y] = from[y][x] for a matrix (rows, columns).
+    void (*transpose)(const float *from, int64_t pitch, float *to, int64_t to_pitch, int64_t rows, int64_t columns);
     float (*total)(const float *from, int64_t count);
     void (*activate)(Activation kind, float slope, const float *from, float *to, int64_t count);
     // C = alpha A B: A (m, k) with distances `row` and `column` between its numbers, B (k, n) and C (m, n) with rows that are not interrupted.

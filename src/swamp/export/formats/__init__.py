@@ -42,6 +42,7 @@ from swamp.export.layouts import NoProgram
 from swamp.export.narrow import narrowed
 from swamp.export.program import NetworkProgram, read_program
 from swamp.export.quantise import quantise, with_rounded_rows
+from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
 from swamp.tasks.text import TextTask
 
@@ -101,15 +102,16 @@ def format_of(path: Path) -> ModuleType:
 
 def export(state: State, mask: Mask, task: Task, name: str, values: ValueType, about: Mapping[str, Any], narrow: bool = False) -> Exported:
     """Encode a network in a format. `narrow` leaves out channels that no layer reads, if the format does that."""
-    chosen, model, notes = find_format(name), task.model(), []
+    chosen, model = find_format(name), task.model()
+    notes: list[str] = []
     state.into(model)
     model.eval()
     if narrow and chosen.narrows:
         if values != "float32":
             raise ValueError(f"--values {values}: a narrowed network keeps its float32 weights; --format sparse takes other values")
         original = model
-        model, note = _narrowed(original, mask, task)
-        notes, about = [note], {**about, "narrowed": model is not original}
+        model, notes = _narrowed(original, task)
+        about = {**about, "narrowed": model is not original}
     elif values != "float32":
         if chosen.float32_only:
             raise ValueError(f"--values {values}: {name} files hold the float32 weights that they compute with; use another format")
@@ -158,17 +160,23 @@ def _calibrate(module: nn.Module, task: Task, count: int) -> None:
 
 def program_of(model: nn.Module, task: Task) -> NetworkProgram:
     """Return the program of a task's network, for texts of any length, or raise `NoProgram`."""
-    call = _CallRecorder(model)
+    call = called_with(model, task)
+    return read_program(model, call.inputs, call.named, free_length=isinstance(task, TextTask))
+
+
+def called_with(model: nn.Module, task: Task) -> CallRecorder:
+    """Return what a task calls its network with, for two examples, or raise `NoProgram`."""
+    call = CallRecorder(model)
     try:
         with torch.no_grad():
             task.loss(call, task.unaugmented(torch.arange(min(2, task.size("train"))), torch.device("cpu")))
     except Exception as error:
         raise NoProgram(f"the network cannot be called with an example of its task ({reason_of(error)})") from None
-    named = {name: value for name, value in call.named.items() if name != "labels"}
-    return read_program(model, call.inputs, named, free_length=isinstance(task, TextTask))
+    call.named.pop("labels", None)
+    return call
 
 
-class _CallRecorder(nn.Module):
+class CallRecorder(nn.Module):
     """Remembers what a model was called with last."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -182,18 +190,19 @@ class _CallRecorder(nn.Module):
         return self.model(*inputs, **named)
 
 
-def _narrowed(model: nn.Module, mask: Mask, task: Task) -> tuple[nn.Module, str]:
-    """Return the narrower network, or the given one if there is none, and a sentence about it."""
+def _narrowed(model: nn.Module, task: Task) -> tuple[nn.Module, list[str]]:
+    """Return the narrower network, or the given one if there is none, and sentences about it."""
     try:
         inputs, named = two_examples(task)
-        small = narrowed(model, mask, *inputs, **named)
+        small, stayed = narrowed(model, *inputs, **named)
     except Exception as error:  # torch.export refuses models in many ways, and they can still be stored at full width
-        return model, f"not narrowed, pruned channels are zeros: the model's graph cannot be read ({reason_of(error)})"
+        return model, [f"not narrowed, pruned channels are zeros: the model cannot be read as a graph of known sizes ({reason_of(error)})"]
+    notes = [f"at full width, with zeros: {'; '.join(stayed)}"] if stayed else []
+    if small is model:
+        return model, ["not narrowed: no channel is left unread by all layers that could read it", *notes]
     before, after = (sum(p.numel() for p in one.parameters()) for one in (model, small))
-    if before == after:
-        return model, "not narrowed, pruned channels are zeros: each of them enters a sum, or a layer of another kind, or is read elsewhere"
     ours, theirs = (task.evaluate(one, "test")[task.metric] for one in (model, small))
-    return small, f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}"
+    return small, [f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}", *notes]
 
 
 def _rounding_note(model: nn.Module, state: State, mask: Mask, task: Task, values: ValueType) -> str:
@@ -234,8 +243,10 @@ def example_input(task: Task) -> Tensor | dict[str, Tensor]:
 
 def two_examples(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments of a network of any task, for two examples: a graph of one would take 1 for a constant."""
+    if isinstance(task, OwnLoopTask):
+        raise ValueError("its inputs are known to your own loop alone")
     batch = _first_batch(task)
-    given = repeat_first(_without_labels(batch) if isinstance(task, TextTask) else batch[0])
+    given = repeat_first(_without_labels(batch) if isinstance(batch, Mapping) else batch[0])
     if isinstance(given, Mapping):
         return (), dict(given)
     return (tuple(given), {}) if isinstance(given, (tuple, list)) else ((given,), {})

@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 import safetensors.torch
+import swamp_runtime
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import reader
-from swamp.export.formats import Exported, TrainedNetwork, ValueType, is_sparse, program_of, rounded
+from swamp.export.formats import Exported, TrainedNetwork, ValueType, called_with, is_sparse, program_of, rounded
 from swamp.export.layouts import NoProgram
 from swamp.export.program import NetworkProgram
 from swamp.export.program_builder import DERIVED
@@ -28,6 +30,7 @@ name = "sparse"
 suffixes = (".swamp",)
 narrows, float32_only, takes_int8 = False, False, True  # pruned channels take hardly any bytes, and the network keeps its shapes
 runtime = "torch"
+TOLERANCE = 1e-3  # relative to the largest output; another order of summation in float32 changes outputs by about 1e-6 of it
 TYPES = {  # safetensors' names
     torch.float32: "F32",
     torch.float16: "F16",
@@ -58,8 +61,31 @@ def encode_network(network: TrainedNetwork) -> Exported:
         except NoProgram as error:
             notes = [f"the file holds no program, and swamp.runtime cannot run it by itself: {error}"]
     content = encode(network.state, network.mask, network.values, network.about, program)
+    if program is not None and network.values == "float32":
+        notes.append(_compared(content, network))
     least = bound(network.state, network.mask, network.values)
     return Exported(content, [*notes, f"entropy bound {least:,.0f} bytes; the file is {len(content) / least:.3f} times that"])
+
+
+def _compared(content: bytes, network: TrainedNetwork) -> str:
+    """Say how far the runtime's outputs are from torch's for some examples; a program that computes something else is an error."""
+    try:
+        runtime = swamp_runtime.load_bytes(content, 1)
+    except swamp_runtime.LibraryUnavailable as error:
+        return f"the program was not compared with torch: {error}"
+    call = called_with(network.model, network.task)
+    with torch.no_grad():
+        expected = pytree.tree_leaves(network.model(*call.inputs, **call.named))
+    arrays = [leaf.numpy() for leaf in pytree.tree_leaves((call.inputs, call.named)) if isinstance(leaf, Tensor)]
+    found = runtime(*arrays)
+    pairs = list(zip(found if isinstance(found, tuple) else (found,), expected, strict=False))
+    difference = max(float((torch.from_numpy(ours) - theirs).abs().max()) for ours, theirs in pairs)
+    largest = max(float(theirs.abs().max()) for _, theirs in pairs)
+    if not difference <= TOLERANCE * max(largest, 1.0):
+        raise RuntimeError(
+            f"the program's outputs differ from torch's by {difference:.3g}: please report this network, and use another format"
+        )
+    return f"for {len(arrays[0])} examples, the outputs of swamp.runtime and of torch differ by {difference:.1e} at most"
 
 
 def recognises(path: Path) -> bool:
@@ -73,6 +99,12 @@ def recognises(path: Path) -> bool:
 def read_about(path: Path) -> dict[str, Any]:
     with safetensors.safe_open(path, "pt") as file:
         return dict(json.loads(file.metadata()["swamp"])["meta"]["about"])
+
+
+def has_program(path: Path) -> bool:
+    """Say whether the runtime can run a sparse file by itself."""
+    with safetensors.safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["swamp"])["meta"].get("program") is not None
 
 
 def load(path: Path, model: nn.Module, threads: int) -> nn.Module:
