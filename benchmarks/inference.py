@@ -1,6 +1,6 @@
 """Time sparse networks on a CPU: the runtime in float32 and int8 beside torch and onnxruntime, which compute with zeros.
 
-    python benchmarks/inference.py [wrn28-2 vgg13 resnet18 encoder] [--sparsity 50 90 95 98] [--batch 1 64] [--threads 1] [--rounds 9] [--compiled]
+    python benchmarks/inference.py [wrn28-2 vgg13 resnet18 encoder] [--sparsity 50 90 95 98] [--batch 1 64] [--threads 1] [--compiled]
 
 Networks are pruned by magnitude from their random initialisation, WRN-28-2 and VGG-13 over all convolutions together, the encoder (six
 layers of width 384, the size of MiniLM, texts of 128 tokens) over its linear layers. All runtimes are timed in turns in one process, and
