@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import swamp_runtime
 
-from tests.runtime.test_model import convolutions
 from tests.support.compiling import needs_compiler
+from tests.support.files import convolutions
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 NATIVE = {f"swamp_runtime/native/{path.name}" for path in (RUNTIME / "src/swamp_runtime/native").iterdir()}

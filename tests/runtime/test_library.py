@@ -14,8 +14,8 @@ import pytest
 import swamp_runtime
 from swamp_runtime import LibraryUnavailable, library
 
-from tests.runtime.test_model import convolutions
 from tests.support.compiling import needs_compiler
+from tests.support.files import convolutions
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,21 +21,11 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export.formats.sparse import encode
 from tests.support.compiling import needs_compiler
-from tests.support.files import conv_node, program_file, sparse_file
+from tests.support.files import conv_node, convolutions, program_file, sparse_file
 from tests.support.hostile import GOOD, assembled, parts
 from tests.support.networks import Two, given, normal
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("compiled_runtime")]
-
-
-def convolutions(height: int | None = 12, width: int | None = 12, values: Any = "float32") -> bytes:
-    draw = torch.Generator().manual_seed(0)
-    tensors = {
-        "first": torch.randn(16, 3, 3, 3, generator=draw) * (torch.rand(16, 3, 3, 3, generator=draw) < 0.3),
-        "second": torch.randn(8, 16, 3, 3, generator=draw) * (torch.rand(8, 16, 3, 3, generator=draw) < 0.3),
-    }
-    nodes = [conv_node(0, "first", padding=[1, 1]), {"op": "activation", "in": [1], "kind": "gelu", "slope": None}]
-    return program_file([*nodes, conv_node(2, "second", padding=[1, 1])], tensors, [3, height, width], values=values)
 
 
 def token_file() -> bytes:

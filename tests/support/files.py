@@ -79,3 +79,14 @@ def program_file(
 def conv_node(value: int, weight: str, bias: str | None = None, **changes: Any) -> dict[str, Any]:
     attributes = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1, **changes}
     return {"op": "conv", "in": [value], "weight": weight, "bias": bias, **attributes}
+
+
+def convolutions(height: int | None = 12, width: int | None = 12, values: ValueType = "float32") -> bytes:
+    """The file of two convolutions with a third of their weights."""
+    draw = torch.Generator().manual_seed(0)
+    tensors = {
+        "first": torch.randn(16, 3, 3, 3, generator=draw) * (torch.rand(16, 3, 3, 3, generator=draw) < 0.3),
+        "second": torch.randn(8, 16, 3, 3, generator=draw) * (torch.rand(8, 16, 3, 3, generator=draw) < 0.3),
+    }
+    nodes = [conv_node(0, "first", padding=[1, 1]), {"op": "activation", "in": [1], "kind": "gelu", "slope": None}]
+    return program_file([*nodes, conv_node(2, "second", padding=[1, 1])], tensors, [3, height, width], values=values)
