@@ -342,6 +342,49 @@ def test_what_is_used_twice_is_one_stream(make: Callable[[], nn.Module], size: t
     torch.testing.assert_close(narrowed(alone, y).model(y), alone(y), atol=1e-10, rtol=0)
 
 
+def test_the_last_channel_of_a_stream_that_reads_itself_keeps_what_it_reads() -> None:
+    """Nobody reads the stream: all of its channels could go, but its first one stays, and reads the second."""
+    model, x = Twice().double(), torch.randn(2, 3, 12, 12).double()
+    nn.init.zeros_(model.last.weight)
+    nn.init.zeros_(model.twice.weight)
+    with torch.no_grad():
+        model.twice.weight[0, 1] = 1.0
+    small: Any = narrowed(model, x).model
+    assert small.twice.weight.shape[:2] == (2, 2)
+    torch.testing.assert_close(small(x), model(x), atol=1e-10, rtol=0)
+
+
+class JoinedAndAdded(nn.Module):
+    """The channels of two layers, one behind the other, are those of a third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.both = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 6, 1), nn.Conv2d(3, 10, 1)
+        self.head = nn.Linear(10, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((torch.cat([self.one(x), self.other(x)], 1) + self.both(x)).mean((2, 3)))
+
+
+def test_every_layer_keeps_a_channel() -> None:
+    torch.manual_seed(0)
+    model, x = JoinedAndAdded().double(), torch.randn(2, 3, 4, 4).double()
+    found = coupling(model, x)
+    assert found.widths == (4, 6)
+    with torch.no_grad():
+        model.other.weight.mul_(1e-3)  # By mean scores all channels of this layer would go first.
+        model.both.weight[4:].mul_(1e-3)
+        model.head.weight[:, 4:].mul_(1e-3)
+    state, mask = State.of(model), Mask.ones(prunable(model))
+    mask = keep_highest(magnitude(state, mask), mask, round(0.5 * mask.num_weights), "coupled", coupling=found)
+    mask.apply(state).into(model)
+    small: Any = narrowed(model, x).model
+    assert (small.one.out_channels, small.other.out_channels, small.both.out_channels) == (4, 1, 5)
+    torch.testing.assert_close(small(x), model(x), atol=1e-10, rtol=0)
+    nn.init.zeros_(model.head.weight)
+    assert [narrowed(model, x).model.get_submodule(name).out_channels for name in ("one", "other", "both")] == [1, 1, 2]
+
+
 class Named(nn.Module):
     """Takes its inputs by name, as models of texts do."""
 

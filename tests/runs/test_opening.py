@@ -28,7 +28,9 @@ def test_of_three_runs_an_impossible_one_keeps_all_from_being_written(tmp_path: 
     for also in ([], ["--dry-run"]):
         status, out, err = call(capsys, "run", *FLAGS, *arguments, *also)
         assert (status, out) == (2, "")
-        assert err == f"swamp: {tmp_path / 'group' / 'seed-2'} is not empty and holds no run (thesis.tex …); choose another directory (out)\n"
+        assert (
+            err == f"swamp: {tmp_path / 'group' / 'seed-2'} is not empty and holds no run (thesis.tex …); choose another directory (out)\n"
+        )
         assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["thesis.tex"]
         assert not (tmp_path / "cache").exists()
 

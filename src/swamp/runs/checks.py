@@ -155,7 +155,9 @@ def require_same_task(task: Task, header: Mapping[str, Any], directory: Path) ->
     if header["task"] != task.fingerprint:
         then, now = header["versions"]["python"], platform.python_version()
         other = f" (code is compared as compiled by Python, and that was {then} then and is {now} now)" if then[:4] != now[:4] else ""
-        raise ValueError(f"{directory} began with {_what_changed(task, header)} than it is now given{other}; choose another directory (out)")
+        raise ValueError(
+            f"{directory} began with {_what_changed(task, header)} than it is now given{other}; choose another directory (out)"
+        )
 
 
 PARTS = {"model": "another architecture", "data": "other data", "batch_size": "another batch size", "prunable": "other prunable weights"}
