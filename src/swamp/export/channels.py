@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from swamp.core.coupling import Coupling, Runs, as_runs
+from swamp.core.coupling import Coupling, Ranges, as_ranges
 from swamp.core.patterns import KEPT
 
 
@@ -47,11 +47,11 @@ class Channels(NamedTuple):
         numbers = torch.where(goes, goes.cumsum(0) - 1, KEPT)
         widths = tuple(int(group.sum()) for group in goes.split(self.widths) if group.any())
 
-        def runs(name: str, dimension: int, size: int) -> Runs:
+        def ranges(name: str, dimension: int, size: int) -> Ranges:
             channels = self.parts.get(name, {}).get(dimension)
-            return as_runs([KEPT] * size if channels is None else numbers[channels].tolist())
+            return as_ranges([KEPT] * size if channels is None else numbers[channels].tolist())
 
-        return Coupling(widths, {name: (runs(name, 0, shape[0]), runs(name, 1, shape[1])) for name, shape in prunable.items()})
+        return Coupling(widths, {name: (ranges(name, 0, shape[0]), ranges(name, 1, shape[1])) for name, shape in prunable.items()})
 
     def _can_go(self, prunable: Collection[str]) -> Tensor:
         """Mark the channels that have prunable weights, and that nothing but those weights and biases needs."""
