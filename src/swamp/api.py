@@ -30,7 +30,7 @@ from swamp.trackers.tracking import tracked
 
 # The kinds of arguments that several functions have, and what messages call them.
 ARGUMENTS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "recipe": (str, "the name of a recipe, or of a TOML file"),
+    "recipe": ((str, PathLike), "the name of a recipe, or of a TOML file"),
     "out": ((str, PathLike), "the name of a directory"),
     "cache": ((str, PathLike), "the name of a directory"),
     "listener": (Listener, "a swamp.Listener"),
@@ -76,7 +76,7 @@ class Run:
 
 
 def rows(
-    recipe: str = DEFAULT_RECIPE,
+    recipe: str | PathLike[str] = DEFAULT_RECIPE,
     *,
     out: str | Path | None = None,
     cache: str | Path | None = None,
@@ -99,7 +99,7 @@ def rows(
 
 
 def run(
-    recipe: str = DEFAULT_RECIPE,
+    recipe: str | PathLike[str] = DEFAULT_RECIPE,
     *,
     out: str | Path | None = None,
     cache: str | Path | None = None,
@@ -161,7 +161,7 @@ def prune(
     fast: bool = False,
     optimizer: Callable[[Any], Optimizer] | Mapping[str, Any] | None = None,
     schedule: Callable[[Optimizer, int], Any] | None = None,
-    recipe: str = "custom",
+    recipe: str | PathLike[str] = "custom",
     out: str | Path | None = None,
     cache: str | Path | None = None,
     seeds: Sequence[int] | None = None,
@@ -252,7 +252,7 @@ def _run_shown(runs: Sequence[PreparedRun], trackers: Sequence[str], listener: L
         raise failure
 
 
-def configs_of_seeds(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int] | None) -> list[Config]:
+def configs_of_seeds(recipe: str | PathLike[str], settings: Mapping[str, Any], seeds: Sequence[int] | None) -> list[Config]:
     """Return the configuration of each seed, or the only one if no seeds are given."""
     if seeds is None:
         return [build_config(recipe, settings)]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from swamp.core.coupling import Coupling, as_runs, expanded, fewest_coupled_weights
+from swamp.core.coupling import Coupling, as_ranges, expanded, fewest_coupled_weights
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest
 
@@ -76,8 +76,8 @@ def test_features_of_a_flattened_channel_go_together() -> None:
 
 
 @pytest.mark.parametrize("numbers", [[0], [-1, -1], [3, 4, 5, 0, 1, 1, 2, 2, -1, 0], [5, 4, 3], [-1, 0, 1, -1]])
-def test_runs_say_which_channel_an_index_is(numbers: list[int]) -> None:
-    assert expanded(as_runs(numbers)).tolist() == numbers
+def test_ranges_say_which_channel_an_index_is(numbers: list[int]) -> None:
+    assert expanded(as_ranges(numbers)).tolist() == numbers
 
 
 def test_the_pattern_needs_a_coupling_and_numbers() -> None:

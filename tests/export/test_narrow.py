@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import swamp
-from swamp.core.coupling import Coupling
+from swamp.core.coupling import Coupling, fewest_coupled_weights
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest, magnitude
 from swamp.core.state import State
@@ -26,6 +27,7 @@ from swamp.runs.stored import find_row, load_network
 from swamp.store.records import read_rows
 from swamp.tasks.models import vgg
 from tests.support.narrow_models import CASES, made
+from tests.support.random_networks import SIZE, RandomNetwork
 
 WIDTHS = (16, 24, 32, 48, 48)  # of the stages of a small VGG
 
@@ -342,6 +344,49 @@ def test_what_is_used_twice_is_one_stream(make: Callable[[], nn.Module], size: t
     torch.testing.assert_close(narrowed(alone, y).model(y), alone(y), atol=1e-10, rtol=0)
 
 
+def test_the_last_channel_of_a_stream_that_reads_itself_keeps_what_it_reads() -> None:
+    """Nobody reads the stream: all of its channels could go, but its first one stays, and reads the second."""
+    model, x = Twice().double(), torch.randn(2, 3, 12, 12).double()
+    nn.init.zeros_(model.last.weight)
+    nn.init.zeros_(model.twice.weight)
+    with torch.no_grad():
+        model.twice.weight[0, 1] = 1.0
+    small: Any = narrowed(model, x).model
+    assert small.twice.weight.shape[:2] == (2, 2)
+    torch.testing.assert_close(small(x), model(x), atol=1e-10, rtol=0)
+
+
+class JoinedAndAdded(nn.Module):
+    """The channels of two layers, one behind the other, are those of a third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.both = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 6, 1), nn.Conv2d(3, 10, 1)
+        self.head = nn.Linear(10, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((torch.cat([self.one(x), self.other(x)], 1) + self.both(x)).mean((2, 3)))
+
+
+def test_every_layer_keeps_a_channel() -> None:
+    torch.manual_seed(0)
+    model, x = JoinedAndAdded().double(), torch.randn(2, 3, 4, 4).double()
+    found = coupling(model, x)
+    assert found.widths == (4, 6)
+    with torch.no_grad():
+        model.other.weight.mul_(1e-3)  # By mean scores all channels of this layer would go first.
+        model.both.weight[4:].mul_(1e-3)
+        model.head.weight[:, 4:].mul_(1e-3)
+    state, mask = State.of(model), Mask.ones(prunable(model))
+    mask = keep_highest(magnitude(state, mask), mask, round(0.5 * mask.num_weights), "coupled", coupling=found)
+    mask.apply(state).into(model)
+    small: Any = narrowed(model, x).model
+    assert (small.one.out_channels, small.other.out_channels, small.both.out_channels) == (4, 1, 5)
+    torch.testing.assert_close(small(x), model(x), atol=1e-10, rtol=0)
+    nn.init.zeros_(model.head.weight)
+    assert [narrowed(model, x).model.get_submodule(name).out_channels for name in ("one", "other", "both")] == [1, 1, 2]
+
+
 class Named(nn.Module):
     """Takes its inputs by name, as models of texts do."""
 
@@ -392,6 +437,36 @@ def test_a_file_that_is_no_narrower_form_is_refused() -> None:
         shaped_like(model, {"0.weight": torch.zeros(3, 1, 3, 3), "0.bias": torch.zeros(3)})
     with pytest.raises(ValueError, match="different tensors"):
         shaped_like(model, {"0.weight": torch.zeros(2, 1, 3, 3)})
+
+
+RANDOM_NETWORKS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 100))]
+
+
+@pytest.mark.parametrize("seed", RANDOM_NETWORKS)
+def test_random_networks_compute_the_same(seed: int) -> None:
+    """Narrowed after `coupled`, and after filters and what is read were pruned at random; on other images than those of the graph."""
+    x, y = (torch.randn(count, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(seed)).double() for count in (2, 3))
+    for how in ("coupled", "filters", "reads", "both"):
+        torch.manual_seed(seed)
+        model = RandomNetwork(Random(seed)).double().eval()
+        weights = [p for p in model.parameters() if p.ndim > 1 and p.shape[1] > 1]
+        mask = None
+        with torch.no_grad():
+            if how == "coupled":
+                found = coupling(model, x)
+                least = fewest_coupled_weights(prunable(model), found, 1)
+                total = sum(p.numel() for p in weights)
+                mask = pruned(model, "coupled", (least + total) / 2 / total, found) if found.widths else None
+            for weight in weights:
+                if how in ("filters", "both"):
+                    weight[torch.rand(weight.shape[0]) < 0.5] = 0
+                if how in ("reads", "both"):
+                    weight[:, torch.rand(weight.shape[1]) < 0.6] = 0
+        small, stayed = narrowed(model, x)
+        torch.testing.assert_close(small(y), model(y), atol=1e-9, rtol=1e-9)
+        if mask:
+            assert stayed == []
+            assert {n: small.get_parameter(n).numel() for n in mask.layers} == {n: int(layer.sum()) for n, layer in mask.layers.items()}
 
 
 @pytest.mark.parametrize("name", ["wrn-plain", "resnet18"])

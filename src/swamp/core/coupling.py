@@ -5,8 +5,8 @@ convolution that adds to the stream, and the third input channel of every one th
 which weights belong to which channel; `export/channel_graph.py` reads it from the graph of a model. A weight belongs to two channels, the
 one that it reads and the one that it writes, and is pruned with the first of them that goes.
 
-Channels fall into groups, such as a residual stream or the inside of a block. With `coupled:8` so many channels go at a time that a
-multiple of eight is left of each group, which suits the vector units that compute them. The last channels of a group never go.
+Channels of the same layers are a group, such as a residual stream or the inside of a block. With `coupled:8` so many channels go at a time
+that a multiple of eight is left of each group, which suits the vector units that compute them. The last channels of a group never go.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torch import Tensor
 
 from swamp.core.patterns import KEPT
 
-# Runs of indices: (first channel, number of channels, indices of each channel). Indices that never go are one run of the channel KEPT.
-Runs = tuple[tuple[int, int, int], ...]
+# Ranges of channels: (first channel, number of channels, indices of each channel). Indices that never go are one range of the channel KEPT.
+Ranges = tuple[tuple[int, int, int], ...]
 
 
 class Coupling(Struct, frozen=True, forbid_unknown_fields=True):
     """Which weights belong to which channel. Channels are numbered group by group."""
 
     widths: tuple[int, ...]  # the number of channels of each group
-    weights: dict[str, tuple[Runs, Runs]]  # the channels along the first and the second dimension of each prunable weight
+    weights: dict[str, tuple[Ranges, Ranges]]  # the channels along the first and the second dimension of each prunable weight
 
     @property
     def num_channels(self) -> int:
@@ -40,29 +40,29 @@ class Coupling(Struct, frozen=True, forbid_unknown_fields=True):
         return expanded(first), expanded(second)
 
 
-def as_runs(channels: Iterable[int]) -> Runs:
-    """Write channel numbers as runs.
+def as_ranges(channels: Iterable[int]) -> Ranges:
+    """Write channel numbers as ranges.
 
-    >>> as_runs([-1, -1, 4, 4, 5, 5, 0, 1, 2])
+    >>> as_ranges([-1, -1, 4, 4, 5, 5, 0, 1, 2])
     ((-1, 1, 2), (4, 2, 2), (0, 3, 1))
     """
-    runs: list[tuple[int, int, int]] = []
+    ranges: list[tuple[int, int, int]] = []
     for channel, alike in groupby(channels):
         each = sum(1 for _ in alike)
-        if runs and KEPT not in (channel, runs[-1][0]) and (runs[-1][0] + runs[-1][1], runs[-1][2]) == (channel, each):
-            runs[-1] = (runs[-1][0], runs[-1][1] + 1, each)
+        if ranges and KEPT not in (channel, ranges[-1][0]) and (ranges[-1][0] + ranges[-1][1], ranges[-1][2]) == (channel, each):
+            ranges[-1] = (ranges[-1][0], ranges[-1][1] + 1, each)
         else:
-            runs.append((channel, 1, each))
-    return tuple(runs)
+            ranges.append((channel, 1, each))
+    return tuple(ranges)
 
 
-def expanded(runs: Runs) -> Tensor:
+def expanded(ranges: Ranges) -> Tensor:
     """Return the channel number of each index.
 
     >>> expanded(((-1, 1, 2), (4, 2, 2), (0, 3, 1))).tolist()
     [-1, -1, 4, 4, 5, 5, 0, 1, 2]
     """
-    return torch.cat([torch.arange(first, first + count).repeat_interleave(each) for first, count, each in runs])
+    return torch.cat([torch.arange(first, first + count).repeat_interleave(each) for first, count, each in ranges])
 
 
 def keep_highest_channels(

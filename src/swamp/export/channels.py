@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from swamp.core.coupling import Coupling, Runs, as_runs
+from swamp.core.coupling import Coupling, Ranges, as_ranges
 from swamp.core.patterns import KEPT
 
 
@@ -47,11 +47,11 @@ class Channels(NamedTuple):
         numbers = torch.where(goes, goes.cumsum(0) - 1, KEPT)
         widths = tuple(int(group.sum()) for group in goes.split(self.widths) if group.any())
 
-        def runs(name: str, dimension: int, size: int) -> Runs:
+        def ranges(name: str, dimension: int, size: int) -> Ranges:
             channels = self.parts.get(name, {}).get(dimension)
-            return as_runs([KEPT] * size if channels is None else numbers[channels].tolist())
+            return as_ranges([KEPT] * size if channels is None else numbers[channels].tolist())
 
-        return Coupling(widths, {name: (runs(name, 0, shape[0]), runs(name, 1, shape[1])) for name, shape in prunable.items()})
+        return Coupling(widths, {name: (ranges(name, 0, shape[0]), ranges(name, 1, shape[1])) for name, shape in prunable.items()})
 
     def _can_go(self, prunable: Collection[str]) -> Tensor:
         """Mark the channels that have prunable weights, and that nothing but those weights and biases needs."""
@@ -71,23 +71,6 @@ class Channels(NamedTuple):
         return goes
 
 
-class Forest:
-    """Numbers that are made one, pair by pair."""
-
-    def __init__(self) -> None:
-        self.parents: list[int] = []
-
-    def root(self, one: int) -> int:
-        while self.parents[one] != one:
-            self.parents[one] = self.parents[self.parents[one]]
-            one = self.parents[one]
-        return one
-
-    def join(self, one: int, other: int) -> None:
-        low, high = sorted((self.root(one), self.root(other)))
-        self.parents[high] = low
-
-
 class ChannelBook:
     """Takes down channels while a graph is followed."""
 
@@ -96,13 +79,12 @@ class ChannelBook:
         self.writers: dict[str, int] = {}
         self.reads: list[Read] = []
         self._reasons: dict[int, str] = {}
-        self._same, self._near = Forest(), Forest()  # channels that are one, and channels of one group
+        self._parents: list[int] = []  # Channels are one if their chains of parents end alike.
 
     def new(self, count: int, reason: str = "") -> Tensor:
-        """Return the numbers of new channels of one group, which stay if there is a reason."""
-        first = len(self._same.parents)
-        self._same.parents += range(first, first + count)
-        self._near.parents += [first] * count
+        """Return the numbers of new channels, which stay if there is a reason."""
+        first = len(self._parents)
+        self._parents += range(first, first + count)
         channels = torch.arange(first, first + count)
         if reason:
             self.keep(channels, reason)
@@ -115,8 +97,14 @@ class ChannelBook:
     def join(self, some: Tensor, others: Tensor) -> None:
         """Make channels one, pair by pair."""
         for one, other in {*zip(some.tolist(), others.tolist(), strict=True)}:
-            self._same.join(one, other)
-            self._near.join(one, other)
+            low, high = sorted((self._root(one), self._root(other)))
+            self._parents[high] = low
+
+    def _root(self, channel: int) -> int:
+        while self._parents[channel] != channel:
+            self._parents[channel] = self._parents[self._parents[channel]]
+            channel = self._parents[channel]
+        return channel
 
     def assign(self, tensor: str, dimension: int, channels: Tensor) -> Tensor:
         """Say which channels the indices of a tensor's dimension are. A tensor that is used twice makes the channels of both uses one."""
@@ -129,10 +117,9 @@ class ChannelBook:
 
     def channels(self) -> Channels:
         """Number the channels that are left, group by group."""
-        roots = [self._same.root(one) for one in range(len(self._same.parents))]
-        groups = {root: self._near.root(root) for root in roots}
-        number = {root: index for index, root in enumerate(sorted(groups, key=lambda root: (groups[root], root)))}
-        sizes = Counter(groups.values())
+        roots = [self._root(one) for one in range(len(self._parents))]
+        groups = self._groups(roots)
+        number = {root: index for index, root in enumerate(root for group in groups for root in group)}
         numbers = torch.tensor([number[root] for root in roots], dtype=torch.long)
         reasons: dict[int, str] = {}
         for channel, reason in self._reasons.items():
@@ -141,4 +128,16 @@ class ChannelBook:
         uses = Counter(name for read in self.reads for name in (read.weight, read.bias))
         # The constants of one use are not those of another.
         reads = [read if uses[read.weight] == uses[read.bias] == 1 else read._replace(bias=None) for read in self.reads]
-        return Channels(tuple(sizes[group] for group in sorted(sizes)), parts, self.writers, reads, reasons)
+        return Channels(tuple(map(len, groups)), parts, self.writers, reads, reasons)
+
+    def _groups(self, roots: Sequence[int]) -> list[list[int]]:
+        """Return the channels that are in the same dimensions of the same tensors, so that a dimension is made of whole groups."""
+        places: dict[int, list[tuple[str, int]]] = {root: [] for root in sorted(set(roots))}
+        for name, part in self.parts.items():
+            for dimension, channels in part.items():
+                for root in {roots[channel] for channel in channels.tolist()}:
+                    places[root].append((name, dimension))
+        groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
+        for root, found in places.items():
+            groups.setdefault(tuple(found), []).append(root)
+        return list(groups.values())

@@ -44,12 +44,20 @@ def narrowed(model: nn.Module, /, *inputs: Any, **named: Any) -> Narrowed:
 
 def unneeded(channels: Channels, tensors: Mapping[str, Tensor]) -> Tensor:
     """Mark the channels that can be left out. The first channel of a group stays where none is needed."""
-    goes = torch.zeros(channels.num_channels, dtype=torch.bool)
+    stays = torch.zeros(channels.num_channels, dtype=torch.bool)
+    while True:
+        goes = _unread(channels, tensors, stays)
+        emptied = [int(group[0]) for group in torch.arange(len(goes)).split(channels.widths) if goes[group].all()]
+        if not emptied:
+            return goes
+        stays[emptied] = True  # What the rows of these channels read is needed then.
+
+
+def _unread(channels: Channels, tensors: Mapping[str, Tensor], stays: Tensor) -> Tensor:
+    goes = torch.zeros_like(stays)
     while True:
         # A layer does not read a channel for outputs that are left out themselves.
-        more = ~_needed(channels, tensors, goes)
-        for group in more.split(channels.widths):
-            group[0] &= not group.all()
+        more = ~_needed(channels, tensors, goes) & ~stays
         if torch.equal(more, goes):
             return goes
         goes = more
