@@ -47,7 +47,7 @@ class Flows:
 
 
 # What an operation does to channels; None where those that enter have to stay.
-Operation = Callable[[Flows, Node], Flow | None]
+ChannelOperation = Callable[[Flows, Node], Flow | None]
 
 
 def operation_of(node: Node) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from swamp.export.channel_flow import Flow, Flows, Operation, argument, as_list, ndim_of, place_of, unknown
+from swamp.export.channel_flow import ChannelOperation, Flow, Flows, argument, as_list, ndim_of, place_of, unknown
 from swamp.export.channels import Read
 
 RANKS = ("1d", "2d", "3d")  # of convolutions and pooling
@@ -118,7 +118,7 @@ def prelu(flows: Flows, node: Node) -> Flow | None:
     return flow._replace(constants=torch.where(flow.constants > 0, flow.constants, slope * flow.constants))
 
 
-LAYERS: dict[str, Operation] = {
+LAYERS: dict[str, ChannelOperation] = {
     "linear": linear,
     **{f"conv{rank}": convolution for rank in RANKS},
     **{f"conv_transpose{rank}": transposed_convolution for rank in RANKS},

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from swamp.export.channel_flow import Flow, Flows, Operation, argument, as_list, ndim_of, operation_of, place_of, shape_of, unknown
+from swamp.export.channel_flow import ChannelOperation, Flow, Flows, argument, as_list, ndim_of, operation_of, place_of, shape_of, unknown
 from swamp.export.channel_layers import RANKS
 
 ACTIVATIONS = (
@@ -199,7 +199,7 @@ def _stacked(flows: Flows, found: Sequence[Flow | None]) -> Flow | None:
     return known[0]._replace(constants=torch.where(alike, known[0].constants, math.nan))
 
 
-OPERATIONS: dict[str, Operation] = {
+OPERATIONS: dict[str, ChannelOperation] = {
     **dict.fromkeys(ACTIVATIONS, activation),
     **dict.fromkeys(("clone", "contiguous", "detach", "alias"), unchanged),
     **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout"), dropout),
