@@ -44,10 +44,9 @@ std::pair<int64_t, int64_t> lay_out(Image &image, const Grid &grid, int64_t num_
     // Vectors of a few numbers lie close together: sums then read beyond them, but store no more than belongs to them.
     const int64_t plane = image.rows * image.pitch, before = image.gap ? VECTOR : 0;
     const bool close = !before && plane < VECTOR;
-    image.stride = close ? plane : rounded_up(before + plane + VECTOR, VECTOR);
-    image.offset = before + image.gap * image.pitch;  // relative to the image's memory until that is allocated
-    image.offset = rounded_up(image.offset, VECTOR);  // so that the first pixel is aligned
-    if (!close) image.stride = rounded_up(image.offset + plane - image.gap * image.pitch + VECTOR, VECTOR);
+    // Relative to the image's memory until that is allocated, and such that the first pixel is aligned.
+    image.offset = rounded_up(before + image.gap * image.pitch, VECTOR);
+    image.stride = close ? plane : rounded_up(image.offset + plane - image.gap * image.pitch + VECTOR, VECTOR);
     const int64_t floats = image.has_floats ? rounded_up(channels * image.stride + 2 * VECTOR, VECTOR) : 0;
     int64_t bytes = 0;
     for (Image::Bytes &one : image.bytes) {
