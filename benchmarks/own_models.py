@@ -1,7 +1,10 @@
 """Measure what training a user's own model costs on one GPU: four particles side by side, beside a plain loop of one.
 
-    python benchmarks/own_models.py [resnet18 gpt] [--particles 4] [--epochs 3] [--json FILE]
+    python benchmarks/own_models.py [resnet18 gpt] [--particles 4] [--epochs 2] [--steps 200] [--json FILE]
     python benchmarks/own_models.py --tiny --device cpu     # a rehearsal of some seconds, which measures nothing of interest
+
+A line is printed after every measurement: the seconds until the first epoch ended, which include compilation, and those of each epoch
+after it. An epoch is limited to 200 steps of whole batches, so that there is one size of batch to compile for; `--steps 0` takes all.
 
 "plain" is what a user would write: torch.compile(model), bf16 autocast, cuDNN's benchmark mode, the fused optimizer, images in
 channels-last layout, and data that lie on the GPU already. "swamp" is `CustomTask` on the engine `graphed`, with the same model, loss,
@@ -59,18 +62,30 @@ class Workload(NamedTuple):
     settings: dict[str, Any]
 
 
+class Seconds(NamedTuple):
+    """How long one training took: up to the end of its first epoch, which compiles, and in each epoch after it."""
+
+    setup: float
+    epochs: list[float]
+
+    @property
+    def best(self) -> float:
+        return min(self.epochs)
+
+
 class Measured(NamedTuple):
-    """Seconds of one model: of a plain epoch of one particle, and of an epoch of several particles in swamp."""
+    """Seconds of one model: of one particle in a plain loop, and of several particles in swamp."""
 
     model: str
     parameters: int
+    steps: int  # of an epoch
     particles: int
-    plain: float
-    together: float
+    plain: Seconds
+    together: Seconds
 
     @property
     def each(self) -> float:
-        return self.together / self.particles
+        return self.together.best / self.particles
 
 
 SIZES = {
@@ -155,8 +170,10 @@ def next_character(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def find_workload(name: str, tiny: bool) -> Workload:
+def find_workload(name: str, tiny: bool, most_steps: int) -> Workload:
     sizes, draw = SIZES[tiny][name], torch.Generator().manual_seed(0)
+    if most_steps:
+        sizes = sizes._replace(num_examples=min(most_steps, sizes.num_examples // sizes.batch_size) * sizes.batch_size)
     if name == "resnet18":
         images = torch.randn(sizes.num_examples, 3, 32, 32, generator=draw)
         data: Any = images, torch.randint(10, (sizes.num_examples,), generator=draw)
@@ -170,8 +187,15 @@ def find_workload(name: str, tiny: bool) -> Workload:
 # -- the measurements -----------------------------------------------------------------------------------------------------------------
 
 
-def plain_seconds(task: swamp.CustomTask, config: Config, num_epochs: int) -> float:
-    """Train one network in an ordinary loop, and return the seconds of its fastest epoch after the first."""
+def between(moments: list[float]) -> Seconds:
+    """Return the seconds between the start of a training and the ends of its epochs."""
+    setup, *epochs = (later - earlier for earlier, later in pairwise(moments))
+    return Seconds(setup, epochs)
+
+
+def plain_seconds(task: swamp.CustomTask, config: Config, num_epochs: int) -> Seconds:
+    """Train one network in an ordinary loop."""
+    moments = [time.perf_counter()]
     device, on_gpu = torch.device(config.device), config.device.startswith("cuda")
     model = task.model().to(device).train()
     if isinstance(task.examples["train"].data, tuple):
@@ -182,7 +206,6 @@ def plain_seconds(task: swamp.CustomTask, config: Config, num_epochs: int) -> fl
     else:
         optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=on_gpu)
     trained = torch.compile(model) if on_gpu else model
-    ends = []
     for epoch in range(num_epochs):
         plan = task.plan(Noise(0), epoch, device)
         for step in range(task.steps_per_epoch):
@@ -193,12 +216,12 @@ def plain_seconds(task: swamp.CustomTask, config: Config, num_epochs: int) -> fl
             loss.backward()
             optimizer.step()
         loss.item()  # It waits for the GPU.
-        ends.append(time.perf_counter())
-    return min(later - earlier for earlier, later in pairwise(ends))
+        moments.append(time.perf_counter())
+    return between(moments)
 
 
-def swamp_seconds(task: swamp.CustomTask, config: Config, num_epochs: int, particles: int) -> float:
-    """Train several particles on swamp's engine, and return the seconds of the fastest epoch of all of them after the first."""
+def swamp_seconds(task: swamp.CustomTask, config: Config, particles: int) -> Seconds:
+    """Train several particles on swamp's engine."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         context = make_engine_context(config, task, store)
@@ -212,41 +235,73 @@ def swamp_seconds(task: swamp.CustomTask, config: Config, num_epochs: int, parti
         with closing(build_engine(config, context)) as engine:
             for _ in engine.train(jobs, report):
                 pass
-    groups = trained_together(times.values())  # Particles that the memory has no room for are trained in turn.
-    return sum(min(later - earlier for moments in group for earlier, later in pairwise(moments[1:])) for group in groups)
+    # Particles that the memory has no room for are trained in turn, so the times of such groups are added.
+    groups = [[between(moments) for moments in group] for group in trained_together(times.values())]
+    slowest = [
+        Seconds(max(one.setup for one in group), [max(epoch) for epoch in zip(*(one.epochs for one in group), strict=True)])
+        for group in groups
+    ]
+    return Seconds(slowest[0].setup, [sum(epoch) for epoch in zip(*(one.epochs for one in slowest), strict=True)])
 
 
 def measure(name: str, arguments: argparse.Namespace) -> Measured:
-    workload, on_gpu = find_workload(name, arguments.tiny), arguments.device.startswith("cuda")
+    workload, on_gpu = find_workload(name, arguments.tiny, arguments.steps), arguments.device.startswith("cuda")
     run = {"device": arguments.device, "precision": "bf16" if on_gpu else "float32", "engine": "graphed" if on_gpu else "sequential"}
     settings = {**workload.settings, **run, "cycle.epochs": arguments.epochs, "checkpoint_seconds": 1e9}
     config = resolve(swamp.build_config("custom", settings))
+    begin = time.perf_counter()
     task = swamp.CustomTask(workload.model, workload.data, workload.data, loss=workload.loss, batch_size=workload.batch_size)
+    task.fingerprint  # It is computed once, from all data.  # noqa: B018
+    say(f"{name}: data and task in {time.perf_counter() - begin:.1f} s; {task.steps_per_epoch} steps an epoch")
     with compiling(), torch.backends.cudnn.flags(benchmark=True):
         plain = plain_seconds(task, config, arguments.epochs)
-    together = swamp_seconds(task, config, arguments.epochs, arguments.particles)
-    return Measured(name, sum(p.numel() for p in task.model().parameters()), arguments.particles, plain, together)
+    say_seconds(f"{name}, plain", plain)
+    together = swamp_seconds(task, config, arguments.particles)
+    say_seconds(f"{name}, swamp with {arguments.particles} particles", together)
+    return Measured(name, sum(p.numel() for p in task.model().parameters()), task.steps_per_epoch, arguments.particles, plain, together)
+
+
+def say(line: str) -> None:
+    print(line, flush=True)  # What was measured is kept if a limit of time ends the process.
+
+
+def say_seconds(what: str, seconds: Seconds) -> None:
+    say(f"{what}: first epoch with set-up {seconds.setup:.1f} s, then {', '.join(f'{epoch:.3f}' for epoch in seconds.epochs)} s an epoch")
 
 
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=list(SIZES[False]))
     parser.add_argument("--particles", type=int, default=4)
-    parser.add_argument("--epochs", type=int, default=3, help="the first compiles and is not counted")
+    parser.add_argument("--epochs", type=int, default=2, help="the first compiles and is not counted, so there are two or more")
+    parser.add_argument("--steps", type=int, default=200, help="the most steps of an epoch; 0: all examples, with a smaller last batch")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(given)
+    if arguments.epochs < 2:
+        parser.error(f"--epochs {arguments.epochs}: the first epoch is not counted, so give 2 or more")
     measured = [measure(name, arguments) for name in arguments.models]
     rows = [
-        [m.model, f"{m.parameters:,}", f"{m.plain:.3f}", str(m.particles), f"{m.together:.3f}", f"{m.each:.3f}", f"{m.plain / m.each:.2f}"]
+        [
+            m.model,
+            f"{m.parameters:,}",
+            str(m.steps),
+            f"{m.plain.best:.3f}",
+            str(m.particles),
+            f"{m.together.best:.3f}",
+            f"{m.each:.3f}",
+            f"{m.plain.best / m.each:.2f}",
+        ]
         for m in measured
     ]
-    header = ["model", "parameters", "plain, s / epoch", "particles", "swamp, s / epoch", "each", "plain / each"]
+    header = ["model", "parameters", "steps", "plain, s / epoch", "particles", "swamp, s / epoch", "each", "plain / each"]
     device = torch.cuda.get_device_name(arguments.device) if arguments.device.startswith("cuda") else arguments.device
     print_table(Table("A user's own models", header, rows, f"{device}, torch {torch.__version__}"))
     if arguments.json:
-        arguments.json.write_bytes(msgspec.json.encode([m._asdict() for m in measured]))
+        arguments.json.write_bytes(
+            msgspec.json.encode([{**m._asdict(), "plain": m.plain._asdict(), "together": m.together._asdict()} for m in measured])
+        )
 
 
 if __name__ == "__main__":

@@ -1,19 +1,24 @@
-"""Writes the tables of docs/reproduction.md and README.md that follow from docs/results: python docs/reproduction_tables.py
+"""Writes the tables of docs/reproduction.md and README.md from docs/results: python docs/reproduction_tables.py
 
 A table stands below a line `<!-- table NAME -->`, after an empty line, and ends at the next empty line; NAME is a function below. The
-paper's numbers come from the files of `swamp reproduce`.
+paper's numbers come from the files of `swamp reproduce`. Verdicts are written by hand; `stated` says which numbers they must have.
 """
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
+import msgspec
+
+from swamp.analyses import hessian
+from swamp.analyses.analysis import read_stored
 from swamp.drawing.numbers import percent, spread
 from swamp.results.series import Series, make_series, particle_range
-from swamp.results.statistics import difference_text, paired, signed
+from swamp.results.statistics import difference_text, paired
 from swamp.results.stored_run import read_runs
 from swamp.runs.grid import built_in_grid
 from swamp.store.records import RowRecord
@@ -54,15 +59,6 @@ def sparsity(density: Fraction) -> str:
     return f"{float(100 * (1 - density)):g}"
 
 
-def difference(ours: dict[int, float], theirs: dict[int, float], digits: int) -> str:
-    """Return the paired difference, with its interval if three seeds or more have both."""
-    found = paired(ours, theirs)
-    if found is None or found.num_pairs > 2:
-        return difference_text(found, digits)
-    each = ", ".join(signed(ours[seed] - theirs[seed], digits) for seed in sorted(ours.keys() & theirs.keys()))
-    return f"{each} (n={found.num_pairs})"
-
-
 def full(metric: str, digits: int, target: str) -> str:
     """The full schedule: IMP and SWAMP over seeds, their paired difference, and the paper at the nearest sparsity."""
     series, theirs = series_of(FULL), {label: paper(target, label) for label in ("IMP", "SWAMP")}
@@ -79,7 +75,7 @@ def full(metric: str, digits: int, target: str) -> str:
                 printed[0],
                 spread(list(swamp.values()), digits),
                 printed[1],
-                difference(swamp, imp, digits),
+                difference_text(paired(swamp, imp), digits),
                 f"{min(members):.{digits}f}–{max(members):.{digits}f}",
             ]
         )
@@ -115,11 +111,11 @@ def readme() -> str:
     rows = []
     for cycle, density in enumerate(series["imp"].requested_densities()):
         theirs = [paper("main-cifar10", label).get(NEAREST.get(cycle, 0), "–") for label in ("IMP", "SWAMP")]
-        ours = [spread(list(values(series[method], density, "accuracy").values()), 2) for method in ("imp", "swamp")]
+        imp, swamp = (values(series[method], density, "accuracy") for method in ("imp", "swamp"))
         nearest = f" ({100 * float(PAPER_SPARSITY[NEAREST[cycle]]):.1f})" if cycle else ""
-        seeds = len(values(series["swamp"], density, "accuracy"))
-        rows.append([sparsity(density) + nearest, ours[0], theirs[0], ours[1], theirs[1], str(seeds)])
-    return table(["sparsity % (paper's)", "IMP", "IMP, paper", "SWAMP, 4 particles", "SWAMP, paper", "our seeds"], rows)
+        ours = [spread(list(by_seed.values()), 2) for by_seed in (imp, swamp)]
+        rows.append([sparsity(density) + nearest, ours[0], theirs[0], ours[1], theirs[1], difference_text(paired(swamp, imp), 2)])
+    return table(["sparsity % (paper's)", "IMP", "IMP, paper", "SWAMP", "SWAMP, paper", "SWAMP − IMP, paired by seed"], rows)
 
 
 def curve() -> str:
@@ -181,7 +177,93 @@ def methods_nll() -> str:
     return all_methods("calibrated_nll", 3, "nll-cifar10", "calibrated NLL")
 
 
-TABLES = {made.__name__: made for made in (full_accuracy, full_nll, full_seeds, readme, curve, methods_accuracy, methods_nll)}
+def flatness() -> str:
+    """Traces of the Hessian of seed 0's networks: ours on training and test examples, and the paper's at the nearest sparsity."""
+    training = {method: training_traces(method) for method in ("imp", "swamp")}
+    test = test_traces()
+    grid = built_in_grid("targets", "hessian")
+    theirs = {label: dict(zip(grid.at, grid.paper[f"WRN-28-2 / {label}"], strict=True)) for label in ("SGD", "SWAMP (N = 4)")}
+    rows = []
+    for cycle, nearest in {1: 3, 2: 6, 4: 10}.items():
+        ours = [f"{mean:.1f} ± {error:.1f}" for mean, error in (training[method][cycle] for method in training)]
+        ours += [f"{mean:.0f} ± {error:.0f}" for mean, error in (test[method, cycle] for method in training)]
+        printed = [" ± ".join(f"{float(number):.0f}" for number in theirs[label][nearest].split(" ± ")) for label in theirs]
+        rows.append([sparsity(Fraction(1, 2) ** cycle), *ours, *printed])
+    head = ["sparsity %", "IMP, training examples", "SWAMP", "IMP, test examples", "SWAMP"]
+    return table([*head, "paper (48.8, 73.8, 89.3 %): SGD", "SWAMP"], rows)
+
+
+def training_traces(method: str) -> dict[int, tuple[float, float]]:
+    """Return traces with their standard errors by cycle, as `swamp analyse --hessian` stored them."""
+    stored = read_stored(RESULTS / FULL / f"{method}-seed-0", hessian)
+    assert stored
+    return {row.cycle: (row.trace.mean, row.trace.standard_error) for row in stored.result.rows}
+
+
+def test_traces() -> dict[tuple[str, int], tuple[float, float]]:
+    """Return traces with their standard errors by method and cycle, as benchmarks/curvature.py printed them for 1000 test examples."""
+    pattern = re.compile(r"of (\w+), cycle (\d), 1000 examples, 10 probes\ntest +([\d.]+) ± ([\d.]+)")
+    text = (RESULTS / f"{FULL}-analyses" / "curvature.txt").read_text()
+    return {(method, int(cycle)): (float(mean), float(error)) for method, cycle, mean, error in pattern.findall(text)}
+
+
+def text_rows(task: str) -> list[tuple[RowRecord, RowRecord]]:
+    """Return the rows of IMP and SWAMP with MiniLM at every sparsity."""
+    files = [RESULTS / "minilm" / f"{task}-{method}.json" for method in ("imp", "swamp")]
+    return list(zip(*(msgspec.json.decode(file.read_bytes(), type=list[RowRecord]) for file in files), strict=True))
+
+
+def minilm(task: str, metric: str, name: str, test_set: str = "") -> str:
+    """MiniLM: the metric that counts and NLL on the development set, SWAMP's particles, and the metric on a test set if there is one."""
+    rows = []
+    for imp, swamp in text_rows(task):
+        ours = [cell for row in (imp, swamp) for cell in (percent(row.metrics[metric]), f"{row.metrics['nll']:.3f}")]
+        on_test = [percent(row.metrics[f"{test_set}.{metric}"]) for row in (imp, swamp)] if test_set else []
+        dense = "0" if imp.sparsity == 0 else percent(imp.sparsity)
+        rows.append([dense, *ours, percent(statistics.fmean(one[metric] for one in swamp.members)), *on_test])
+    head = [f"{task.upper()}, sparsity %", f"IMP {name} %", "IMP NLL", f"SWAMP {name} %", "SWAMP NLL", f"particles' mean {name} %"]
+    return table(head + ([f"test set: IMP {name} %", f"test set: SWAMP {name} %"] if test_set else []), rows)
+
+
+def mrpc() -> str:
+    return minilm("mrpc", "f1", "F1", "mrpc-test")
+
+
+def rte() -> str:
+    return minilm("rte", "accuracy", "accuracy")
+
+
+def stated() -> list[str]:
+    """Return passages of the page's prose that follow from the full schedule: means over seeds at 50, 75, 87.5 and 93.75 %."""
+    series = series_of(FULL)
+    sparse = series["imp"].requested_densities()[1:]
+
+    def means(method: str, metric: str, digits: int) -> list[str]:
+        return [f"{statistics.fmean(values(series[method], density, metric).values()):.{digits}f}" for density in sparse]
+
+    both = [{density: values(series[method], density, "accuracy") for density in sparse} for method in ("imp", "swamp")]
+    leads = [paired(both[1][density], both[0][density]) for density in sparse]
+    imp, swamp = means("imp", "accuracy", 2), means("swamp", "accuracy", 2)
+    imp_nll, swamp_nll = means("imp", "calibrated_nll", 3), means("swamp", "calibrated_nll", 3)
+    last = [by_density[sparse[-1]] for by_density in both]
+    each = [", ".join(f"{value:.2f}" for value in by_seed.values()) for by_seed in last]
+    intervals = [f"{found.low:.2f} to {found.high:.2f}" for by_seed in last if (found := paired(by_seed, dict.fromkeys(by_seed, 0.0)))]
+    return [
+        f"on average by {', '.join(f'{lead.mean:.2f}' for lead in leads if lead)} points",
+        f"{', '.join(swamp)} %",
+        f"{', '.join(imp)} %",
+        f"{imp[-1]} and {swamp[-1]} %",
+        f"{min(swamp_nll)} to {max(swamp_nll)} against {min(imp_nll)} to {max(imp_nll)}",
+        f"IMP: {each[0]} against",
+        f"SWAMP: {each[1]} against",
+        f"the interval of their mean is {intervals[0]}",
+        f"the interval of their mean ({intervals[1]})",
+    ]
+
+
+TABLES = {
+    made.__name__: made for made in (full_accuracy, full_nll, full_seeds, readme, flatness, curve, methods_accuracy, methods_nll, mrpc, rte)
+}
 
 
 def with_tables(page: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
+from swamp_runtime import library
 
 from swamp.cli import main
 from swamp.runs.config import Config, build_config
@@ -105,6 +107,21 @@ def swamp_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("finished") / "swamp"
     main(["run", *FLAGS, "--out", str(directory)])
     return directory
+
+
+@pytest.fixture(scope="session")
+def compiled_runtime(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The runtime's library, which is compiled once for all processes of the tests and kept until its source changes."""
+    known = getattr(pytestconfig, "cache", None)
+    directory = Path(known.mkdir("runtime")) if known else tmp_path_factory.mktemp("runtime")
+    with pytest.MonkeyPatch.context() as patch, open(directory / "lock", "w") as lock:
+        patch.setenv("XDG_CACHE_HOME", str(directory))
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = library._built(library.compiler(), library.cache_directory())
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        patch.undo()
+        patch.setattr(library, "PREBUILT", path)
+        yield path
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from msgspec import Struct
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import swamp
+from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.core.rules import SAM
 from swamp.core.schedules import Schedule, learning_rates
 from swamp.core.state_dicts import pack
+from swamp.methods import methods
+from swamp.methods.method import Method, Row
 from swamp.results.stored_run import read_run
 from swamp.store.directory import Store
 
@@ -335,7 +341,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "cycle.learning_rate is no setting": {"cycle": {"learning_rate": 0.1}},
     "cycle.epochs is no setting .* give epochs=": {"cycle": {"epochs": 3}},
     "engine is no setting": {"engine": "processes"},
-    "method 'rigl' does more in a training": {"method": "rigl"},
+    "method 'rigl' does more in a training .* expected one of dense, grasp, imp,": {"method": "rigl"},
+    "method 'lottery-pools' selects by examples that your loop alone knows": {"method": "lottery-pools"},
     "method 'snip' scores the weights before training: give loss": {"method": "snip"},
     "the model has BatchNorm": {"method": "swamp", "make": with_norm},
     "SWA averages the last quarter": {"method": "swamp", "pruning": {"rewind": "init"}},
@@ -344,6 +351,12 @@ REFUSED: dict[str, dict[str, Any]] = {
     "epochs = '5': expected a whole number": {"epochs": "5"},
     r"settings is a list; give a dict": {"settings": [1]},
     "recipe is no setting": {"recipe": "digits"},
+    "lr is no setting .* your loop sets its rates": {"lr": 0.1},
+    "batch_size is no setting .* your loop makes its batches": {"batch_size": 32},
+    "fast is no setting": {"fast": True},
+    "metric is no setting .* evaluate measures": {"metric": len},
+    "refresh is a int; give a function": {"refresh": 3},
+    r"prunable = 'linear': expected a list, such as \['linear'\]": {"prunable": "linear"},
     "model is a NoneType; give a function": {"make": None},
 }
 
@@ -353,6 +366,42 @@ def test_what_a_loop_cannot_be_asked_for_is_refused_before_anything_is_written(m
     with pytest.raises(ValueError, match=message):
         prune(loop, tmp_path / "run", **REFUSED[message])
     assert not (tmp_path / "run").exists()
+
+
+class Outside:
+    """A method that no list of swamp names: a random mask of half of the weights, then one training."""
+
+    name, paper, summary, cost, exact, nested = "outside", "", "", "", True, True
+
+    class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        pass
+
+    def __init__(self, uses: tuple[Any, ...], rule: Any = None) -> None:
+        self.uses, self.rule = uses, rule
+
+    def run(self, ctx: Any, config: Any) -> Any:
+        mask = Mask({name: torch.ones(shape).cumsum(0) % 2 == 1 for name, shape in ctx.task.prunable.items()})
+        (solution,) = ctx.train([ctx.job(ctx.init(), mask, ctx.noise.fold("only"), rule=self.rule)])
+        yield Row(0, mask, solution)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (Outside(()), ""),
+        (Outside(("loss",)), "method 'outside' scores the weights before training: give loss"),
+        (Outside(("steps",)), "method 'outside' does more in a training"),
+        (Outside((), rule=SAM(rho=0.1)), "this method acts inside of trainings"),  # It did not declare so.
+    ],
+)
+def test_a_method_from_outside_works_or_is_refused_by_what_it_declares(
+    method: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {**methods(), "outside": Method.of(method)}
+    monkeypatch.setattr("swamp.methods.methods", lambda: known)
+    monkeypatch.setattr("swamp.runs.config.methods", lambda: known)
+    with pytest.raises(ValueError, match=message) if message else nullcontext():
+        assert prune(loop, tmp_path / "run", method="outside").rows[0].sparsity == 0.5
 
 
 def test_averaging_at_a_vanishing_rate_is_warned_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -367,8 +416,34 @@ def test_averaging_at_a_vanishing_rate_is_warned_about(tmp_path: Path, capsys: p
                 optimizer.param_groups[0]["lr"] = 1e-4
             run.epoch_end(epoch)
 
-    prune(annealing, tmp_path / "run", epochs=EPOCHS, method="swamp", pruning={"cycles": 0})
-    assert "SWA averages epochs whose learning rate falls to 0.0001, below a tenth of its peak 0.1" in capsys.readouterr().err
+    options: dict[str, Any] = {"epochs": EPOCHS, "method": "swamp", "methods": {"swamp": {"particles": 2}}}
+    found = prune(annealing, tmp_path / "run", pruning={"cycles": 1}, **options)
+    remark = "your loop's learning rate is 0.0001 on average while weights are averaged, under a tenth of its peak 0.1: "
+    assert capsys.readouterr().err.count(remark) == 1
+    assert [[note.startswith(remark) for note in row.notes or ()] for row in found.rows] == [[True], [True]]
+
+
+def by_lightning(model: nn.Module, run: swamp.LoopTraining) -> None:
+    import lightning
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from swamp.adapters.lightning import LightningCallback
+
+    class Module(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = model
+
+        def training_step(self, batch: Any, _: int) -> Tensor:
+            return F.cross_entropy(self.inside(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+            return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)]
+
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    data = DataLoader(TensorDataset(X, Y), 32, shuffle=True)
+    lightning.Trainer(max_epochs=EPOCHS, accelerator="cpu", callbacks=[LightningCallback(run)], **quiet).fit(Module(), data)
 
 
 SCRIPT = """
@@ -377,7 +452,7 @@ import torch
 from torch import nn
 sys.path[:0] = [{tests!r}]
 import swamp
-from tests.test_loops import loop, plain, evaluate, without_keep
+from tests.test_loops import by_lightning, loop, plain, evaluate, without_keep
 
 count = 0
 
@@ -406,9 +481,17 @@ swamp.prune_with({loop}, plain, evaluate, method="imp", out=sys.argv[1], quiet=T
 @pytest.mark.parametrize(
     ("train", "kill_after", "repeated"),
     # The ticket has 4 epochs, and its state is taken after the first of them; then comes the first cycle.
-    [("loop", 3, 0), ("loop", 6, 0), pytest.param("without_keep", 6, 2, marks=pytest.mark.slow)],
+    [
+        ("loop", 3, 0),
+        ("loop", 6, 0),
+        pytest.param("without_keep", 6, 2, marks=pytest.mark.slow),
+        pytest.param("by_lightning", 3, 0, marks=pytest.mark.slow),
+        pytest.param("by_lightning", 6, 0, marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_loop_goes_on_with_the_same_bytes(train: str, kill_after: int, repeated: int, tmp_path: Path) -> None:
+    if train == "by_lightning":
+        pytest.importorskip("lightning")
     script = SCRIPT.format(tests=str(Path(__file__).parent.parent), loop=train)
 
     def start(out: str, stop: int) -> subprocess.CompletedProcess[str]:

@@ -15,12 +15,12 @@ from swamp.results.stored_run import read_run
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-# Each library that is imported takes seconds; the plain loop stands for all in `make test`.
+# Each library that is imported takes seconds; the plain loop stands for all in `make test`. The Trainer of transformers needs accelerate.
 CASES = [
     ("own_loop", "torch", 4),
     *(
         pytest.param(*case, marks=pytest.mark.slow)
-        for case in (("own_lightning", "lightning", 3), ("own_trainer", "transformers", 3), ("own_accelerate", "accelerate", 3))
+        for case in (("own_lightning", "lightning", 3), ("own_trainer", "accelerate", 3), ("own_accelerate", "accelerate", 3))
     ),
 ]
 

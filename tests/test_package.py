@@ -24,9 +24,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.run(["git", "ls-files", "src/swamp"], cwd=ROOT, capture_output=True, text=True).stdout.split()
-    there = [str(path.relative_to(ROOT)) for path in (ROOT / "src/swamp").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert {name.removeprefix("src/") for name in there} <= names  # every module, and every recipe
+    folders = ("src/swamp", "runtime/src/swamp_runtime")
+    tracked = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    files = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    there = [str(path.relative_to(ROOT)) for path in files]
+    assert {name.removeprefix("runtime/").removeprefix("src/") for name in there} <= names  # every module, recipe and native source
     assert not tracked or set(there) == set(tracked), "a file of the package is not under version control"
     assert not any(name.startswith("tests") for name in names)
 
@@ -36,3 +38,4 @@ def test_sdist(built: Path) -> None:
     with tarfile.open(archive) as tar:
         names = {name.split("/", 1)[1] for name in tar.getnames() if "/" in name}
     assert {"src/swamp/recipes/digits.toml", "LICENSE", "README.md", "tests/conftest.py", "constraints.txt", "Makefile"} <= names
+    assert {"runtime/pyproject.toml", "runtime/hatch_build.py", "runtime/examples/classify.c"} <= names

@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # Type checkers know the name, and read what follows.
 if TYPE_CHECKING:
     from typing import Any
 
-    from swamp import core, export, landscape, scores, tasks
+    from swamp import core, export, landscape, runtime, scores, tasks
     from swamp.api import Run, prune, rows, run
     from swamp.core.job import Job, Optimizer, Solution
     from swamp.core.mask import Mask
@@ -58,7 +58,7 @@ _MODULES = {
     "swamp.training.own_loop": ("LoopTraining",),
 }
 
-_PACKAGES = ("core", "export", "landscape", "scores", "tasks")
+_PACKAGES = ("core", "export", "landscape", "runtime", "scores", "tasks")
 
 __all__ = [
     "SWA",
@@ -93,6 +93,7 @@ __all__ = [
     "prune_with",
     "rows",
     "run",
+    "runtime",
     "scores",
     "tasks",
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, overload
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from swamp.core.errors import brief
+from swamp.core.errors import brief, require_kind
 from swamp.loading import Loaded, load
 from swamp.pruned import Pruned, PrunedSeeds
 from swamp.runs.config import HELD_OUT, Config, build_config
@@ -21,10 +22,28 @@ from swamp.runs.setting_list import require_known_names
 from swamp.runs.stored import read_config
 from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.custom import CustomTask
+from swamp.tasks.datasets.dataset import resolved_limit
 from swamp.tasks.prunable import DEFAULT_KINDS
 from swamp.tasks.task import Task
 from swamp.trackers import parse_trackers
 from swamp.trackers.tracking import tracked
+
+# The kinds of arguments that several functions have, and what messages call them.
+ARGUMENTS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "recipe": ((str, PathLike), "the name of a recipe, or of a TOML file"),
+    "out": ((str, PathLike), "the name of a directory"),
+    "cache": ((str, PathLike), "the name of a directory"),
+    "listener": (Listener, "a swamp.Listener"),
+    "trackers": (Sequence, 'names, such as ["tensorboard"]'),
+    "fast": (bool, "True or False"),
+    "quiet": (bool, "True or False"),
+}
+
+
+def require_arguments(**given: Any) -> None:
+    """Check the kinds of arguments that are no settings."""
+    for name, value in given.items():
+        require_kind(name, value, *ARGUMENTS[name])
 
 
 class Run:
@@ -57,7 +76,7 @@ class Run:
 
 
 def rows(
-    recipe: str = DEFAULT_RECIPE,
+    recipe: str | PathLike[str] = DEFAULT_RECIPE,
     *,
     out: str | Path | None = None,
     cache: str | Path | None = None,
@@ -74,12 +93,13 @@ def rows(
     Traceback (most recent call last):
     ValueError: unknown setting 'cycle.epoch'; did you mean 'epochs'? Known: epochs, gamma, learning_rate, milestones, shape, warmup
     """
+    require_arguments(recipe=recipe, out=out, cache=cache, listener=listener, trackers=trackers)
     require_known_names(settings, rows)
     yield from _tracked_rows(_prepared(build_config(recipe, settings), out, cache), listener, trackers)
 
 
 def run(
-    recipe: str = DEFAULT_RECIPE,
+    recipe: str | PathLike[str] = DEFAULT_RECIPE,
     *,
     out: str | Path | None = None,
     cache: str | Path | None = None,
@@ -88,6 +108,7 @@ def run(
     **settings: Any,
 ) -> Run:
     """Run a recipe to its end. `rows` takes the same arguments and yields each row on the way."""
+    require_arguments(recipe=recipe, out=out, cache=cache, listener=listener, trackers=trackers)
     require_known_names(settings, run)
     prepared = _prepared(build_config(recipe, settings), out, cache)
     for _ in _tracked_rows(prepared, listener, trackers):
@@ -140,7 +161,7 @@ def prune(
     fast: bool = False,
     optimizer: Callable[[Any], Optimizer] | Mapping[str, Any] | None = None,
     schedule: Callable[[Optimizer, int], Any] | None = None,
-    recipe: str = "custom",
+    recipe: str | PathLike[str] = "custom",
     out: str | Path | None = None,
     cache: str | Path | None = None,
     seeds: Sequence[int] | None = None,
@@ -166,6 +187,8 @@ def prune(
     >>> found.mask.num_survivors, type(found.model).__name__, len(found.rows)
     (12, 'Sequential', 4)
     """
+    require_arguments(recipe=recipe, out=out, cache=cache, listener=listener, trackers=trackers, fast=fast, quiet=quiet)
+    resolved_limit(limit_examples, 1)
     if isinstance(optimizer, Mapping):
         settings, optimizer = {**settings, "optimizer": optimizer}, None
     require_known_names(settings, prune)
@@ -229,7 +252,7 @@ def _run_shown(runs: Sequence[PreparedRun], trackers: Sequence[str], listener: L
         raise failure
 
 
-def configs_of_seeds(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int] | None) -> list[Config]:
+def configs_of_seeds(recipe: str | PathLike[str], settings: Mapping[str, Any], seeds: Sequence[int] | None) -> list[Config]:
     """Return the configuration of each seed, or the only one if no seeds are given."""
     if seeds is None:
         return [build_config(recipe, settings)]

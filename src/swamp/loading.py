@@ -42,6 +42,8 @@ def load(
     if model is not None and task is not None:
         raise ValueError("give either model= or task=")
     directory = Path(directory)
+    if not directory.is_dir():
+        raise ValueError(f"{directory} is no directory")
     row = find_row(directory, read_rows(directory), cycle)
     state, mask = load_network(directory, row, particle)
     if model is None:

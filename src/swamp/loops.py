@@ -9,8 +9,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from swamp.api import configs_of_seeds, prune_task, tracker_names
+from swamp.api import configs_of_seeds, prune_task, require_arguments, tracker_names
 from swamp.core.machine import resolve_device
+from swamp.methods import methods
+from swamp.methods.method import Method
 from swamp.pruned import Pruned, PrunedSeeds
 from swamp.runs.config import Config
 from swamp.runs.progress import Listener
@@ -18,12 +20,16 @@ from swamp.runs.recipes import nested
 from swamp.runs.setting_list import require_known_names
 from swamp.runs.settings import flat
 from swamp.tasks.custom import Metrics
-from swamp.tasks.own_loop import METHODS, METHODS_WITH_LOSS, OwnLoopTask
+from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.prunable import DEFAULT_KINDS
+from swamp.training.averaging import batchnorm_layers
 
 # Settings that the loop decides, and what takes their place.
 DECIDED_BY_THE_LOOP = {
     "cycle.epochs": "give epochs=",
+    **dict.fromkeys(("lr", "learning_rate"), "your loop sets its rates"),
+    **dict.fromkeys(("batch_size", "limit_examples", "fast"), "your loop makes its batches"),
+    **dict.fromkeys(("metric", "validation"), "evaluate measures what you like"),
     "evaluate_every": "your loop can evaluate after its epochs",
     "recipe": "your loop is the recipe",
     "task*": "your loop is the task",
@@ -72,7 +78,10 @@ def prune_with(
     `settings`: anything the loop reads as `run.settings`. They are part of what identifies the run, so name your data there.
     `options` are those of `prune`: method, sparsity, pruning, ticket, seed, device, …; rates and optimizers are the loop's.
     """
-    for name, function in (("train", train), ("model", model), ("evaluate", evaluate)):
+    require_arguments(out=out, cache=cache, listener=listener, trackers=trackers, quiet=quiet)
+    functions: dict[str, Any] = {"train": train, "model": model, "evaluate": evaluate}
+    functions |= {name: given for name, given in (("loss", loss), ("refresh", refresh)) if given is not None}
+    for name, function in functions.items():
         if not callable(function):
             raise ValueError(f"{name} is a {type(function).__name__}; give a function")
     if settings is not None and not isinstance(settings, Mapping):
@@ -108,24 +117,30 @@ def prune_with(
 
 def check(config: Config, task: OwnLoopTask) -> None:
     """Refuse what a loop cannot be asked for, before anything is trained."""
-    method = config.method_module.name
-    if method in METHODS_WITH_LOSS and task.given_loss is None:
+    method, settings = config.method_module, config.selected("method")
+    if "loss" in method.uses and task.given_loss is None:
         raise ValueError(f"method {config.method!r} scores the weights before training: give loss, a function of a model")
-    if method not in (*METHODS, *METHODS_WITH_LOSS):
-        known = ", ".join((*METHODS, *METHODS_WITH_LOSS))
-        raise ValueError(f"method {config.method!r} does more in a training than your own loop can be asked for; expected one of {known}")
-    averages = method == "swamp"
-    has_batchnorm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None for m in task.model().modules())
-    if averages and has_batchnorm and task.refresh is None:
+    if not suits_loops(method):
+        reason = (
+            "selects by examples that your loop alone knows" if method.selects else "does more in a training than a loop can be asked for"
+        )
+        known = ", ".join(name for name, other in methods().items() if suits_loops(other))
+        raise ValueError(f"method {config.method!r} {reason}; expected one of {known}")
+    if "average" in method.uses and batchnorm_layers(task.model()) and task.refresh is None:
         raise ValueError(
             "the model has BatchNorm, whose statistics must be recomputed for averaged weights: give refresh, a function that passes "
             "training data through the model it is given"
         )
-    swa = averages and config.selected("method").swa is not False
-    if swa and not task.knows_epochs and (config.pruning.rewind != "weights" or not config.ticket.epochs):
+    has_ticket = config.pruning.rewind == "weights" and config.ticket.epochs
+    if getattr(settings, "swa", False) is not False and not task.knows_epochs and not has_ticket:
         raise ValueError("SWA averages the last quarter of the epochs, whose number is not known without a ticket: give epochs=")
-    length = getattr(config.selected("method"), "length", 1.0)
+    length = getattr(settings, "length", 1.0)
     if length != 1.0 and not task.knows_epochs:
         raise ValueError(
             f"method {config.method!r} trains {length:g} times as long as a cycle: give epochs= and loop over range(run.epochs)"
         )
+
+
+def suits_loops(method: Method) -> bool:
+    """Whether trainings that begin and end with weights are all that a method asks for, beside a loss for scores."""
+    return "steps" not in method.uses and not method.selects

@@ -6,6 +6,7 @@ import hashlib
 import shlex
 from pathlib import Path
 
+from swamp.core.patterns import Pattern
 from swamp.export.formats import ValueType, export, find_format, format_for
 from swamp.export.formats.sparse import dense_bytes
 from swamp.report.card import model_card
@@ -38,7 +39,9 @@ def write_network(run: StoredRun, row: RowRecord, task: Task, file: Path, format
     config = run.config
     state, mask = load_network(run.directory, row)
     with applied(config.numerics):
-        content, notes = export(state, mask, task, format, values, about(config, run.header, row), config.pruning.pattern == "channel")
+        content, notes = export(
+            state, mask, task, format, values, about(config, run.header, row), Pattern.parse(config.pruning.pattern).narrows
+        )
     options = {"cycle": row.cycle, "format": format, "out": file, "values": values}
     command = shlex.join(
         ["swamp", "export", str(run.directory), *(part for name, value in options.items() for part in (f"--{name}", str(value)))]

@@ -114,11 +114,19 @@ def loss_text(progress: Progress) -> str:
 class RemarksOnly(ProgressLines):
     """Shows remarks and failures, and no progress."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: set[str] = set()
+
     def epoch(self, progress: Progress) -> None:
         """Show nothing."""
 
     def row(self, result: RowRecord, run: str = "") -> None:
-        """Show nothing."""
+        """Show what is to be known of the row's numbers, each sentence once."""
+        for note in result.notes or ():
+            if run + note not in self.said:
+                self.said.add(run + note)
+                self.say(run + note)
 
 
 class ProgressBars(ProgressLines):

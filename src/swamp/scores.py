@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from swamp.core.allocation import Allocation, Shapes, erk_counts, uniform_counts
+from swamp.core.coupling import Coupling
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.pruning import keep_highest
@@ -86,6 +87,7 @@ def synflow_mask(
     num_iterations: int = 100,
     pattern: str = "unstructured",
     allocation: Allocation = "global",
+    coupling: Coupling | None = None,
 ) -> Mask:
     """Prune to `num_keep` weights in K iterations, to the density ρ^(k/K) in the kth, with new scores each time. A single iteration would
     remove whole layers."""
@@ -93,7 +95,7 @@ def synflow_mask(
     for iteration in range(1, num_iterations + 1):
         share = math.exp(math.log(density) * iteration / num_iterations) if density else 0.0
         kept = num_keep if iteration == num_iterations else max(math.floor(mask.num_weights * share + 0.5), num_keep)
-        mask = keep_highest(synflow(model, outputs, mask), mask, min(kept, mask.num_survivors), pattern, allocation)
+        mask = keep_highest(synflow(model, outputs, mask), mask, min(kept, mask.num_survivors), pattern, allocation, coupling)
     return mask
 
 

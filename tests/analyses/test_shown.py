@@ -86,9 +86,9 @@ def test_means_are_over_seeds_and_never_over_methods(tmp_path: Path) -> None:
     assert [(row["of"], row["trace"], row["n"]) for row in found] == [("swamp", "21.00 ± 1.41", "2"), ("imp", "122.00 ± 2.83", "2")]
     (differences,) = trace_differences(series)
     assert differences.title.endswith("minus that of imp")
-    # seed by seed −100 and −102: one degree of freedom, t = 12.706, standard error 1
-    assert differences.rows == [["swamp", "1", "50.00", "40 training examples", "−101.00 ± 1.41 (−113.71 … −88.29, n=2)"]]
-    assert not list(trace_differences(read_series([ours[0], theirs[0]])))  # one pair has no interval
+    # seed by seed −100 and −102
+    assert differences.rows == [["swamp", "1", "50.00", "40 training examples", "−101.00 ± 1.41 (n=2)"]]
+    assert not list(trace_differences(read_series([ours[0], theirs[0]])))  # one pair has no spread
     assert not list(trace_differences(read_series(ours)))
 
 

@@ -8,6 +8,7 @@ import onnx
 import pytest
 import torch
 from safetensors.torch import save_file
+from swamp_runtime import library
 
 from swamp.export import inference
 from swamp.export.inference import measure, open_network
@@ -44,10 +45,12 @@ def test_without_a_compiler_the_others_are_measured(
 ) -> None:
     status_of("export", swamp_run, "--format", "sparse", "--out", tmp_path / "m")
     monkeypatch.setenv("CXX", "no-such-compiler")
+    library.library.cache_clear()
+    monkeypatch.setattr(library, "PREBUILT", tmp_path / "none")
     capsys.readouterr()
     assert status_of("bench-inference", tmp_path / "m", "--rounds", "1") == 0
     said = capsys.readouterr().out
-    assert "m without the sparse path: the sparse path needs a C++ compiler, and there is no no-such-compiler" in said
+    assert "m without the sparse path: the sparse runtime needs a C++ compiler, and there is no no-such-compiler" in said
     assert [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["m"]][:2] == ["torch", "onnxruntime"]
 
 

@@ -181,9 +181,9 @@ def test_compare_has_paired_differences_where_seeds_are_shared(swept: Path, caps
     assert status == 0
     assert "each minus imp" in out
     mean = sum(accuracies(swept / "out", "SWAMP", 1)) / 2 - sum(accuracies(swept / "out", "IMP", 1)) / 2
-    assert re.search(rf"^ +50\.00  {re.escape(f'{mean:+.2f}'.replace('-', '−'))} ± .*n=2\)$", out, re.MULTILINE)
+    assert re.search(rf"^ +50\.00  {re.escape(f'{mean:+.2f}'.replace('-', '−'))} ± \d+\.\d\d \(n=2\)$", out, re.MULTILINE)
     _, out, _ = call(capsys, "compare", runs[0], runs[2])
-    assert "minus" not in out  # one pair allows no interval
+    assert "minus" not in out  # one pair allows no spread
 
 
 def test_another_grid_in_the_same_place_is_refused(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:

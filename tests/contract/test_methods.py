@@ -91,6 +91,16 @@ def test_a_plan_foresees_the_rows_and_at_least_the_trainings(finished: Finished)
         assert [row.mask.num_survivors for row, _ in plan.rows] == [row.num_survivors for row in rows]
 
 
+def test_what_a_method_uses_is_what_it_asks_for(finished: Finished) -> None:
+    config, directory, rows = finished
+    config = resolve(config)
+    jobs = make_plan(config, make_engine_context(config, open_task(config), Store(directory))).jobs
+    uses = config.method_module.uses
+    assert ("steps" in uses) == any(job.rule is not None or job.span is not None for job in jobs)
+    if any(job.swa for job in jobs) or any(row.members for row in rows):
+        assert "average" in uses
+
+
 def test_exact_methods_keep_exactly_as_many_as_the_cycle_asks(finished: Finished) -> None:
     config, _, rows = finished
     if not config.method_module.exact:

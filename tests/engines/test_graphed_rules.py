@@ -24,7 +24,7 @@ from tests.support.trainings import (
 
 RULES: list[Rule] = [
     SAM(rho=0.05),
-    RigL(interval=1, fraction=0.4, until=0.75),
+    RigL(interval=2, fraction=0.4, until=0.75),  # With an interval of 1, two scores of the small network are equal but for rounding.
     Gradual(num_keep=20_000, interval=1, begin=0.1, end=0.6),
     DST(alpha=1e-4),
 ]
@@ -33,10 +33,16 @@ SHORT = Schedule(epochs=1, learning_rate=0.02)
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_compute_what_sequential_computes(device: torch.device, rule: Rule) -> None:
-    task = (
-        digits(TWO_STEPS) if isinstance(rule, SAM) else BlobsOnDevice()
-    )  # In a large network, rounding changes masks that depend on ranks.
+    """The network is small, so that rounding changes no rank by which a rule selects weights, and turns no ReLU: when the start was changed
+    in its last bit 200 times on a CPU, no training moved by more than 1e-5. Another rho of SAM (0.0475) moves it by 0.0025 to 0.005."""
+    task = BlobsOnDevice()
     jobs = make_jobs(task, rule=structs.replace(rule, num_keep=12) if isinstance(rule, Gradual) else rule, schedule=SHORT)
+    check_same_trainings(*train_by_both(task, jobs, device, compile=False, kernels=False), start_of(task, jobs), most=1e-3)
+
+
+def test_sam_with_convolutions_is_that_of_sequential(device: torch.device) -> None:
+    task = digits(TWO_STEPS)
+    jobs = make_jobs(task, rule=SAM(rho=0.05), schedule=SHORT)
     check_same_trainings(*train_by_both(task, jobs, device, compile=False, kernels=False), start_of(task, jobs))
 
 

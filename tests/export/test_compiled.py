@@ -1,27 +1,29 @@
-"""The sparse path: compiled networks against torch."""
+"""Compiled networks against torch: as a whole, layer by layer, and which way is kept."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import swamp
-from swamp.export import native
+from swamp.export import compiled
+from swamp.export.compiled import FastNetwork, WholeNetwork, fastest
+from swamp.export.layouts import NoProgram
+from swamp.export.sparse_layers import SparseAttention, SparseLayer, with_sparse_layers
 from swamp.tasks.models import find_model
 from swamp.tasks.models.resnet import ResNet
 from tests.support.compiling import needs_compiler
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = needs_compiler
 
 
 class Everything(nn.Module):
-    """What the models of the library leave out."""
+    """Convolutions, pools and norms with unusual settings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,6 +41,19 @@ class Everything(nn.Module):
         return self.last(self.dropout(self.hidden(y.flatten(1))).relu())
 
 
+class Sentiment(nn.Module):
+    """An LSTM between sparse layers: no program has it, and it takes two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.up = nn.Embedding(30, 32), nn.Linear(32, 64)
+        self.lstm, self.down = nn.LSTM(64, 32, batch_first=True), nn.Linear(32, 48)
+
+    def forward(self, tokens: Tensor, weight: Tensor) -> dict[str, Tensor]:
+        x, _ = self.lstm(self.up(self.embedding(tokens)).relu())
+        return {"logits": self.down(x * weight[..., None])[:, -1]}
+
+
 def pruned(model: nn.Module, density: float = 0.2) -> nn.Module:
     """With norms that have seen something, and a channel that nothing writes."""
     torch.manual_seed(1)
@@ -48,13 +63,22 @@ def pruned(model: nn.Module, density: float = 0.2) -> nn.Module:
                 for tensor, low in ((module.weight, 0.5), (module.bias, -0.5), (module.running_mean, -0.5), (module.running_var, 0.5)):
                     if tensor is not None:
                         tensor.uniform_(low, low + 1)
-            elif isinstance(module, nn.Conv2d):
-                module.weight *= (torch.rand_like(module.weight) < density) / density**0.5
-                module.weight[0] = 0
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter *= (torch.rand_like(parameter) < density) / density**0.5
+                parameter[0] = 0
     return model.eval()
 
 
-MODELS = {
+def check_same(found: Any, expected: Any) -> None:
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        found, expected = (next(iter(one.values())) for one in (found, expected))
+    assert found.shape == expected.shape
+    assert not len(expected) or (found - expected).abs().amax() <= 1e-5 * expected.abs().amax()
+
+
+IMAGES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "digits": (lambda: find_model("resnet-digits")(1, 10), (1, 8, 8)),
     "wrn": (lambda: find_model("wrn10-2")(3, 10), (3, 16, 16)),
     "vgg": (lambda: find_model("vgg13")(3, 5), (3, 16, 16)),
@@ -64,38 +88,174 @@ MODELS = {
 }
 
 
-@needs_compiler
-@pytest.mark.parametrize("name", MODELS)
-def test_it_computes_what_torch_does(name: str) -> None:
-    make, shape = MODELS[name]
+@pytest.mark.parametrize("name", IMAGES)
+def test_a_whole_network_computes_what_torch_does(name: str) -> None:
+    make, shape = IMAGES[name]
     model = pruned(make())
-    fast = swamp.compile_sparse(model, torch.zeros(1, *shape))
+    fast = WholeNetwork(model, torch.zeros(1, *shape), threads=2)
     for size in (1, 11, 2, 3, 0):  # one by one, in blocks, and back: nothing of one batch may stay for the next
         x = 3 * torch.randn(size, *shape) + 1
         with torch.no_grad():
-            expected = model(x)
-        found = fast(x)
-        assert found.shape == expected.shape
-        assert not size or (found - expected).abs().amax() < 1e-5 * expected.abs().amax()
+            check_same(fast(x), model(x))
 
 
-@needs_compiler
-def test_pruned_weights_are_left_out() -> None:
-    model = pruned(
-        nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 2))
+def test_sparse_layers_compute_what_torch_does_in_any_model() -> None:
+    model = pruned(Sentiment())
+    layers = with_sparse_layers(model, None)
+    assert [name for name, module in layers.named_modules() if isinstance(module, SparseLayer)] == ["up", "down"]
+    assert type(model.up) is nn.Linear  # the model itself stays as it is
+    for layer in (layers.up, layers.down):
+        layer.pays = True  # whichever way is faster here
+    for batch, length in ((2, 5), (1, 1), (3, 40)):
+        tokens, weight = torch.randint(30, (batch, length)), torch.rand(batch, length)
+        with torch.no_grad():
+            check_same(layers(tokens, weight), model(tokens, weight))
+
+
+@pytest.mark.parametrize("convolution", [nn.Conv1d(8, 24, 9, 2, 3), nn.Conv1d(8, 24, 9, padding="same"), nn.Conv1d(8, 32, 5)])
+def test_convolutions_of_signals_are_layers_too(convolution: nn.Conv1d) -> None:
+    layer = with_sparse_layers(pruned(convolution), 1)
+    assert isinstance(layer, SparseLayer)
+    layer.pays = True
+    for shape in ((2, 8, 30), (8, 17)):
+        x = torch.randn(shape)
+        with torch.no_grad():
+            check_same(layer(x), convolution(x))
+
+
+def test_attention_has_sparse_projections() -> None:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=True)
+    model = pruned(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+    layers = with_sparse_layers(model, 1)
+    assert sum(isinstance(module, SparseAttention) for module in layers.modules()) == 2
+    x, hidden = torch.randn(3, 7, 32), torch.arange(7) >= torch.tensor([[7], [4], [6]])
+    causal = nn.Transformer.generate_square_subsequent_mask(7)
+    with torch.no_grad():
+        for options in (
+            {},
+            {"src_key_padding_mask": hidden},
+            {"mask": causal, "is_causal": True},
+            {"mask": causal < 0, "src_key_padding_mask": hidden},
+        ):
+            found, expected = (one(x, **options) for one in (layers, model))
+            seen = ~hidden if "src_key_padding_mask" in options else torch.ones(3, 7, dtype=torch.bool)
+            check_same(found[seen], expected[seen])
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_attention_by_itself(batch_first: bool) -> None:
+    attention = pruned(nn.MultiheadAttention(32, 4, batch_first=batch_first))
+    sparse = with_sparse_layers(attention, 1)
+    assert isinstance(sparse, SparseAttention)
+    q, k, v = torch.randn(3, 5, 6, 32)
+    with torch.no_grad():
+        for need_weights in (True, False):
+            ours, theirs = (one(q, k, v, need_weights=need_weights) for one in (sparse, attention))
+            check_same(ours[0], theirs[0])
+            assert (ours[1] is None) == (theirs[1] is None)
+
+
+def test_layers_that_do_not_pay_are_left_to_torch() -> None:
+    half, small, dense = pruned(nn.Linear(64, 64), 0.6), pruned(nn.Linear(8, 8)), nn.Linear(64, 64)
+    model = nn.Sequential(half, small, dense, nn.Linear(64, 64, dtype=torch.float64))
+    assert not any(isinstance(module, SparseLayer) for module in with_sparse_layers(model, 1).modules())
+    layer = with_sparse_layers(pruned(nn.Linear(64, 64)), 1)
+    assert isinstance(layer, SparseLayer)
+    layer._without_zeros = None  # type: ignore[method-assign, assignment]
+    layer.pays = False
+    assert layer(torch.zeros(2, 64)).shape == (2, 64)
+
+
+def test_gradients_flow_through_the_original_layer() -> None:
+    layer = with_sparse_layers(pruned(nn.Linear(64, 64)), 1)
+    x = torch.randn(2, 64, requires_grad=True)
+    layer(x).sum().backward()
+    assert x.grad is not None
+
+
+def test_the_fastest_way_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = pruned(find_model("resnet-digits")(1, 10)), torch.zeros(1, 1, 8, 8)
+    for winner in ("torch", "sparse layers", "whole network"):
+        monkeypatch.setattr(compiled, "fastest", lambda calls, winner=winner: {name: 1.0 + (name != winner) for name in calls})
+        fast = swamp.compile_sparse(model, x, threads=1)
+        assert fast.how == winner
+        assert fast.seconds.keys() == {"torch", "sparse layers", "whole network"}
+        assert f"how={winner!r}" in repr(fast)
+        with torch.no_grad():
+            check_same(fast(x + 1), model(x + 1))
+
+
+def test_a_network_of_moderate_sparsity_is_tried_in_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model, x = pruned(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), 0.7), torch.randn(4, 6)
+    monkeypatch.setattr(compiled, "fastest", lambda calls: {name: 1.0 + (name != "onnxruntime") for name in calls})
+    fast = swamp.compile_sparse(model, x)
+    assert fast.how == "onnxruntime"
+    with torch.no_grad():
+        check_same(fast(x), model(x))
+
+
+def test_measurements_take_the_fastest_call() -> None:
+    calls = {"a": [], "b": []}  # type: ignore[var-annotated]
+    found = fastest({name: lambda to=to: to.append(1) for name, to in calls.items()})
+    assert found.keys() == calls.keys()
+    assert all(0 < taken < 1 for taken in found.values())
+    assert all(len(made) > 5 for made in calls.values())
+
+
+def test_what_is_no_program_is_compiled_layer_by_layer() -> None:
+    model = pruned(Sentiment())
+    example = {"tokens": torch.zeros(1, 4, dtype=torch.long), "weight": torch.ones(1, 4)}
+    fast = swamp.compile_sparse(model, example)
+    assert "whole network" not in fast.seconds
+    assert any("not as a whole" in note and "lstm" in note for note in fast.notes)
+    with torch.no_grad():
+        check_same(fast(**example), model(**example))
+
+
+def test_networks_take_and_return_what_their_model_does() -> None:
+    transformers = pytest.importorskip("transformers")
+    settings = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 50}
+    model = pruned(transformers.BertForSequenceClassification(transformers.BertConfig(**settings)))
+    example = {"input_ids": torch.randint(50, (2, 9)), "attention_mask": torch.ones(2, 9, dtype=torch.long)}
+    whole = WholeNetwork(model, example)
+    with torch.no_grad():
+        for length in (9, 5):  # any length, by name and by position
+            ids, mask = torch.randint(50, (3, length)), (torch.rand(3, length) < 0.8).long()
+            mask[:, 0] = 1
+            expected = model(input_ids=ids, attention_mask=mask)
+            check_same(whole(attention_mask=mask, input_ids=ids).logits, expected.logits)
+            check_same(whole(ids, mask).logits, expected.logits)
+        with pytest.raises(ValueError, match="compiled for other inputs"):
+            whole(input_ids=ids)
+
+
+def test_a_program_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = pruned(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)))
+    right = compiled.encoded
+    monkeypatch.setattr(
+        compiled, "encoded", lambda _, *given: right(pruned(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))), *given)
     )
-    network = swamp.compile_sparse(model, torch.zeros(1, 3, 4, 4)).network
-    taps = [sum(len(part.row) for part in step.parts) for step in network.steps[1:]]
-    assert taps == [int(model[0].weight.count_nonzero()), 8 * 16 * 2]  # and the norm is folded
+    with pytest.raises(NoProgram, match="something else than torch"):
+        WholeNetwork(model, torch.ones(1, 6))
 
 
-@needs_compiler
+def test_without_an_example_layers_decide_when_they_are_called() -> None:
+    model = pruned(nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 64)))
+    fast = swamp.compile_sparse(model)
+    layers = [module for module in fast.modules() if isinstance(module, SparseLayer)]
+    assert [layer.pays for layer in layers] == [None, None]
+    fast(torch.randn(3, 64))
+    assert all(isinstance(layer.pays, bool) for layer in layers)
+
+
 def test_threads_may_share_a_network() -> None:
     model = pruned(find_model("resnet-digits")(1, 10))
-    fast, inputs = swamp.compile_sparse(model, torch.zeros(1, 1, 8, 8)), torch.randn(4, 50, 1, 8, 8)
-    expected, found = [fast(x) for x in inputs], [[] for _ in inputs]
+    fast, inputs = FastNetwork(WholeNetwork(model, torch.zeros(1, 1, 8, 8), 2), "whole network", {}, []), torch.randn(4, 20, 1, 8, 8)
+    expected, found = [fast(x) for x in inputs], [[] for _ in inputs]  # type: ignore[var-annotated]
     threads = [
-        threading.Thread(target=lambda x=x, to=to: to.extend(fast(x) for _ in range(20))) for x, to in zip(inputs, found, strict=True)
+        threading.Thread(target=lambda x=x, to=to: to.extend(fast(x) for _ in range(10))) for x, to in zip(inputs, found, strict=True)
     ]
     for thread in threads:
         thread.start()
@@ -104,163 +264,19 @@ def test_threads_may_share_a_network() -> None:
     assert all(torch.equal(one, right) for many, right in zip(found, expected, strict=True) for one in many)
 
 
-@pytest.mark.parametrize(
-    ("model", "shape", "why"),
-    [
-        (nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Sigmoid()), (3, 8, 8), "does not know sigmoid"),
-        (nn.Conv2d(3, 4, 3), (3, 8, 8), "keep an image's size"),
-        (nn.MaxPool2d(3, 2, 1), (3, 8, 8), "pads with zeros"),
-        (nn.Linear(8, 2), (3, 8, 8), "not of each pixel"),
-        (nn.ReLU(), (3, 8, 8), "one vector for each input"),
-        (nn.Flatten(2), (3, 8, 8), "no change of shape"),
-        (nn.BatchNorm1d(4, track_running_stats=False), (4,), "stored statistics"),
-        (nn.Linear(4, 2).double(), (4,), "float32"),
-        (nn.Linear(4, 2), (4, 4, 4, 4), "images or vectors"),
-    ],
-)
-def test_what_it_cannot_do_is_refused_in_a_sentence(model: nn.Module, shape: tuple[int, ...], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        swamp.compile_sparse(model, torch.zeros(1, *shape))
+@pytest.mark.parametrize("threads", [0, -1, True, 1.5, "2"])
+def test_threads_are_a_whole_number(threads: Any) -> None:
+    with pytest.raises(ValueError, match=r"threads is .* whole number of at least 1"):
+        swamp.compile_sparse(nn.Linear(4, 2), threads=threads)
 
 
-@needs_compiler
 def test_inputs_of_other_sizes_are_refused() -> None:
-    fast = swamp.compile_sparse(nn.Linear(4, 2), torch.zeros(1, 4))
+    fast = WholeNetwork(pruned(nn.Linear(4, 2)), torch.zeros(1, 4))
     for x in (torch.zeros(2, 5), torch.zeros(4), torch.zeros(2, 4, 1)):
-        with pytest.raises(ValueError, match=r"compiled for batches of \[4\]"):
+        with pytest.raises(ValueError, match=r"has shape .*, and the network takes \(batch, 4\)"):
             fast(x)
 
 
-@needs_compiler
-def test_the_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native.library()
-    record, kept = sorted((tmp_path / "swamp").iterdir())  # and no temporary beside them
-    assert (record.suffix, kept.suffix) == (".sha256", ".so")
-    assert (tmp_path / "swamp").stat().st_mode & 0o777 == 0o700
-    written = kept.stat().st_mtime_ns
-    native._built.cache_clear()
-    native.library()
-    assert kept.stat().st_mtime_ns == written
-    other = tmp_path / "kernel.cpp"
-    other.write_text(native.SOURCE.read_text() + "\n// another\n")
-    monkeypatch.setattr(native, "SOURCE", other)
-    native._built.cache_clear()
-    native.library()
-    assert len(list((tmp_path / "swamp").iterdir())) == 4
-
-
-def test_machines_without_a_compiler_get_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(native.KernelUnavailable, match=r"needs a C\+\+ compiler, and there is no g\+\+ or clang\+\+ or c\+\+; set CXX"):
-        swamp.compile_sparse(nn.Linear(4, 2), torch.zeros(1, 4))
-    broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\necho out of order >&2\nexit 1\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("PATH", os.defpath + os.pathsep + str(tmp_path))
-    monkeypatch.setenv("CXX", "broken")
-    with pytest.raises(native.KernelUnavailable, match="broken could not compile the sparse path: out of order"):
-        native.library()
-    assert list((tmp_path / "swamp").iterdir()) == []
-
-
-def test_no_code_is_loaded_from_where_others_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "swamp").mkdir()
-    (tmp_path / "swamp").chmod(0o777)
-    with pytest.raises(native.KernelUnavailable, match="not this user's alone"):
-        native.cache_directory()
-
-
-def replaced(path: Path, content: bytes) -> None:
-    """Put a new file in the place of one, as others could in a directory that they can write to."""
-    path.unlink()
-    path.write_bytes(content)
-    path.chmod(0o600)
-
-
-def linked(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to(path.with_name("elsewhere"))
-
-
-def piped(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-# What can be wrong with the library or with its record, as a function that makes it so.
-WRONGS: dict[str, Callable[[Path, Path], object]] = {
-    "empty": lambda library, record: replaced(library, b""),
-    "truncated": lambda library, record: replaced(library, library.read_bytes()[:-1]),
-    "planted": lambda library, record: replaced(library, b"planted"),
-    "planted beside a record that was copied from another library": lambda library, record: (
-        replaced(library, b"planted"),
-        replaced(record, native._record_of(library.with_name("kernel-other.so"), b"planted")),
-    ),
-    "without a record": lambda library, record: record.unlink(),
-    "with an empty record": lambda library, record: replaced(record, b""),
-    "writable by others": lambda library, record: library.chmod(0o622),
-    "a record writable by others": lambda library, record: record.chmod(0o620),
-    "a link": lambda library, record: linked(library),
-    "a record that is a link": lambda library, record: linked(record),
-    "a second name of another file": lambda library, record: library.with_name("elsewhere").hardlink_to(library),
-    "a pipe": lambda library, record: piped(library),
-}
-
-
-@pytest.fixture
-def stub_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A compiler that takes no time and counts what it is asked to compile."""
-    script = tmp_path / "stub"
-    compile_to = f"echo library > $2 && echo >> {tmp_path}/count"
-    script.write_text(f"#!/bin/sh\nwhile [ $# -gt 1 ]; do [ $1 = -E ] && exit; [ $1 = -o ] && {compile_to}; shift; done\n")
-    script.chmod(0o755)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return script
-
-
-def built(compiler: Path) -> tuple[Path, int]:
-    """The library as a new process would find or make it, and how often it was compiled so far."""
-    native._built.cache_clear()
-    path = native._built(str(compiler), native.cache_directory())
-    return path, len((compiler.parent / "count").read_text())
-
-
-@pytest.mark.parametrize("wrong", WRONGS)
-def test_a_library_that_others_may_have_put_there_is_compiled_again(wrong: str, stub_compiler: Path) -> None:
-    library, count = built(stub_compiler)
-    assert built(stub_compiler) == (library, 1) == (library, count)
-    WRONGS[wrong](library, library.with_suffix(".sha256"))
-    assert built(stub_compiler) == (library, 2)
-    assert library.read_bytes() == b"library\n"
-    assert library.lstat().st_mode & 0o777 == 0o600
-    assert built(stub_compiler) == (library, 2)
-
-
-def test_a_library_of_another_user_is_not_believed_after_the_directory_was_made_private(
-    stub_compiler: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever could write to the directory has put a library and its record there; its owner then makes it private."""
-    library, _ = built(stub_compiler)
-    assert native._own_content(library) == b"library\n"
-    monkeypatch.setattr(os, "getuid", lambda: library.stat().st_uid + 1)
-    assert native._own_content(library) is None
-    assert native._own_content(library.with_suffix(".sha256")) is None
-
-
-def test_advice_about_a_shared_cache_is_not_to_trust_what_lies_in_it(stub_compiler: Path) -> None:
-    native.cache_directory().chmod(0o770)
-    with pytest.raises(native.KernelUnavailable, match="not this user's alone, so no code is loaded from it; remove it") as error:
-        native.cache_directory()
-    assert "chmod" not in str(error.value)
-
-
-def test_a_library_that_cannot_be_replaced_is_reported(stub_compiler: Path) -> None:
-    library, _ = built(stub_compiler)
-    library.unlink()
-    (library / "full").mkdir(parents=True)
-    with pytest.raises(native.KernelUnavailable, match="cannot be kept in the user's cache"):
-        built(stub_compiler)
+def test_networks_on_other_devices_are_refused() -> None:
+    with pytest.raises(ValueError, match="on the CPU, and this one is on meta"):
+        swamp.compile_sparse(nn.Linear(4, 2, device="meta"))

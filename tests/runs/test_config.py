@@ -59,7 +59,7 @@ def test_recipes_are_layered_over_their_base(tmp_path: Path) -> None:
     (tmp_path / "yours.toml").write_text('base = "mine.toml"\nmethod = "swamp"\n[methods.swamp]\nparticles = {"0" = 2}\n')
     mine = build_config(str(tmp_path / "mine.toml"))
     assert (mine.recipe, mine.cycle.epochs, mine.cycle.learning_rate) == ("mine", 7, 0.1)
-    yours = build_config(str(tmp_path / "yours.toml"))
+    yours = build_config(tmp_path / "yours.toml")
     assert (yours.recipe, yours.cycle.epochs) == ("yours", 7)
     assert yours.selected("method").particles == {"0": 2}  # values are replaced, never mixed
 

@@ -36,7 +36,7 @@ def test_a_limit_takes_a_fixed_choice_of_each_split() -> None:
     assert (batch.num_examples, batch.size("test")) == (8, 8)
     assert CustomTask(nn.Linear(1, 2), (X, LABELS), (X, LABELS), validation=0.5, limit_examples=30).size("validation") == 20
     for wrong in (-1, "two", 1.5, True):
-        with pytest.raises(ValueError, match=r"limit_examples = .*: expected a whole number, or batch"):
+        with pytest.raises(ValueError, match=r"limit_examples = .*: expected a whole number, or 'batch'"):
             CustomTask(nn.Linear(1, 2), (X, LABELS), (X, LABELS), limit_examples=wrong)  # type: ignore[arg-type]
 
 

@@ -28,7 +28,9 @@ def test_of_three_runs_an_impossible_one_keeps_all_from_being_written(tmp_path: 
     for also in ([], ["--dry-run"]):
         status, out, err = call(capsys, "run", *FLAGS, *arguments, *also)
         assert (status, out) == (2, "")
-        assert err == f"swamp: {tmp_path / 'group' / 'seed-2'} is not empty and holds no run (thesis.tex …); choose another --out\n"
+        assert (
+            err == f"swamp: {tmp_path / 'group' / 'seed-2'} is not empty and holds no run (thesis.tex …); choose another directory (out)\n"
+        )
         assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["thesis.tex"]
         assert not (tmp_path / "cache").exists()
 
@@ -51,7 +53,7 @@ def test_each_mistake_is_found_before_anything_is_written(quick: Quick, tmp_path
 
 def test_a_cache_that_cannot_be_used_is_refused(quick: Quick, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=f"--cache {tmp_path / 'file'} cannot be used"):
+    with pytest.raises(ValueError, match=f"the cache {tmp_path / 'file'} cannot be used"):
         prepare([RunRequest(quick(), tmp_path / "run")], tmp_path / "file")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

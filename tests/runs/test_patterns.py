@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from swamp.core.allocation import COUNTS
 from swamp.core.mask import Mask
 from swamp.core.rules import Gradual
 from swamp.runs.checks import check_pattern
-from swamp.runs.config import Config, build_config, config_hash, deciding_settings
-from swamp.runs.opening import RunRequest, prepare
+from swamp.runs.config import Config, build_config, config_hash, deciding_settings, resolve
+from swamp.runs.coupling import coupling_of
+from swamp.runs.job_maker import JobMaker
+from swamp.runs.opening import RunRequest, make_engine_context, open_task, prepare
 from swamp.runs.stored import load_network
+from swamp.store.directory import Store
 from swamp.tasks.custom import CustomTask
+from swamp.tasks.own_loop import OwnLoopTask
+from swamp.tasks.task import Task
 from tests.support.runs import iterate
 
 Quick = Callable[..., Config]
@@ -56,6 +61,30 @@ def test_every_ranking_follows_the_pattern(method: str, quick: Quick, tmp_path: 
         assert set(blocks.unique().tolist()) <= {0, 4}
 
 
+@pytest.mark.parametrize("method", ["imp", "snip", "synflow", "gradual", "lottery-pools"])  # one of each kind of ranking
+def test_every_ranking_follows_the_coupling(method: str, quick: Quick, tmp_path: Path) -> None:
+    """A channel is gone from all layers or from none: blocks 0 to 2 of the network share streams, and the stem's is the first of them."""
+    settings = {
+        "pruning__cycles": 1,
+        "cycle__epochs": 1,
+        "pruning__pattern": "coupled:2",
+        "pruning__targets": () if method in ("imp", "swamp", "lottery-pools") else (1,),
+    }
+    config = quick(method=method, **settings)
+    found = masks(config, tmp_path)[-1]
+    assert 0.3 * found.num_weights < found.num_survivors <= 0.5 * found.num_weights
+    coupling = coupling_of(open_task(config))
+    alive = torch.zeros(coupling.num_channels, dtype=torch.bool)
+    for name, layer in found.layers.items():
+        for dimension, channels in enumerate(coupling.channels(name)):
+            left = layer.transpose(0, dimension).flatten(1).any(1)
+            alive[channels[left & (channels >= 0)]] = True
+    for name, layer in found.layers.items():
+        rows, columns = ((channels < 0) | alive[channels] for channels in coupling.channels(name))
+        assert torch.equal(layer, (rows[:, None] & columns)[:, :, None, None].expand_as(layer))
+    assert all(int(group.sum()) % 2 == 0 for group in alive.split(coupling.widths))
+
+
 def test_two_of_four_with_swamp(quick: Quick, tmp_path: Path) -> None:
     found = masks(quick(pruning__cycles=1, pruning__pattern="2:4", cycle__epochs=1), tmp_path)
     for name, layer in found[1].layers.items():
@@ -75,6 +104,13 @@ def test_what_a_pattern_cannot_do_is_said_before_anything_is_written(quick: Quic
         next(iterate(quick(method="random", pruning__allocation="erk"), out))
     with pytest.raises(ValueError, match=r"pruning.pattern = '1:2' thins out all layers alike by itself"):
         next(iterate(quick(pruning__pattern="1:2", pruning__allocation="uniform", pruning__cycles=1), out))
+    with pytest.raises(ValueError, match=r"pruning.allocation = 'erk' is for layers, and pruning.pattern = 'coupled' prunes channels that"):
+        next(iterate(quick(pruning__pattern="coupled", pruning__allocation="erk", pruning__cycles=1), out))
+    with pytest.raises(
+        ValueError,
+        match=r"pruning.pattern = 'coupled:4' leaves at least 628 of 4808 weights, and cycle 2 asks for 192: .*, or the multiple",
+    ):
+        next(iterate(quick(pruning__pattern="coupled:4", pruning__cycles=3, pruning__prune_fraction=0.8), out))
     few = r"pruning.pattern = 'filter' leaves at least 9 weights of stem.weight, and by pruning.allocation = 'uniform' cycle 3 asks for 7:"
     with pytest.raises(ValueError, match=few):
         next(iterate(quick(pruning__pattern="filter", pruning__allocation="uniform", pruning__cycles=3, pruning__prune_fraction=0.55), out))
@@ -87,6 +123,44 @@ def test_channels_of_a_transposed_convolution_are_refused() -> None:
     for pattern in ("channel", "filter"):
         with pytest.raises(ValueError, match=f"pruning.pattern = '{pattern}' takes .* and weight is transposed: exclude it"):
             check_pattern(build_config("custom", {"pruning.pattern": pattern, "pruning.cycles": 1}), task)
+
+
+def test_models_without_a_graph_or_without_channels_are_refused_in_a_sentence() -> None:
+    data = torch.randn(8, 4), torch.zeros(8).long()
+
+    def refusal(task: Task) -> str:
+        with pytest.raises(ValueError, match="the pattern coupled") as found:
+            check_pattern(build_config("custom", {"pruning.pattern": "coupled", "pruning.cycles": 1}), task)
+        return str(found.value)
+
+    normed = CustomTask(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)), data, data)
+    assert refusal(normed).endswith("finds no channels that could be left out of this model: they enter layer_norm (1)")
+    assert "cannot read: " in refusal(CustomTask(Branching(), data, data))
+    loop = OwnLoopTask(lambda model, run: None, lambda: nn.Linear(4, 2), lambda model: 0.0)
+    assert refusal(loop).endswith("those of a loop of your own are known to the loop alone")
+
+
+class Branching(nn.Module):
+    """What it computes depends on a value, which no graph can tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).relu() if x.sum() > 0 else self.first(x))
+
+
+def test_a_coupling_is_part_of_keys_only_where_it_decides(quick: Quick) -> None:
+    plain, coupled = (
+        JobMaker(config, make_engine_context(config, open_task(config), cast(Store, None)))
+        for config in (resolve(quick()), resolve(quick(pruning__pattern="coupled:8")))
+    )
+    assert plain.ranking == {"pattern": "unstructured"}
+    assert sorted(coupled.ranking) == ["coupling", "pattern"]
+    rule = Gradual(num_keep=5, interval=1, begin=0.0, end=1.0, **coupled.ranking)
+    assert msgspec.json.decode(msgspec.json.encode(rule), type=Gradual) == rule
+    assert rule.ranking == coupled.ranking
 
 
 def test_an_allocation_of_its_own_has_keys_of_its_own_and_the_global_one_those_of_before(quick: Quick) -> None:

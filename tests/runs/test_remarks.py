@@ -77,6 +77,38 @@ def test_a_dense_network_at_the_majority_class_is_named_and_a_trained_one_is_not
     assert not any("dense" in note for note in found.rows[0].notes or ())
 
 
+@pytest.mark.parametrize("metric", [None, lambda outputs, targets: {"foreground": 2.0 * (outputs.argmax(1) * targets).double().mean()}])
+def test_positions_and_metrics_of_ones_own_are_compared_with_one_answer_for_all(metric: Any, tmp_path: Path) -> None:
+    """A segmentation whose background is nine tenths, by its accuracy and by a metric that counts the rest."""
+    images = torch.randn(20, 1, 4, 5, generator=torch.Generator().manual_seed(0))
+    labels = (torch.arange(20) >= 18).long().reshape(4, 5).expand(20, 4, 5)
+    model = nn.Conv2d(1, 2, 3, padding=1)
+    with torch.no_grad():
+        model.bias.copy_(torch.tensor([9.0, -9.0]))  # type: ignore[union-attr]
+    data = images, labels
+    found = swamp.prune(model, data, data, metric=metric, out=tmp_path / "run", cycle={"epochs": 1, "learning_rate": 1e-9}, **QUIET)
+    compared = (
+        "foreground 0.0000 is no better than that of one answer for all examples (0.0000)" if metric else "accuracy % 90.00 is no better"
+    )
+    assert [f"the dense network's {compared}" in note for note in found.rows[0].notes or ()] == [True]
+    assert not found.rows[1].notes
+
+
+def test_channels_that_an_n_m_pattern_keeps_are_named_with_the_sparsity_that_is_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 16×10 weights, 16×2 make no whole group: 16×(4+2) of 160 stay, and all groups of the other layer leave half."""
+    x = torch.randn(40, 10, generator=torch.Generator().manual_seed(0))
+    data = x, (x[:, 0] > 0).long()
+    model = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 2))
+    options = {**QUIET, "cycle": {"epochs": 1}, "pruning": {"pattern": "2:4"}}
+    found = swamp.prune(model, data, data, sparsity=0.5, out=tmp_path / "run", **options)
+    assert found.rows[-1].num_survivors == 96 + 16
+    assert capsys.readouterr().err.count("reaches 41.67 % sparsity, not 50.00 %") == 1
+    swamp.prune(model, data, data, sparsity=0.4, out=tmp_path / "other", **options)
+    assert "sparsity, not" not in capsys.readouterr().err
+
+
 def test_a_calibrated_nll_whose_temperature_is_at_its_bound_is_named() -> None:
     labels = torch.arange(40) % 2
     right = torch.nn.functional.one_hot(labels, 2).float()

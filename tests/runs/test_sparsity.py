@@ -45,7 +45,7 @@ def test_a_power_of_the_fraction_needs_no_further_cycle() -> None:
     ("settings", "message"),
     [
         ({"sparsity": 90}, "pruning.sparsity = 90: expected a share of the weights below 1, such as 0.9 for 90 %"),
-        ({"sparsity": 1}, "such as 0.01 for 1 %"),
+        ({"sparsity": 1}, "such as 0.9 for 90 %"),
         ({"sparsity": 100}, "such as 0.9 for 90 %"),
         ({"sparsity": -0.1}, "pruning.sparsity = -0.1: expected a number >= 0"),
         ({"sparsity": "0.9"}, "pruning.sparsity = '0.9': expected a number"),

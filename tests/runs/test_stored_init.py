@@ -97,7 +97,7 @@ def other_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 )
 def test_what_changed_is_said(begun: Path, options: dict[str, Any], changed: str) -> None:
     before = contents(begun)
-    with pytest.raises(ValueError, match=f"^{begun} began with {changed} than it is now given; choose another --out"):
+    with pytest.raises(ValueError, match=f"^{begun} began with {changed} than it is now given; choose another directory \\(out\\)"):
         prune(begun, **options)
     assert contents(begun) == before
 

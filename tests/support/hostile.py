@@ -1,6 +1,6 @@
 """Damaged and forged sparse files: mutations of a good file, with or without a matching checksum.
 
-python -m tests.support.hostile COUNT SEED     spoils and reads so many files, and prints what became of them
+python -m tests.support.hostile COUNT SEED [FORMAT]     spoils and reads so many files, and prints what became of them
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import reader
 from swamp.export.formats.sparse import encode
+from swamp.export.program import NetworkProgram
 
 NUMBERS: list[Any] = [
     0,
@@ -78,7 +79,7 @@ def _assembled(header: dict[str, Any], stored: dict[str, Any], data: bytes, hone
         except (TypeError, KeyError, ValueError, IndexError):
             pass
     if isinstance(header.get("__metadata__"), dict) and "swamp" in header["__metadata__"]:
-        header["__metadata__"] = {"swamp": json.dumps(stored)}
+        header["__metadata__"] = {"swamp": json.dumps(stored, sort_keys=True, separators=(",", ":"))}  # the one text that is hashed
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data
 
@@ -90,12 +91,13 @@ def mutate(good: bytes, draw: random.Random) -> bytes:
     header, stored, data = copy.deepcopy(parts(good))
     spoiled = bytearray(data)
     for _ in range(draw.randint(1, 3)):
-        target = draw.choice([stored["meta"], stored["meta"], header, spoiled])
+        program = stored["meta"].get("program")
+        target = draw.choice([stored["meta"], stored["meta"], header, spoiled, *[program] * 4 * isinstance(program, dict)])
         if target is spoiled:
             for _ in range(draw.randint(1, 4)):
                 spoiled[draw.randrange(len(spoiled))] = draw.choice([0, 1, 254, 255, draw.randrange(256)])
         else:
-            _bend(target, draw)
+            bend(target, draw)
     return assembled(header, stored, bytes(spoiled), honest=draw.random() < 0.9)
 
 
@@ -117,7 +119,7 @@ def torn(content: bytearray, draw: random.Random) -> bytearray:
     return content
 
 
-def _bend(tree: Any, draw: random.Random) -> None:
+def bend(tree: Any, draw: random.Random) -> None:
     """Change one random entry of nested dicts and lists."""
     while True:
         keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
@@ -163,10 +165,34 @@ def small() -> tuple[State, Mask]:
     return mask.apply(State(parameters, buffers)), mask
 
 
+def small_program() -> NetworkProgram:
+    """A program with attributes of all kinds over the tensors of `small`."""
+    nodes: list[dict[str, Any]] = [
+        {"op": "linear", "in": [0], "weight": "half", "bias": None, "input": [0.25, 64]},
+        {"op": "activation", "in": [2], "kind": "elu", "slope": 0.5},
+        {"op": "pixels", "in": [3], "start": -1, "count": None},
+        {"op": "channels", "in": [3], "start": 0, "count": 2, "step": 2},
+        {"op": "concat", "in": [3, 5], "axis": "channels"},
+        {"op": "embedding", "in": [1], "weight": "thin"},
+        {"op": "positions", "in": [7], "weight": "thin", "offset": 1},
+        {"op": "attention", "in": [7, 8, 7, 1], "heads": 2, "causal": True, "scale": 0.125},
+        {"op": "constant", "in": [], "weight": "program:bias"},
+        {"op": "batch_norm", "in": [4], "weight": None, "bias": "bias", "mean": "bias", "variance": "bias", "eps": 1e-05},
+        {"op": "avg_pool", "in": [4], "kernel": [1, 2], "stride": [1, 2], "padding": [0, 0], "include_padding": False},
+        {"op": "upsample", "in": [12], "factor": [2, 2], "mode": "bilinear", "align_corners": False},
+    ]
+    inputs = [{"name": "x", "kind": "sequence", "size": [9, 1, None]}, {"name": "ids", "kind": "tokens", "size": [1, 1, 7]}]
+    outputs = [{"name": "y", "value": 13, "kind": "image"}, {"name": "z", "value": 4, "kind": "vector"}]
+    return NetworkProgram(
+        {"inputs": inputs, "nodes": nodes, "outputs": outputs}, {"program:bias": torch.ones(4), "program:matrix": torch.ones(2, 2)}
+    )
+
+
 GOOD = encode(*small(), about={"notes": "ä"})
+GOOD_PROGRAM = encode(*small(), "int8", {"notes": "ä"}, small_program())
 
 
-def fuzz(count: int, seed: int) -> Counter[str]:
+def fuzz(count: int, seed: int, good: bytes = GOOD) -> Counter[str]:
     """Spoil and read so many files, and count what became of them: the reason of each refusal, without the values in it, or "read".
 
     A file that is read must be harmless: no error other than `Malformed`, and no more memory than 256 weights of 5 bytes for each byte of
@@ -174,7 +200,7 @@ def fuzz(count: int, seed: int) -> Counter[str]:
     """
     draw, outcomes = random.Random(seed), Counter[str]()
     for number in range(count):
-        content = mutate(GOOD, draw)
+        content = mutate(good, draw)
         try:
             found = reader.decode(content)
         except reader.Malformed as error:
@@ -190,9 +216,9 @@ def fuzz(count: int, seed: int) -> Counter[str]:
 
 
 if __name__ == "__main__":
-    begin, total = time.monotonic(), Counter[str]()
+    begin, total, good = time.monotonic(), Counter[str](), GOOD_PROGRAM if sys.argv[3:] == ["2"] else GOOD
     for part in range(-(-int(sys.argv[1]) // 10_000)):
-        total += fuzz(min(10_000, int(sys.argv[1]) - 10_000 * part), int(sys.argv[2]) + part)
+        total += fuzz(min(10_000, int(sys.argv[1]) - 10_000 * part), int(sys.argv[2]) + part, good)
         print(f"{total.total():,} files in {time.monotonic() - begin:.0f} s: {total['read']:,} read", flush=True)
     for reason, times in total.most_common():
         print(f"{times:>10,}  {reason}")

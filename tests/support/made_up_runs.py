@@ -44,11 +44,13 @@ def make_run(
     epochs: int = 4,
     finished: bool = True,
     reach: float = 1.0,
+    evaluated: Sequence[int] = (),
     **settings: Any,
 ) -> Path:
     """Write a run whose numbers follow from its method and seed, of several layers and with training curves.
 
-    `rows`: only so many rows. `reach`: the survivors are this many times those asked for.
+    `rows`: only so many rows. `reach`: the survivors are this many times those asked for. `evaluated`: epochs, counted from 0, after which
+    trainings were evaluated.
     """
     given = {name.replace("__", "."): value for name, value in settings.items()}
     fixed = {"method": method, "seed": seed, "pruning.cycles": cycles, "precision": "float32", "device": "cpu", "engine": "sequential"}
@@ -81,6 +83,7 @@ def make_run(
         results.append(row_record(cycle, fields, num_weights))
     curves = [
         {"training": f"cycle {row.cycle}, particle {particle}", "epoch": epoch, "loss": math.exp(-epoch / 9), "learning_rate": 0.1}
+        | ({"validation.accuracy": 0.5 + 0.1 * epoch, "validation.nll": 1 / (1 + epoch)} if epoch in evaluated else {})
         for row in results
         for particle in range(num_particles)
         for epoch in range(epochs)

@@ -139,15 +139,17 @@ def distance(expected: State, found: State, start: State, but: str = "") -> floa
     return (apart / moved) ** 0.5
 
 
-def check_same_trainings(expected: list[State], found: list[State], start: State) -> None:
+def check_same_trainings(expected: list[State], found: list[State], start: State, most: float = 0.1) -> None:
     """Check that trainings of two float32 steps are the same but for rounding.
 
-    Rounding alone turns a ReLU on or off now and then, which moves the result: when the start of `sequential` was changed in its last bit
-    on a CPU, 24 of 60 such trainings moved by 0.001 to 0.004, the others by about 1e-6. Compiled code on an H200 moved one of three by
-    0.005. In 8 steps it is up to 0.13. Another particle is 0.9 away.
+    Rounding alone turns a ReLU on or off now and then, which moves the result. When the start of `sequential` was changed in its last bit
+    200 times on a CPU, 221 of 600 trainings moved by more than 0.001, 9 by more than 0.01, and the farthest by 0.020. With SAM, which
+    divides by the norm of the gradient, these were 277, 139 and 0.031. On an H200 the farthest of 12 moved by 0.06. So `most` is 0.1.
+    It is below what a mistake does: another particle is 0.9 away, SAM without its second gradient 0.4 to 1.6, SGD without momentum 0.26
+    to 0.30. Smaller mistakes show in networks so small that rounding turns no ReLU; tests of those give a smaller `most`.
     """
     distances = [distance(a, b, start) for a, b in zip(expected, found, strict=True)]
-    assert max(distances) < 1e-2, distances
+    assert max(distances) < most, distances
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:

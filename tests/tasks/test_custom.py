@@ -332,7 +332,7 @@ class NoCopy(nn.Linear):
         ((mlp, Stream(), (X, LABELS)), {}, r"the training data \(Stream\) cannot be asked for by number"),
         ((mlp, X, (X, LABELS)), {}, "no pair of inputs and targets"),
         ((mlp, (X.numpy().astype(object), LABELS.numpy()), (X, LABELS)), {}, r"an array of the training data has the type object"),
-        ((mlp, (X, LABELS), (X, LABELS.tolist())), {}, r"the test data are made of Tensor and list; make them tensors"),
+        ((mlp, (X, LABELS), (X, LABELS.tolist())), {}, r"the test data are of type Tensor and list; make them tensors"),
         ((mlp, [(X[0], 1), (X[1, :2], 0)], (X, LABELS)), {}, "examples of the training data make no batch: stack expects each tensor"),
         ((mlp(1), (X, X[:, 0]), (X, X[:, 0])), {}, r"outputs and targets of one shape, not 2×1 and 2"),
         ((NoCopy(4, 2), (X, LABELS), (X, LABELS)), {}, r"cannot be copied \(no copies\); give a function"),

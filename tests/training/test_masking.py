@@ -91,6 +91,18 @@ def test_the_survivors_are_trained_as_if_the_others_had_never_been() -> None:
     torch.testing.assert_close(wide.weight[:, :2], narrow.weight)
 
 
+def test_a_compiled_model_is_masked() -> None:
+    model = network()
+    mask = half(model)
+    compiled, optimizer = torch.compile(model, backend="aot_eager"), torch.optim.AdamW(model.parameters(), **ADAM)
+    with masked(model, mask) as held:
+        train(compiled, optimizer)  # type: ignore[arg-type]
+        assert held.violation() == ""
+    for name, alive in mask.layers.items():
+        assert not model.get_parameter(name).grad[~alive].any()  # type: ignore[index]
+        assert not optimizer.state[model.get_parameter(name)]["exp_avg"][~alive].any()
+
+
 def test_accumulated_clipped_and_scaled_gradients_of_parameter_groups() -> None:
     model = network()
     mask = half(model)
@@ -108,6 +120,27 @@ def test_accumulated_clipped_and_scaled_gradients_of_parameter_groups() -> None:
             scaler.step(optimizer)
             scaler.update()
         assert held.violation() == ""
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "rmsprop"])
+def test_a_layer_that_is_unfrozen_later_stays_masked_too(name: str) -> None:
+    model = network()
+    mask = half(model)
+    model[3].requires_grad_(False)
+    optimizer = OPTIMIZERS[name](model.parameters())
+    with masked(model, mask) as held:
+        assert not model[3].weight.requires_grad
+        frozen = model[3].weight.detach().clone()
+        train(model, optimizer)
+        assert torch.equal(model.get_parameter("3.weight"), frozen)
+        model[3].requires_grad_(True)
+        train(model, optimizer)
+        assert held.violation() == ""
+    pruned, weight = ~mask.layers["3.weight"], model[3].weight
+    memory = [tensor for tensor in optimizer.state[weight].values() if isinstance(tensor, Tensor) and tensor.shape == weight.shape]
+    assert memory
+    assert all(not tensor.detach()[pruned].any() for tensor in (weight, weight.grad, *memory))  # type: ignore[union-attr]
+    assert not torch.equal(model.get_parameter("3.weight"), frozen)
 
 
 def test_a_removed_mask_masks_nothing_and_other_models_never_are() -> None:

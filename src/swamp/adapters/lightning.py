@@ -4,7 +4,8 @@
         trainer = lightning.Trainer(max_epochs=5, callbacks=[LightningCallback(run)], enable_checkpointing=False, logger=False)
         trainer.fit(model, loader())
 
-Lightning makes the optimizer inside `fit`, so a training that was killed starts over; those that were finished are not repeated.
+A training that was killed goes on after its last checkpoint, with the optimizers and schedules that Lightning makes. It starts over if
+its length is given as `max_steps`, which Lightning would count anew, or if a schedule follows a metric, which is known too late.
 """
 
 from __future__ import annotations
@@ -21,6 +22,17 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, run: LoopTraining) -> None:
         self.run = run
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Keep the optimizers and schedules, which are made by now, and begin with the epoch that comes after the checkpoint."""
+        schedules = trainer.lr_scheduler_configs
+        if trainer.max_steps != -1 or any(config.reduce_on_plateau for config in schedules):
+            return
+        kept = {f"optimizer {index}": optimizer for index, optimizer in enumerate(trainer.optimizers)}
+        kept |= {f"schedule {index}": config.scheduler for index, config in enumerate(schedules)}
+        self.run.keep(**kept)
+        done = trainer.fit_loop.epoch_progress.current
+        done.ready = done.started = done.processed = done.completed = self.run.first_epoch
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         loss = trainer.callback_metrics.get("train_loss")

@@ -4,8 +4,8 @@
         arguments = TrainingArguments("out", num_train_epochs=5, seed=run.seed, save_strategy="no", report_to="none")
         Trainer(model, arguments, train_dataset=data, callbacks=[TransformersCallback(run)]).train()
 
-The Trainer seeds everything with its own `seed`, so give it `run.seed`. It makes the optimizer itself, so a training that was killed starts
-over; those that were finished are not repeated.
+The Trainer seeds everything with its own `seed`, so give it `run.seed`. A training that was killed starts over, since a callback cannot
+tell the Trainer to begin with a later epoch; those that were finished are not repeated.
 """
 
 from __future__ import annotations

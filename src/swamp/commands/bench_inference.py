@@ -22,7 +22,7 @@ def bench_inference(
     """Measure latency and throughput of exported networks on this machine's CPU, relative to the dense network in torch.
 
     Each file's network runs in torch and in onnxruntime, which compute with zeros like with any other number, and on the sparse path,
-    which leaves them out: one thread, a kernel that this machine's C++ compiler makes. All files must hold networks of one task.
+    which leaves them out. All files must hold networks of one task.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def bench_inference(
             continue
         for runtime, make in (
             ("onnxruntime", lambda: in_onnxruntime(found, opened, threads)),
-            ("the sparse path", lambda: on_sparse_path(found, opened)),
+            ("the sparse path", lambda path=path: on_sparse_path(found, path, opened, threads)),
         ):
             try:
                 networks.append(make())

@@ -32,7 +32,7 @@ def compare(
     """Compare methods in one table: their metrics at each sparsity, over seeds.
 
     Each recipe has a table of its own, in which the best and the second best method are marked. Where runs share seeds, a second table has
-    their differences, paired by seed, with a confidence interval. A damaged run is named, and the others are compared.
+    their differences, paired by seed, with a confidence interval from three seeds on. A damaged run is named, and the others are compared.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ def export(
     format: str | None = None,
     cycle: int | None = None,
     sparsity: float | None = None,
-    values: Literal["float32", "float16", "bfloat16"] = "float32",
+    values: Literal["float32", "float16", "bfloat16", "int8"] = "float32",
     task: TaskOption = None,
     trust: TrustOption = False,
     overwrite: Flag = False,
@@ -38,7 +38,8 @@ def export(
     sparsity
         The row nearest to this sparsity, in percent.
     values
-        Type of the stored weights of pruned layers. 16 bits halve their size; the effect on the metric is printed.
+        Type of the stored weights of pruned layers. 16 bits halve their size, int8 (sparse files) quarters it and makes inference faster;
+        the effect on the metric is printed.
     overwrite
         Replace existing files.
     """

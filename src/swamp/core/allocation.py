@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Literal, NotRequired, TypedDict
 
+from swamp.core.coupling import Coupling
+
 Allocation = Literal["global", "uniform", "erk"]
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -24,11 +26,18 @@ class Ranking(TypedDict):
 
     pattern: str
     allocation: NotRequired[Allocation]
+    coupling: NotRequired[Coupling]  # of the pattern `coupled`
 
 
-def ranking(pattern: str, allocation: Allocation) -> Ranking:
-    """Return how weights are ranked. The global allocation is left out, so that keys are what they were before there were others."""
-    return {"pattern": pattern} if allocation == "global" else {"pattern": pattern, "allocation": allocation}
+def ranking(pattern: str, allocation: Allocation, coupling: Coupling | None = None) -> Ranking:
+    """Return how weights are ranked. The global allocation is left out, so that keys are what they were before there were others; so is
+    the coupling, except for the pattern that needs it."""
+    found: Ranking = {"pattern": pattern}
+    if allocation != "global":
+        found["allocation"] = allocation
+    if coupling is not None:
+        found["coupling"] = coupling
+    return found
 
 
 def uniform_counts(shapes: Shapes, num_keep: int, available: Mapping[str, int] | None = None) -> dict[str, int]:

@@ -31,10 +31,11 @@ def brief(value: object, most: int = 80) -> str:
 def closest(name: str, names: Iterable[str]) -> str | None:
     """Return the name that is most like an unknown one, or None where none is like it.
 
-    >>> closest("dryrun", ["dry-run", "out"])
-    'dry-run'
+    >>> closest("dryrun", ["dry-run", "out"]), closest("SWAMP", ["imp", "swamp"])
+    ('dry-run', 'swamp')
     """
-    return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)), None)
+    by_small_letters = {one.lower(): one for one in sorted(names)}
+    return next((by_small_letters[one] for one in difflib.get_close_matches(name.lower(), by_small_letters, n=1, cutoff=0.5)), None)
 
 
 def nearest(name: str, names: Iterable[str], meant: str | None = None) -> str:
@@ -48,3 +49,14 @@ def nearest(name: str, names: Iterable[str], meant: str | None = None) -> str:
     close = meant or closest(name, known)
     guess = f"did you mean {close!r}? " if close else ""
     return guess + ("Known: " + ", ".join(known) if len(known) <= 20 else "").strip()
+
+
+def require_kind(name: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
+    """Check that an argument which a user may leave out is of a kind.
+
+    >>> require_kind("quiet", "no", bool, "True or False")
+    Traceback (most recent call last):
+    ValueError: quiet = 'no': expected True or False
+    """
+    if value is not None and not isinstance(value, kinds):
+        raise ValueError(f"{name} = {brief(value)}: expected {expected}")

@@ -15,13 +15,15 @@ from swamp.core.keys import digest
 from swamp.core.state import State
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Mask:
     """Named booleans over the prunable weights, in parameter order. A mask is never changed in place.
 
     >>> mask = Mask({"conv": torch.tensor([True, False, True, True])})
     >>> mask.num_survivors, mask.num_weights, mask.density
     (3, 4, 0.75)
+    >>> mask
+    Mask(3 of 4 weights in 1 layer)
     """
 
     layers: Mapping[str, Tensor]
@@ -29,6 +31,10 @@ class Mask:
     def __post_init__(self) -> None:
         assert all(layer.dtype == torch.bool for layer in self.layers.values())
         object.__setattr__(self, "layers", MappingProxyType(dict(self.layers)))
+
+    def __repr__(self) -> str:
+        layers = "1 layer" if len(self.layers) == 1 else f"{len(self.layers)} layers"
+        return f"Mask({self.num_survivors:,} of {self.num_weights:,} weights in {layers})"
 
     def __reduce__(self) -> tuple[type[Mask], tuple[dict[str, Tensor]]]:
         return Mask, (dict(self.layers),)  # A MappingProxyType cannot be pickled.

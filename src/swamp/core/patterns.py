@@ -5,6 +5,8 @@
     block:RxC      Blocks of R rows and C columns of the layer as a matrix (outputs × everything else), smaller at its edges.
     channel        All weights of a layer that read one input channel; the best channel of a layer always stays.
     filter         All weights of a layer that write one output channel; the best filter of a layer always stays.
+    coupled        All weights, in all layers, that write or read one channel of the network (`core/coupling.py`).
+    coupled:M      The same, and a multiple of M channels is left wherever channels are coupled, such as in a residual stream.
 
 `channel` prunes the weights that read a channel, not those that write it. BatchNorm turns a channel whose writing weights are pruned into
 a constant, which still has to be computed; but a channel that no layer reads can be removed with the weights that write it and its norm.
@@ -37,27 +39,47 @@ class Pattern:
         """
         >>> Pattern.parse("2:4"), Pattern.parse("block:4x1").sizes
         (Pattern(kind='n:m', sizes=(2, 4)), (4, 1))
-        >>> Pattern.parse("4:2")
+        >>> Pattern.parse("4:2")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        ValueError: pruning.pattern = '4:2': expected unstructured, N:M with N below M (2:4), block:RxC (block:4x4), channel or filter
+        ValueError: pruning.pattern = '4:2': expected unstructured, N:M with N below M (2:4), block:RxC (block:4x4), channel, ...
         """
-        if text in ("unstructured", *CHANNEL_DIMENSIONS):
+        if text in ("unstructured", "coupled", *CHANNEL_DIMENSIONS):
             return Pattern(text)
+        if match := re.fullmatch(r"coupled:([1-9]\d{0,3})", text):
+            return Pattern("coupled", (int(match[1]), 1))
         for kind, form in (("n:m", r"([1-9]\d{0,3}):([1-9]\d{0,3})"), ("block", r"block:([1-9]\d{0,3})x([1-9]\d{0,3})")):
             if (match := re.fullmatch(form, text)) and (kind == "block" or int(match[1]) < int(match[2])):
                 return Pattern(kind, (int(match[1]), int(match[2])))
-        expected = "unstructured, N:M with N below M (2:4), block:RxC (block:4x4), channel or filter"
+        expected = "unstructured, N:M with N below M (2:4), block:RxC (block:4x4), channel, filter, coupled or coupled:M (coupled:8)"
         raise ValueError(f"pruning.pattern = {text!r}: expected {expected}")
 
     @property
     def is_free(self) -> bool:
         return self.kind == "unstructured"
 
+    @property
+    def is_coupled(self) -> bool:
+        """Whether groups span layers, so that they are known from a model's graph alone."""
+        return self.kind == "coupled"
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it empties channels of the network, which `swamp export` then leaves out."""
+        return self.kind in ("channel", "coupled")
+
     def fewest_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
         """Return the fewest weights that pruning can leave: the share N/M of all weights, or those that are never pruned."""
         if self.kind == "n:m":
             keep, size = self.sizes
             return -(-keep * sum(math.prod(shape) for shape in shapes.values()) // size)
+        return self.num_kept(shapes)
+
+    def num_kept(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        """Return the number of weights that are never pruned: of N:M, N of each group and the channels that are left over behind the last.
+
+        >>> Pattern.parse("2:4").num_kept({"weight": (3, 10)})  # 3 rows of two groups and two more channels
+        18
+        """
         blank = {name: torch.zeros(shape) for name, shape in shapes.items()}
         return sum(int((self.groups(layer, layer == 0) == KEPT).sum()) for layer in blank.values())
 

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, structs
 from torch import Tensor
 
 from swamp.core.allocation import COUNTS, Allocation, Ranking, ranking
+from swamp.core.coupling import Coupling, keep_highest_channels
 from swamp.core.mask import Mask
 from swamp.core.patterns import Pattern, keep_highest_groups
 from swamp.core.state import State
@@ -39,7 +40,8 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pattern: Annotated[
         str,
         Meta(
-            description="Which weights are pruned together: unstructured, N:M such as 2:4, block:RxC, channel or filter (core/patterns.py)."
+            description="Which weights are pruned together: unstructured, N:M such as 2:4, block:RxC, channel, filter, or coupled, which "
+            "prunes a channel in all layers that share it (core/patterns.py)."
         ),
     ] = "unstructured"
 
@@ -82,7 +84,8 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def ranking(self) -> Ranking:
-        """How weights are ranked, as arguments of `keep_highest` and as part of keys."""
+        """How weights are ranked, as arguments of `keep_highest` and as part of keys. The coupling of the pattern `coupled` is known to the
+        context of a run alone (`ctx.ranking`)."""
         return ranking(self.pattern, self.allocation)
 
     def density(self, cycle: int) -> Fraction:
@@ -104,8 +107,10 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def _cycles_to_sparsity(self) -> int:
         """Return the smallest number of prunings that reaches the target sparsity."""
         if self.sparsity >= 1:
-            percent = f", such as {self.sparsity / 100:g} for {self.sparsity:g} %" if self.sparsity < 100 else ", such as 0.9 for 90 %"
-            raise ValueError(f"pruning.sparsity = {self.sparsity:g}: expected a share of the weights below 1{percent}")
+            meant = self.sparsity if 1 < self.sparsity < 100 else 90.0
+            raise ValueError(
+                f"pruning.sparsity = {self.sparsity:g}: expected a share of the weights below 1, such as {meant / 100:g} for {meant:g} %"
+            )
         about = math.log(self._last_density) / math.log1p(-self.prune_fraction)
         if about > MOST_CYCLES:
             raise ValueError(
@@ -126,18 +131,26 @@ def rounded_share(total: int, share: Fraction) -> int:
 
 
 def keep_highest(
-    scores: Mapping[str, Tensor], mask: Mask, num_keep: int, pattern: str = "unstructured", allocation: Allocation = "global"
+    scores: Mapping[str, Tensor],
+    mask: Mask,
+    num_keep: int,
+    pattern: str = "unstructured",
+    allocation: Allocation = "global",
+    coupling: Coupling | None = None,
 ) -> Mask:
     """Return the mask of the `num_keep` highest scores over all layers together, or in each layer as many as the allocation says.
 
     Weights that are already pruned rank last; among equal scores the lower index in parameter order is kept. A pattern may leave fewer
-    weights, by less than one of its groups (of each layer, with an allocation).
+    weights, by less than one of its groups (of each layer, with an allocation). The pattern `coupled` needs the coupling of the model
+    (`find_coupling` in `export/channel_graph.py`).
     """
     grouping = Pattern.parse(pattern)
     if not grouping.is_free:
         num_keep = min(num_keep, mask.num_survivors)  # An earlier pruning may have left fewer than was asked for.
     if not 0 <= num_keep <= mask.num_survivors:
         raise ValueError(f"cannot keep {num_keep} of {mask.num_survivors} surviving weights")
+    if grouping.is_coupled:
+        return _keep_highest_coupled(scores, mask, num_keep, grouping, allocation, coupling)
     if allocation != "global":
         shapes = {name: tuple(layer.shape) for name, layer in mask.layers.items()}
         survivors = {name: int(layer.sum()) for name, layer in mask.layers.items()}
@@ -147,12 +160,29 @@ def keep_highest(
         )
     flat = torch.cat([scores[name].detach().cpu().reshape(-1) for name in mask.layers])
     alive = torch.cat([layer.reshape(-1) for layer in mask.layers.values()])
-    if flat[alive].isnan().any():
-        raise ValueError("a score of a surviving weight is NaN, so the weights cannot be ranked")
+    _refuse_nan(flat[alive])
     if not grouping.is_free:
         return Mask(keep_highest_groups({name: scores[name].detach().cpu() for name in mask.layers}, mask.layers, num_keep, grouping))
     parts = highest(flat, alive, num_keep).split([layer.numel() for layer in mask.layers.values()])
     return Mask({name: part.reshape(layer.shape) for (name, layer), part in zip(mask.layers.items(), parts, strict=True)})
+
+
+def _keep_highest_coupled(
+    scores: Mapping[str, Tensor], mask: Mask, num_keep: int, pattern: Pattern, allocation: Allocation, coupling: Coupling | None
+) -> Mask:
+    if coupling is None:
+        raise ValueError("the pattern coupled needs the coupling of the model's channels")
+    if allocation == "erk":
+        raise ValueError("pruning.allocation = 'erk' is for layers, and the pattern coupled prunes groups of them: global or uniform")
+    found = {name: scores[name].detach().cpu() for name in mask.layers}
+    for name, layer in mask.layers.items():
+        _refuse_nan(found[name][layer])
+    return Mask(keep_highest_channels(found, mask.layers, num_keep, coupling, pattern.sizes[0], evenly=allocation == "uniform"))
+
+
+def _refuse_nan(scores: Tensor) -> None:
+    if scores.isnan().any():
+        raise ValueError("a score of a surviving weight is NaN, so the weights cannot be ranked")
 
 
 def highest(scores: Tensor, among: Tensor, num: int) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from swamp.core.allocation import Allocation, Ranking, ranking
+from swamp.core.coupling import Coupling
 from swamp.core.schedules import half_cosine
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -51,11 +52,13 @@ class Gradual(Struct, frozen=True, kw_only=True, tag="gradual"):
     end: Share
     pattern: str = "unstructured"
     allocation: Allocation | UnsetType = UNSET  # Unset means global, and leaves keys as they were before there were others.
+    coupling: Coupling | UnsetType = UNSET  # of the pattern `coupled`
 
     @property
     def ranking(self) -> Ranking:
         """How weights are ranked, as arguments of `keep_highest`."""
-        return ranking(self.pattern, "global" if self.allocation is UNSET else self.allocation)
+        coupling = None if self.coupling is UNSET else self.coupling
+        return ranking(self.pattern, "global" if self.allocation is UNSET else self.allocation, coupling)
 
     def acts(self, step: int, num_steps: int) -> bool:
         first, last = self._window(num_steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -29,13 +28,11 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class OwnLoop(Engine):
     """Calls the user's loop for each job, in this process."""
 
-    def __init__(self, context: EngineContext, config: Config) -> None:
-        super().__init__(context)
-        self.warned = False
-
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         digests: dict[tuple[str, str], dict[str, str]] = {}  # of the weights trained from one start under one mask, by label
         for job in jobs:
+            if job.rule is not None or job.span is not None:  # The method should have said so among what it `uses`.
+                raise ValueError(f"{job.label}: this method acts inside of trainings, which a loop of your own cannot be asked for")
             same_start = digests.setdefault((job.start, job.mask.digest), {})
             solution = self.context.store.solution(job.key) or self._train_job(job, report, same_start)
             if len(jobs) > 1:
@@ -63,7 +60,7 @@ class OwnLoop(Engine):
         # The ticket's whole training says how many epochs the loop has, where nobody else does.
         found = store.solution(job.start)
         num_epochs = len(found.history) if found and found.history else None
-        training = LoopTraining(task, job, start, self.context.device, num_epochs, store.read_checkpoint(job.key), after_epoch, self._say)
+        training = LoopTraining(task, job, start, self.context.device, num_epochs, store.read_checkpoint(job.key), after_epoch)
         state = training.run()
         if job.swa is not None:
             state = refreshed(task, state.parameters, state.buffers, job.noise, self.context.device)
@@ -81,11 +78,6 @@ class OwnLoop(Engine):
         store.log_timing({"what": job.label, "key": job.key, "epochs": epochs, "seconds": seconds, "device": str(self.context.device)})
         return solution
 
-    def _say(self, sentence: str) -> None:
-        """Warn once a run: every training has the same schedule."""
-        if not self.warned:
-            print(sentence, file=sys.stderr)
-            self.warned = True
 
-
-build = OwnLoop
+def build(context: EngineContext, config: Config) -> OwnLoop:
+    return OwnLoop(context)

@@ -1,207 +1,201 @@
-"""Run a sparse network fast on a CPU: lay out its taps in memory and call the compiled kernel."""
+"""Run a sparse network fast on a CPU, within torch.
+
+There are two ways. The runtime (`swamp_runtime`) executes the whole network, if its operations are known there; or every sparse layer is
+computed by the runtime and all else by torch, which works for every model. Which way pays depends on the network, so they are measured
+beside torch, and at moderate sparsity beside onnxruntime, and the fastest is kept.
+"""
 
 from __future__ import annotations
 
-import ctypes
-import math
-import threading
-from collections.abc import Sequence
+import copy
+import inspect
+import os
+import time
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
+import swamp_runtime
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
-from swamp.export import native
-from swamp.export.lowering import read_network
-from swamp.export.taps import Network, Phases, Size, Taps, Value
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.export.formats.onnx import OnnxNetwork, Unsupported, graph_of
+from swamp.export.formats.sparse import encode
+from swamp.export.layouts import NoProgram
+from swamp.export.program import read_program
+from swamp.export.sparse_layers import with_sparse_layers
 
-WIDTH = 16  # floats in the kernel's widest vectors
-LANES = 8  # images that a block computes side by side, one per vector lane
-FEW = 2  # up to this many images are faster one by one than as a block
-LARGE = 64 << 20  # bytes; if a block needs more memory, images are computed one by one
-KINDS = {"sum": 0, "maximum": 1}
-PHASES = 2
-
-
-class KernelStep(ctypes.Structure):
-    """The struct `Step` of kernel.cpp."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("kind", "relu", "joined", "channels", "height", "width", "pitch", "lanes")),
-        *((name, ctypes.c_int64) for name in ("out", "stride")),
-        *((name, ctypes.c_void_p) for name in ("first", "distance", "weight", "bias")),
-        *((name, ctypes.c_int64) for name in ("in_", "in_stride")),
-        *((name, ctypes.c_int32) for name in ("in_height", "in_width", "in_pitch", "every")),
-    )
+TOLERANCE = 1e-3  # of the largest output; another order of summation changes outputs by about 1e-6 of it
+ROUNDS, SECONDS = 5, 0.02  # of a measurement: the fastest of some rounds of calls, each of about this length
+SPARSE_ENOUGH = 0.25  # the density up to which onnxruntime is not tried: dense networks have always been slower there
 
 
-class Layout:
-    """Where images are in the workspace. Each row is followed by a border of zeros, which is also the border before the next row, and each
-    channel has borders above and below."""
+class FastNetwork(nn.Module):
+    """A network for inference on a CPU that `compile_sparse` made. `how` says which way was chosen, `seconds` what each took with the
+    example, and `notes` why a way was left out."""
 
-    def __init__(self, network: Network, lanes: int) -> None:
-        self.network, self.lanes, self.border = network, lanes, _border(network)
-        self.joined = joined_steps(network)
-        self.offsets, total = self._allocated()
-        self.num_floats = total + self.stride(Size(1, 1, 1))  # reads at the last pixel are whole vectors
-        if self.num_floats > 2**31 - 1:
-            raise ValueError("the network's images are too large for the sparse path")
-
-    def pitch(self, size: Size) -> int:
-        """Return the distance between rows, in pixels."""
-        return size.width + self.border
-
-    def stride(self, size: Size) -> int:
-        """Return the distance between channels, in floats."""
-        below = _up(size.height * self.pitch(size) * self.lanes) + self.border * (self.pitch(size) + 1) * self.lanes
-        return _up(self.above(size) + below)
-
-    def above(self, size: Size) -> int:
-        """Return the length of the border above an image, in floats."""
-        return _up(self.border * (self.pitch(size) + 1) * self.lanes)
-
-    def _allocated(self) -> tuple[list[int], int]:
-        """Return each image's offset and the total size. An image reuses the memory of one of its size that is no longer read, so that the
-        borders stay zero."""
-        network, offsets, total = self.network, [0] * len(self.network.sizes), 0
-        last = {image: step for step in range(len(network.sizes)) for image in read_by(network, step)}
-        free: dict[Size, list[int]] = {}
-        done: list[int] = []  # images that are no longer read after the current group of joined steps
-        for step, size in enumerate(network.sizes):
-            if not self.joined[step]:
-                for image in done:
-                    free.setdefault(network.sizes[image], []).append(offsets[image])
-                done = []
-            if free.get(size):
-                offsets[step] = free[size].pop()
-            else:
-                offsets[step], total = total + self.above(size), total + size.channels * self.stride(size)
-            done += [image for image in read_by(network, step) if last[image] == step]
-        return offsets, total
-
-    def steps(self) -> tuple[Any, list[np.ndarray]]:
-        """Return the kernel's steps and the arrays that they point to."""
-        network, arrays = self.network, []
-        steps = (KernelStep * len(network.sizes))()
-        for index, (size, made) in enumerate(zip(network.sizes, network.steps, strict=True)):
-            step = steps[index]
-            step.channels, step.height, step.width, step.pitch, step.lanes = *size, self.pitch(size), self.lanes
-            step.out, step.stride = self.offsets[index], self.stride(size)
-            if isinstance(made, Phases):
-                source = network.sizes[made.image]
-                step.kind, step.every, step.in_, step.in_stride = PHASES, made.every, self.offsets[made.image], self.stride(source)
-                step.in_height, step.in_width, step.in_pitch = source.height, source.width, self.pitch(source)
-            elif made is not None:
-                step.kind, step.relu, step.joined = KINDS[made.kind], made.relu, self.joined[index]
-                found = self._taps(made)
-                for name, array in zip(("first", "distance", "weight", "bias"), found, strict=True):
-                    setattr(step, name, array.ctypes.data)
-                arrays += found
-        return steps, arrays
-
-    def _taps(self, value: Value) -> list[np.ndarray]:
-        distance = np.concatenate([self._distances(part) for part in value.parts])
-        row = np.concatenate([part.row for part in value.parts])
-        weight = np.concatenate([part.weight for part in value.parts])
-        # The floats that are read from each tap on; the kernel has no bounds checks.
-        read = _up(value.size.height * self.pitch(value.size) * self.lanes)
-        assert not len(distance) or (distance.min() >= 0 and distance.max() + read <= self.num_floats)
-        order = np.lexsort((distance, row))
-        first = np.searchsorted(row[order], np.arange(value.size.channels + 1))
-        return [first.astype(np.int32), distance[order].astype(np.int32), weight[order].astype(np.float32), value.bias.astype(np.float32)]
-
-    def _distances(self, part: Taps) -> np.ndarray:
-        size = self.network.sizes[part.image]
-        return self.offsets[part.image] + part.channel * self.stride(size) + (part.y * self.pitch(size) + part.x) * self.lanes
-
-
-class CompiledSparse(nn.Module):
-    """A network that computes with its surviving weights only, on one CPU thread, for inference. `compile_sparse` makes it."""
-
-    def __init__(self, network: Network, shape: Sequence[int]) -> None:
+    def __init__(self, network: nn.Module, how: str, seconds: Mapping[str, float], notes: list[str]) -> None:
         super().__init__()
-        self.network, self.shape, self.num_outputs = network, tuple(shape), network.sizes[-1].channels
-        self.run = native.library().swamp_run
-        self.run.restype = None
-        self.run.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
+        self.network, self.how, self.seconds, self.notes = network, how, dict(seconds), notes
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        with torch.no_grad():
+            return self.network(*inputs, **named)
+
+    def extra_repr(self) -> str:
+        return ", ".join([f"how={self.how!r}", *(f"{name}: {1000 * taken:.2f} ms" for name, taken in self.seconds.items())])
+
+
+class WholeNetwork(nn.Module):
+    """A network that the runtime executes as a whole. It takes what the model takes and returns what the model returns."""
+
+    def __init__(self, model: nn.Module, example: Any, threads: int | None = None) -> None:
+        super().__init__()
+        inputs, named = as_arguments(example)
+        self.signature = inspect.signature(model.forward)
+        self.given = self._leaves(inputs, named)[1]
+        self.runtime = swamp_runtime.load_bytes(encoded(model, inputs, named), threads)
+        with torch.no_grad():
+            expected, self.structure = pytree.tree_flatten(model(*inputs, **named))
         self.device = nn.Parameter(torch.empty(0), requires_grad=False)  # tasks read from the parameters to which device data go
-        self.lanes = LANES if 4 * Layout(network, LANES).num_floats <= LARGE else 1
-        self._lock = threading.Lock()
-        self._blocks: dict[int, tuple[Any, list[np.ndarray], Tensor]] = {}
+        if len(expected) != len(self.runtime.outputs) or not all(isinstance(leaf, Tensor) for leaf in expected):
+            raise NoProgram("its forward pass returns other things than the tensors that its program computes")
+        for ours, theirs in zip(pytree.tree_leaves(self(*inputs, **named)), expected, strict=True):
+            if not torch.allclose(ours, theirs, atol=TOLERANCE * max(float(theirs.abs().max()), 1e-6), rtol=0, equal_nan=True):
+                raise NoProgram("its program computes something else than torch")
 
-    def forward(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or tuple(x.shape[1:]) != self.shape:
-            raise ValueError(
-                f"the network was compiled for batches of {list(self.shape)} on the CPU; this is {list(x.shape)} on {x.device}"
-            )
-        x, answers = x.detach().float().contiguous(), torch.empty(len(x), self.num_outputs)
-        begin = 0
-        with self._lock:  # calls through ctypes release Python's lock, and the workspace is shared
-            while (left := len(x) - begin) > 0:
-                lanes = self.lanes if left > FEW else 1
-                steps, _, work = self._block(lanes)
-                images, answer = x.data_ptr() + 4 * begin * math.prod(self.shape), answers.data_ptr() + 4 * begin * self.num_outputs
-                self.run(steps, len(steps), work.data_ptr(), images, answer, min(lanes, left))
-                begin += lanes
-        return answers
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        alone = len(inputs) == 1 and not named and isinstance(inputs[0], Tensor)  # which takes less time to find out than what is given
+        leaves, structure = ([inputs[0]], self.given) if alone and len(self.runtime.inputs) == 1 else self._leaves(inputs, named)
+        if structure != self.given:
+            raise ValueError("the network was compiled for other inputs than these; compile it with an example like them")
+        if foreign := [leaf for leaf in leaves if leaf.device.type != "cpu"]:
+            raise ValueError(f"the network was compiled for the CPU, and an input is on {foreign[0].device}")
+        found = self.runtime(*(leaf.detach().contiguous().numpy() for leaf in leaves))
+        if self.structure.is_leaf():
+            return torch.from_numpy(found)
+        outputs = [torch.from_numpy(array) for array in (found if isinstance(found, tuple) else (found,))]
+        return pytree.tree_unflatten(outputs, self.structure)
 
-    def _block(self, lanes: int) -> tuple[Any, list[np.ndarray], Tensor]:
-        if lanes not in self._blocks:
-            layout = Layout(self.network, lanes)
-            self._blocks[lanes] = (*layout.steps(), torch.zeros(layout.num_floats))
-        return self._blocks[lanes]
+    def _leaves(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[list[Tensor], Any]:
+        """Return the tensors in the order of the forward pass's parameters, and what they belong to."""
+        bound = {name: value for name, value in self.signature.bind(*inputs, **named).arguments.items() if value is not None}
+        leaves, structure = pytree.tree_flatten(bound)
+        return [leaf for leaf in leaves if isinstance(leaf, Tensor)], structure
 
 
-def compile_sparse(model: nn.Module, example: Tensor) -> CompiledSparse:
-    """Compile a network for this machine's CPU and for inputs of the example's size (its first dimension is the batch). All weights that
-    are zero are left out. The network may have convolutions, BatchNorm, ReLU, sums, pooling and linear layers; ValueError names any other
-    operation. The first call on a machine needs a C++ compiler; RuntimeError says that there is none.
+class FileNetwork(nn.Module):
+    """The network of a sparse file with a program, as a module that a task can evaluate."""
+
+    def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
+        super().__init__()
+        self.runtime = swamp_runtime.load(path, threads)
+        self.device = nn.Parameter(torch.empty(0), requires_grad=False)  # tasks read from the parameters to which device data go
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+        """Return a tensor for tensors by position, and for named ones an object with the outputs by name, as networks of texts do."""
+        arrays = {name: tensor.numpy() for name, tensor in named.items() if name in {port.name for port in self.runtime.inputs}}
+        found = self.runtime(*(tensor.detach().contiguous().numpy() for tensor in inputs), **arrays)
+        outputs = [torch.from_numpy(array) for array in (found if isinstance(found, tuple) else (found,))]
+        if inputs:
+            return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return SimpleNamespace(**{port.name: output for port, output in zip(self.runtime.outputs, outputs, strict=True)})
+
+
+def compile_sparse(model: nn.Module, example: Any = None, *, threads: int | None = None) -> FastNetwork:
+    """Return a copy of a model for inference on this machine's CPU that leaves out zero weights where that pays.
+
+    `example` is a batch of inputs: a tensor, a tuple of positional or a dict of named arguments. With it, the whole network is also tried
+    in the runtime, and the fastest way is kept. Without it every sparse layer decides when it is first called. `threads` is the number of
+    threads of sparse layers, by default one for each core. Any model works; the result takes and returns what the model does.
 
         model, mask, about = swamp.load_sparse("model.swamp", model)
         fast = swamp.compile_sparse(model, torch.zeros(1, 3, 32, 32))
         logits = fast(images)
     """
-    return CompiledSparse(read_network(model, example), example.shape[1:])
+    _check_threads(threads)
+    model = copy.deepcopy(model).eval()
+    if foreign := next((p.device.type for p in model.parameters() if p.device.type != "cpu"), None):
+        raise ValueError(f"compile_sparse is for networks on the CPU, and this one is on {foreign}; move it there with .to('cpu')")
+    layers = with_sparse_layers(model, threads)
+    if example is None:
+        return FastNetwork(layers, "sparse layers", {}, [])
+    inputs, named = as_arguments(example)
+    ways: dict[str, nn.Module] = {"torch": model, "sparse layers": layers}
+    notes = []
+    try:
+        ways["whole network"] = WholeNetwork(model, example, threads)
+    except (NoProgram, swamp_runtime.Malformed) as error:
+        notes.append(f"not as a whole: {error}")
+    if _density(model) > SPARSE_ENOUGH:
+        try:
+            ways["onnxruntime"] = _in_onnxruntime(model, inputs, named, threads)
+        except (Unsupported, ValueError) as error:
+            notes.append(f"not in onnxruntime: {error}")
+    seconds = fastest({name: _bound(way, inputs, named) for name, way in ways.items()})
+    how = min(seconds, key=lambda name: seconds[name])
+    return FastNetwork(ways[how], how, seconds, notes)
 
 
-def read_by(network: Network, step: int) -> set[int]:
-    """Return the images that a step reads."""
-    made = network.steps[step]
-    if isinstance(made, Phases):
-        return {made.image}
-    return {part.image for part in made.parts} if made else set()
+def encoded(model: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a sparse file of a model with its program, for sequences of any length if that can be had."""
+    state = State.of(model)
+    mask = Mask({name: tensor != 0 for name, tensor in state.parameters.items() if tensor.ndim > 1 and bool((tensor == 0).any())})
+    try:
+        program = read_program(model, inputs, named, free_length=True)
+    except NoProgram:
+        program = read_program(model, inputs, named)
+    return encode(state, mask, program=program)
 
 
-def joined_steps(network: Network) -> list[bool]:
-    """Return for each step whether it runs tile by tile together with the step before: it may read that step, and those joined to it, only
-    at its own pixel."""
-    joined, begin = [False], 0
-    for step in range(1, len(network.steps)):
-        made, before, sizes = network.steps[step], network.steps[step - 1], network.sizes
-        together = (
-            isinstance(made, Value)
-            and isinstance(before, Value)
-            and sizes[step][1:] == sizes[step - 1][1:]
-            and not any(part.image >= begin and (part.y.any() or part.x.any()) for part in made.parts)
-        )
-        joined.append(together)
-        begin = begin if together else step
-    return joined
+def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return an example as positional and named arguments."""
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
 
 
-def _border(network: Network) -> int:
-    """Return how many pixels outside of an image the taps reach. Taps from an output of one pixel into a larger image stay inside it."""
-    parts = [
-        part
-        for size, made in zip(network.sizes, network.steps, strict=True)
-        if isinstance(made, Value)
-        for part in made.parts
-        if len(part.row) and network.sizes[part.image][1:] == size[1:]
-    ]
-    return int(max((max(np.abs(part.y).max(), np.abs(part.x).max()) for part in parts), default=0))
+def fastest(calls: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
+    """Return the seconds of a call of each, measured in turns, so that other work on the machine affects each alike."""
+    repeats, least = {}, {}
+    for name, call in calls.items():
+        call()  # It may choose how its layers are computed.
+        begin = time.perf_counter()
+        call()
+        least[name] = time.perf_counter() - begin
+        repeats[name] = max(round(SECONDS / max(least[name], 1e-6)), 1)
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            for _ in range(repeats[name]):
+                begin = time.perf_counter()
+                call()
+                least[name] = min(least[name], time.perf_counter() - begin)
+    return least
 
 
-def _up(floats: int) -> int:
-    """Round up to whole vectors."""
-    return -(-floats // WIDTH) * WIDTH
+def _bound(way: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Callable[[], Any]:
+    def call() -> Any:
+        with torch.inference_mode():
+            return way(*inputs, **named)
+
+    return call
+
+
+def _density(model: nn.Module) -> float:
+    """Return the share of weights that are not zero, of all weights with more than one dimension."""
+    weights = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    return sum(int(weight.count_nonzero()) for weight in weights) / max(sum(weight.numel() for weight in weights), 1)
+
+
+def _in_onnxruntime(model: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any], threads: int | None) -> nn.Module:
+    if len(inputs) != 1 or named or not isinstance(inputs[0], Tensor):
+        raise ValueError("only networks of one input are tried there")
+    return OnnxNetwork(graph_of(model, inputs[0], {}), threads or os.cpu_count() or 1)
+
+
+def _check_threads(threads: int | None) -> None:
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise ValueError(f"threads is {threads!r}, and must be a whole number of at least 1, or None for all cores")

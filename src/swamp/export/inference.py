@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from swamp_runtime.library import library
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from swamp.core.errors import reason_of
-from swamp.export import native
-from swamp.export.compiled import compile_sparse
+from swamp.export.compiled import FileNetwork, WholeNetwork
 from swamp.export.formats import example_input, format_of
 from swamp.export.formats.onnx import OnnxNetwork, as_onnx
+from swamp.export.formats.sparse import has_program
+from swamp.export.layouts import NoProgram
+from swamp.export.sparse_layers import with_sparse_layers
 from swamp.tasks.task import Task
 
 
@@ -25,7 +28,7 @@ class LoadedNetwork(NamedTuple):
     """A network loaded in a runtime, ready to be timed."""
 
     file: str
-    runtime: str  # torch, onnxruntime or sparse
+    runtime: str  # torch, onnxruntime, sparse or sparse layers
     model: nn.Module
     num_bytes: int
     load_seconds: float
@@ -73,14 +76,21 @@ def in_onnxruntime(network: LoadedNetwork, task: Task, threads: int) -> LoadedNe
     return network._replace(runtime="onnxruntime", model=OnnxNetwork(as_onnx(network.model, task, {}), threads))
 
 
-def on_sparse_path(network: LoadedNetwork, task: Task) -> LoadedNetwork:
-    """Return a network of torch compiled without its zeros, or raise RuntimeError or ValueError with the reason."""
-    native.library()  # The kernel is compiled once per machine, so its compilation does not count as loading.
+def on_sparse_path(network: LoadedNetwork, path: Path, task: Task, threads: int) -> LoadedNetwork:
+    """Return a network without its zeros: the file itself in the runtime if it has a program, else the network that torch has read, as a
+    whole or layer by layer. Raise RuntimeError or ValueError with the reason where that is impossible."""
+    library()  # It is compiled once on a machine, so its compilation does not count as loading.
+    if format_of(path).name == "sparse" and has_program(path):
+        model, taken = _fastest(lambda: FileNetwork(path, threads))
+        return network._replace(runtime="sparse", model=model, load_seconds=taken)
     inputs = example_input(task)
-    if not isinstance(inputs, Tensor):
-        raise ValueError("networks of texts take several inputs, and this is for those of one")
-    model, taken = _fastest(lambda: compile_sparse(network.model, inputs))
-    return network._replace(runtime="sparse", model=model, load_seconds=network.load_seconds + taken)
+    try:
+        model, taken = _fastest(lambda: WholeNetwork(network.model, inputs, threads))
+        runtime = "sparse"
+    except NoProgram:
+        model, taken = _fastest(lambda: with_sparse_layers(network.model, threads))
+        runtime = "sparse layers"
+    return network._replace(runtime=runtime, model=model, load_seconds=network.load_seconds + taken)
 
 
 def measure(networks: Sequence[LoadedNetwork], task: Task, sizes: Sequence[int], rounds: int, threads: int) -> list[Speed]:

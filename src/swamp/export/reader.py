@@ -1,6 +1,7 @@
 """Read a sparse network. This file needs only numpy, and can be copied and used without swamp.
 
-    tensors, masks, about = read("model.swamp")
+    network = read("model.swamp")
+    network.tensors, network.masks, network.about, network.program
 
 A file of format 1 is a safetensors file: eight bytes with the header's length N (little-endian), N bytes of JSON, then the data. Its
 tensors are not those of the network but three or more streams. Each concatenates data of the network's tensors in the order of `meta`:
@@ -15,6 +16,24 @@ The only metadata entry is `swamp`, a JSON text {"checksum", "meta"}. meta = {"f
     code bits   one bit per weight, the first in the highest bit of the first byte; bits after the last weight are 0
     code gaps   a byte b < 255: b weights are pruned, the next one survives; 255: 255 weights are pruned. The stream ends less than
                 255 weights before the tensor's end, so a byte stands for at most 256 weights and a small file cannot need much memory.
+
+A file of format 2 also says how the network computes, and its values may be 8-bit integers:
+
+    values      I8: numbers from -127 to 127; a weight is its number times the scale of its row
+    scales      F32, only if the values are I8: for each pruned tensor as many positive numbers as it has rows (its first dimension)
+
+Its meta has the entry "program", which is null or
+
+    program = {"inputs": [input, …], "nodes": [node, …], "outputs": [output, …]}
+    input   = {"name", "kind": "image", "vector", "sequence", "signal" or "tokens", "size": [channels, height, width]}
+    output  = {"name", "value": a number, "kind": "image", "vector", "sequence" or "signal"}
+    node    = {"op", "in": [numbers of values], attributes}
+
+A program computes one example. Every value is an image of (channels, height, width); the inputs are the first values, and each node makes
+one. A caller's array for a batch of B is (B, C, H, W) for an image, (B, C) for a vector, (B, W, C) for a sequence, (B, C, W) for a signal
+and (B, W), of integers, for tokens. Heights and widths of images, and the width of the others, may be null: the call decides. Tensors are
+named as in `pruned` and `dense`; names that begin with "program:" are of tensors that only the program needs. `OPERATIONS` lists the
+nodes and their attributes, all of which are there, null where something is missing; docs/export.md says what they compute.
 
 The checksum is a sha256 over, for each stream by name, the JSON text of [name, type, shape] and the bytes; then the JSON text of meta.
 JSON texts have sorted keys and no spaces, and are nested at most 64 deep. Nothing in a file is ever executed.
@@ -34,15 +53,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-FORMAT = 1
+FORMATS = (1, 2)
 ESCAPE = 255
 MAX_HEADER = 8 << 20  # bytes; the header of a hundred thousand tensors is smaller
 MAX_DECODED = 16 << 30  # bytes; the default of `max_decoded`
 MAX_NESTING = 64  # tables and lists inside each other; Python's own limit depends on the caller
 MAX_ELEMENTS = 1 << 59  # numpy refuses larger shapes, also those that hold nothing because one side is 0
+MAX_SCALE = 1e36  # 127 times this is still a float32
 SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "I64": 8, "F64": 8}
 NUMPY = {"BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "F16": "<f2", "I32": "<i4", "F32": "<f4", "I64": "<i8", "F64": "<f8"}
-VALUES = ("F32", "F16", "BF16")
+FLOATS = ("F32", "F16", "BF16")
 
 
 class Malformed(ValueError):
@@ -54,11 +74,13 @@ class TooLarge(Malformed):
 
 
 class DecodedNetwork(NamedTuple):
-    """The content of a file. 16-bit floats are widened to float32."""
+    """The content of a file. 16-bit floats are widened to float32, and 8-bit integers multiplied with their scales."""
 
     tensors: dict[str, np.ndarray]  # by name, with zeros for pruned weights
     masks: dict[str, np.ndarray]  # by name of the pruned tensors: which weights survive
     about: dict[str, Any]
+    program: dict[str, Any] | None  # how the network computes
+    scales: dict[str, np.ndarray]  # by name of the pruned tensors, one for each row, if the values are 8-bit integers
 
 
 class Stream(NamedTuple):
@@ -103,11 +125,11 @@ def _decode(content: bytes, max_decoded: int) -> DecodedNetwork:
     stored = _parse(metadata["swamp"])
     _check(isinstance(stored, dict) and stored.keys() == {"checksum", "meta"}, "its metadata have other entries than checksum and meta")
     meta = stored["meta"]
-    _check(isinstance(meta, dict) and meta.keys() == {"format", "about", "pruned", "dense"}, "its meta has other entries than it should")
-    _check(
-        meta["format"] == FORMAT and type(meta["format"]) is int,
-        f"its format is {repr(meta['format'])[:20]}, and this reader knows {FORMAT}",
-    )
+    _check(isinstance(meta, dict) and "format" in meta, "its meta has other entries than it should")
+    known = type(meta["format"]) is int and meta["format"] in FORMATS
+    _check(known, f"its format is {repr(meta['format'])[:20]}, and this reader knows {' and '.join(map(str, FORMATS))}")
+    entries = {"format", "about", "pruned", "dense"} | ({"program"} if meta["format"] == 2 else set())
+    _check(meta.keys() == entries, "its meta has other entries than it should")
     _check(checksum(streams, meta) == stored["checksum"], "its checksum is wrong")
     _check(isinstance(meta["about"], dict), "`about` is no table")
     pruned, dense = _pruned(meta["pruned"]), _dense(meta["dense"])
@@ -116,17 +138,27 @@ def _decode(content: bytes, max_decoded: int) -> DecodedNetwork:
     decoded = sum(5 * math.prod(shape) for _, shape, _, _, _ in pruned) + sum(SIZES[kind] * math.prod(shape) for _, kind, shape in dense)
     if decoded > max_decoded:
         raise TooLarge(f"its tensors would take {decoded} bytes, more than the {max_decoded} that are allowed")
-    kinds = {f"dense.{kind}" for _, kind, _ in dense}
+    integers = meta["format"] == 2 and "values" in streams and streams["values"].kind == "I8"
+    kinds = {f"dense.{kind}" for _, kind, _ in dense} | ({"scales"} if integers else set())
     _check(streams.keys() == kinds | {"values", "positions"}, "its streams are not those that its tensors need")
-    _check(streams["values"].kind in VALUES and streams["positions"].kind == "U8", "values or positions have a wrong type")
+    good = (streams["values"].kind in FLOATS or integers) and streams["positions"].kind == "U8"
+    _check(good and (not integers or streams["scales"].kind == "F32"), "values, scales or positions have a wrong type")
+    program = meta.get("program")
+    if program is not None:
+        floats = {entry[0]: entry[1] for entry in pruned} | {name: shape for name, kind, shape in dense if kind in FLOATS}
+        _check_program(program, floats, {entry[0] for entry in pruned} if integers else set())
     masks, values = _masks(streams["positions"].data, pruned), _floats(streams["values"])
     _check(len(values) == sum(entry[3] for entry in pruned), "it holds more or fewer values than survivors")
+    scales = _scales(streams["scales"], pruned) if integers else {}
+    _check(not integers or not len(values) or values.min() >= -127, "its 8-bit values are not all from -127 to 127")
     tensors, first = {}, 0
     for name, _, _, survivors, _ in pruned:
         tensors[name] = np.zeros(masks[name].shape, np.float32)
         tensors[name][masks[name]] = values[first : first + survivors]
+        if integers:
+            tensors[name] *= scales[name].reshape(-1, *[1] * (masks[name].ndim - 1))
         first += survivors
-    return DecodedNetwork(tensors | _dense_tensors(streams, dense), masks, meta["about"])
+    return DecodedNetwork(tensors | _dense_tensors(streams, dense), masks, meta["about"], program, scales)
 
 
 def split(content: bytes) -> tuple[dict[str, Stream], dict[str, str]]:
@@ -292,3 +324,161 @@ def _dense_tensors(streams: Mapping[str, Stream], dense: list[tuple[str, str, li
         first[stream] += size
     _check(all(first[name] == len(streams[name].data) for name in streams if name.startswith("dense.")), "it holds data of no tensor")
     return tensors
+
+
+def _scales(stream: Stream, pruned: list[tuple[str, list[int], str, int, int]]) -> dict[str, np.ndarray]:
+    """Return the scales of the rows of each pruned tensor."""
+    _check(all(shape for _, shape, _, _, _ in pruned), "a number by itself has no rows that could have scales")
+    numbers, first, scales = _floats(stream), 0, {}
+    _check(len(numbers) == sum(shape[0] for _, shape, _, _, _ in pruned), "it holds more or fewer scales than rows")
+    _check(bool(((numbers > 0) & (numbers < MAX_SCALE)).all()), "its scales are not all positive numbers of a sensible size")
+    for name, shape, _, _, _ in pruned:
+        scales[name] = numbers[first : first + shape[0]]
+        first += shape[0]
+    return scales
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------------------------
+
+ACTIVATIONS = {
+    "relu", "relu6", "leaky_relu", "elu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "softplus", "mish",
+}  # fmt: skip
+WITH_SLOPE = ("leaky_relu", "elu")
+KINDS = ("image", "vector", "sequence", "signal", "tokens")
+
+
+class Operation(NamedTuple):
+    """A kind of nodes: how many values one reads, the dimensions of its tensors, and what its other attributes may be."""
+
+    inputs: tuple[int, int | None]  # at least and at most
+    tensors: dict[str, tuple[int, ...]]  # numbers of dimensions that fit; -1: the tensor may be missing
+    others: dict[str, str]  # kinds of values: see `_is_value`
+
+
+_NORM: dict[str, tuple[int, ...]] = {"weight": (1, -1), "bias": (1, -1)}
+_POOL = {"kernel": "two counts", "stride": "two counts", "padding": "two numbers"}
+OPERATIONS = {
+    "conv": Operation(
+        (1, 1),
+        {"weight": (3, 4), "bias": (1, -1)},
+        {"stride": "two counts", "padding": "two numbers", "dilation": "two counts", "groups": "count"},
+    ),
+    "linear": Operation((1, 1), {"weight": (2,), "bias": (1, -1)}, {}),
+    "flatten": Operation((1, 1), {}, {}),
+    "batch_norm": Operation((1, 1), {**_NORM, "mean": (1,), "variance": (1,)}, {"eps": "real"}),
+    "layer_norm": Operation((1, 1), _NORM, {"eps": "real"}),
+    "group_norm": Operation((1, 1), _NORM, {"groups": "count", "eps": "real"}),
+    "activation": Operation((1, 1), {}, {"kind": "activation", "slope": "real or null"}),
+    "affine": Operation((1, 1), {}, {"factor": "real", "offset": "real"}),
+    "add": Operation((2, 2), {}, {}),
+    "multiply": Operation((2, 2), {}, {}),
+    "softmax": Operation((1, 1), {}, {}),
+    "attention": Operation((3, 4), {}, {"heads": "count", "causal": "truth", "scale": "real"}),
+    "embedding": Operation((1, 1), {"weight": (2,)}, {}),
+    "constant": Operation((0, 0), {"weight": (1, 2)}, {}),
+    "positions": Operation((1, 1), {"weight": (2,)}, {"offset": "number"}),
+    "concat": Operation((1, None), {}, {"axis": "axis"}),
+    "channels": Operation((1, 1), {}, {"start": "number", "count": "count", "step": "count"}),
+    "pixels": Operation((1, 1), {}, {"start": "whole", "count": "count or null"}),
+    "max_pool": Operation((1, 1), {}, _POOL),
+    "avg_pool": Operation((1, 1), {}, {**_POOL, "include_padding": "truth"}),
+    "global_mean": Operation((1, 1), {}, {}),
+    "global_max": Operation((1, 1), {}, {}),
+    "upsample": Operation((1, 1), {}, {"factor": "two counts", "mode": "mode", "align_corners": "truth"}),
+}
+QUANTISED = ("conv", "linear")  # nodes that may have the attribute "input"
+
+
+def _is_real(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_count(value) and value > 0
+
+
+def _is_value(kind: str, value: Any) -> bool:
+    """Whether an attribute has the kind of value that it should have."""
+    if kind.startswith("two "):
+        good = _is_positive if kind == "two counts" else _is_count
+        return isinstance(value, list) and len(value) == 2 and all(map(good, value))
+    if kind.endswith(" or null"):
+        return value is None or _is_value(kind.removesuffix(" or null"), value)
+    tests = {"count": _is_positive, "number": _is_count, "real": _is_real}
+    if kind in tests:
+        return tests[kind](value)
+    types: dict[str, type] = {"whole": int, "truth": bool}
+    if kind in types:
+        return type(value) is types[kind]
+    allowed = {"activation": ACTIVATIONS, "axis": {"channels", "pixels"}, "mode": {"nearest", "bilinear"}}[kind]
+    return isinstance(value, str) and value in allowed
+
+
+def _check_program(program: Any, shapes: Mapping[str, list[int]], integers: set[str]) -> None:
+    """Check the structure of a program. `shapes` are those of all float tensors, and `integers` names those of 8-bit values."""
+    _check(isinstance(program, dict) and program.keys() == {"inputs", "nodes", "outputs"}, "its program has other entries than it should")
+    _check(all(isinstance(part, list) for part in program.values()), "the parts of its program are no lists")
+    for entry in program["inputs"]:
+        _check(isinstance(entry, dict) and entry.keys() == {"name", "kind", "size"}, "an input is not described as it should be")
+        _check(
+            _is_name(entry["name"]) and entry["kind"] in KINDS and _is_input_size(entry["kind"], entry["size"]),
+            "an input is not described as it should be",
+        )
+    count = len(program["inputs"])
+    for node in program["nodes"]:
+        _check_node(node, count, shapes, integers)
+        count += 1
+    for output in program["outputs"]:
+        _check(isinstance(output, dict) and output.keys() == {"name", "value", "kind"}, "an output is not described as it should be")
+        good = _is_name(output["name"]) and output["kind"] in KINDS[:-1] and _is_count(output["value"]) and output["value"] < count
+        _check(good, "an output is not described as it should be")
+    for part in ("inputs", "outputs"):
+        names = [entry["name"] for entry in program[part]]
+        _check(len(set(names)) == len(names) and names != [], f"its program has no {part}, or two of one name")
+
+
+def _is_input_size(kind: str, size: Any) -> bool:
+    if (
+        not isinstance(size, list)
+        or len(size) != 3
+        or not _is_positive(size[0])
+        or math.prod(side or 1 for side in size if _is_count(side)) > MAX_ELEMENTS
+    ):
+        return False
+    channels, height, width = size
+    free = [side is None or _is_positive(side) for side in (height, width)]
+    if kind == "image":
+        return all(free)
+    return height == 1 and type(height) is int and free[1] and (kind != "vector" or width == 1) and (kind != "tokens" or channels == 1)
+
+
+def _check_node(node: Any, number: int, shapes: Mapping[str, list[int]], integers: set[str]) -> None:
+    """Check one node, whose value gets this number."""
+    _check(isinstance(node, dict) and isinstance(node.get("op"), str) and node["op"] in OPERATIONS, "its program has an unknown operation")
+    name, operation = node["op"], OPERATIONS[node["op"]]
+    optional = {"input"} & node.keys() if name in QUANTISED else set()
+    wanted = {"op", "in", *operation.tensors, *operation.others, *optional}
+    _check(node.keys() == wanted, f"a node {name} of its program has other attributes than it should")
+    least, most = operation.inputs
+    good = _are_counts(node["in"]) and len(node["in"]) >= least and (most is None or len(node["in"]) <= most)
+    _check(good and all(value < number for value in node["in"]), f"a node {name} of its program reads other values than it can")
+    for attribute, dimensions in operation.tensors.items():
+        tensor = node[attribute]
+        known = -1 in dimensions if tensor is None else isinstance(tensor, str) and tensor in shapes and len(shapes[tensor]) in dimensions
+        _check(known, f"the {attribute} of a node {name} of its program is no tensor of the file that fits")
+    for attribute, kind in operation.others.items():
+        _check(_is_value(kind, node[attribute]), f"the {attribute} of a node {name} of its program is not what it should be")
+    if name == "activation":
+        _check(
+            (node["slope"] is not None) == (node["kind"] in WITH_SLOPE), "an activation of its program has a slope without need, or none"
+        )
+    for given in [node["input"]] if optional else []:
+        fits = (
+            isinstance(given, list)
+            and len(given) == 2
+            and _is_real(given[0])
+            and given[0] > 0
+            and type(given[1]) is int
+            and given[1] in (0, 64)
+        )
+        _check(fits and node["weight"] in integers, f"the input of a node {name} of its program is not what it should be")

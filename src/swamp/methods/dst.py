@@ -33,6 +33,7 @@ cost = "2 dense trainings a trial"
 exact = False
 nested = False
 patterns = False
+uses = ("steps",)
 notes = (
     "Each trial of the search is a whole training and counts in the cost, unless it diverged. The loss in the training curves includes the "
     "penalty. A threshold belongs to a weight's first index: the output unit, but of a transposed convolution the input."

@@ -23,6 +23,7 @@ summary = "During one training, remove the smallest weights little by little."
 cost = "1 to 2 dense trainings a row"
 exact = True
 nested = False
+uses = ("steps",)
 notes = (
     "Ranks over all layers together, as all magnitude pruning here does; the original gives every layer the same sparsity, as "
     '`pruning.allocation = "uniform"` does. The window of 20 to 75 % of the training is ours.'
@@ -46,7 +47,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
 
     def rule(cycle: int) -> Gradual:
         num_keep = rounded_share(dense.num_weights, ctx.pruning.density(cycle))
-        return Gradual(num_keep=num_keep, interval=config.interval, begin=config.begin, end=config.end, **ctx.pruning.ranking)
+        return Gradual(num_keep=num_keep, interval=config.interval, begin=config.begin, end=config.end, **ctx.ranking)
 
     jobs = [ctx.job(init, dense, ctx.noise.fold("target", cycle), rule=rule(cycle), length=config.length) for cycle in cycles]
     for cycle, solution in zip(cycles, ctx.train(jobs), strict=True):

@@ -28,6 +28,7 @@ summary = "Before training, remove the weights whose removal harms the gradient'
 cost = "2 sparse trainings a row"
 exact = True
 nested = True  # one ranking serves all sparsities
+uses = ("loss",)
 notes = (
     "Gradients are summed over halves of the sample. The sample is in the order of its classes, as in the original code, so that each "
     'half, and BatchNorm on it, sees half of the classes; with `order = "shuffled"`, as in other implementations, each half has '
@@ -66,6 +67,6 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         halves = [half for batch in ordered for half in split_batch(batch, 2)]
         losses: list[Callable[[nn.Module], Tensor]] = [partial(loss, half) for half in halves]
         scores = grasp(model.train(), losses, list(mask.layers))
-        return keep_highest({name: -score for name, score in scores.items()}, mask, num_keep, **ctx.pruning.ranking)
+        return keep_highest({name: -score for name, score in scores.items()}, mask, num_keep, **ctx.ranking)
 
     return train_targets(ctx, config.length, chosen_masks(ctx, name, config, choice))

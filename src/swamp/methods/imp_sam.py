@@ -20,6 +20,7 @@ summary = "IMP whose cycles are trained with sharpness-aware minimisation."
 cost = "2"
 exact = True
 nested = True
+uses = ("steps",)
 notes = "The ticket is trained with plain SGD, so that IMP and IMP + SAM share it. The second pass draws its own dropout masks."
 
 

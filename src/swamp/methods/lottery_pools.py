@@ -26,6 +26,7 @@ cost = "1, and many evaluations"
 exact = True
 nested = False
 needs: Keep = "averages"  # Neighbouring cycles are needed until the end.
+uses = ("average",)
 notes = (
     "A tenth of the training set is held out (5,000 of CIFAR-10), unless the task says how much. Candidates are visited once, nearest "
     "first; the best share of each is kept if it is strictly better. Each row takes an evaluation, with BatchNorm "

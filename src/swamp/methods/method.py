@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from msgspec import Struct
 from torch import nn
 
+from swamp.core.allocation import Ranking
 from swamp.core.job import Job, Solution
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
@@ -23,6 +24,10 @@ Item = TypeVar("Item")
 
 # How much a run keeps on disk: the weights of all particles and averages, of the averages, or of the last row alone.
 Keep = Literal["all", "averages", "last"]
+
+# loss: of a batch, before any training, to score weights; steps: rules that act inside of a training, or parts of one; average: weights are
+# averaged, so that BatchNorm statistics are recomputed.
+Use = Literal["loss", "steps", "average"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +53,9 @@ class Context(Protocol):
     noise: Noise
     pruning: Pruning
     swa: SWA
+
+    @property
+    def ranking(self) -> Ranking: ...  # how weights are ranked, as arguments of `keep_highest`
 
     def init(self) -> Solution: ...  # the random init
 
@@ -113,6 +121,7 @@ class Method:
     patterns: bool = True  # masks follow `pruning.pattern` and `pruning.allocation`
     # It selects by validation accuracy. A tenth of the training examples is held out for it, unless the task's settings say how many.
     selects: bool = False
+    uses: tuple[Use, ...] = ()  # what it needs beside the weights that trainings end with
     presets: tuple[Preset, ...] = ()
 
     @classmethod

@@ -25,6 +25,7 @@ summary = "Train by SGD or by SWAMP under the masks that IMP or SWAMP finds from
 cost = "1 + N, or 1 or N where the masks' method also trains"
 exact = True
 nested = True
+uses = ("average",)
 notes = (
     "The trainings that find the masks are those of `imp` and `swamp`, which share them through a cache. A row costs "
     "what finding its mask and the one training under it cost."

@@ -23,6 +23,7 @@ cost = "2 sparse trainings a row"
 exact = True
 nested = False
 patterns = False
+uses = ("steps",)
 notes = (
     "Every prunable layer takes part, the first one too. Ties fall to the lower index. What is dropped may come back at once, and then "
     "keeps its value and momentum; what is new starts at 0."

@@ -24,6 +24,7 @@ cost = "1.5 + N/2 sparse trainings a row"
 exact = True
 nested = False
 patterns = False
+uses = ("steps", "average")
 notes = (
     "The SWA phase begins at `swa.start` of the training, after RigL's last change of the mask. `swa.learning_rate` and `swa.entry` are "
     "those of the recipe."

@@ -26,6 +26,7 @@ summary = "Before training, keep the weights whose removal would change the loss
 cost = "2 sparse trainings a row"
 exact = True
 nested = True  # one ranking serves all sparsities
+uses = ("loss",)
 notes = (
     "BatchNorm is in training mode while scoring, and its statistics are left alone. Each training is two cycles long with the optimizer "
     "and schedule of the recipe, as for all methods that prune once."
@@ -51,6 +52,6 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         else:
             batches = random_sample(ctx.task, noise, config.examples, device)
         scores = snip(model.train(), lambda view: mean_loss(ctx.task, view, batches), list(mask.layers))
-        return keep_highest(scores, mask, num_keep, **ctx.pruning.ranking)
+        return keep_highest(scores, mask, num_keep, **ctx.ranking)
 
     return train_targets(ctx, config.length, chosen_masks(ctx, name, config, choice))

@@ -26,6 +26,7 @@ summary = "IMP whose every cycle averages the weights of N particles, each train
 cost = "N"
 exact = True
 nested = True
+uses = ("average",)
 notes = (
     '`swa.entry = "jump"` is the paper\'s own text; `cosine-to` and `anneal:K` are there to be compared. BatchNorm statistics are '
     "recomputed for every average, a single particle's SWA mean included."

@@ -26,6 +26,7 @@ summary = "Before training and without data, prune in a hundred steps by the flo
 cost = "2 sparse trainings a row"
 exact = True
 nested = False
+uses = ("loss",)
 notes = (
     "In float64 and in eval mode, where fresh BatchNorm layers pass on what they get up to their ε. Networks whose inputs are token "
     "numbers see the number one everywhere. Biases that are not zero at the init let flow in from the side, and then a layer can die."
@@ -45,7 +46,7 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         # Only the example's shape is used; its content is replaced by ones.
         (example,) = random_sample(ctx.task, noise, 1, next(model.parameters()).device)
         return synflow_mask(
-            model.eval(), lambda view: outputs_on_ones(ctx.task, view, example), mask, num_keep, config.iterations, **ctx.pruning.ranking
+            model.eval(), lambda view: outputs_on_ones(ctx.task, view, example), mask, num_keep, config.iterations, **ctx.ranking
         )
 
     return train_targets(ctx, config.length, chosen_masks(ctx, name, config, choice))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 CONFIDENCE = 0.95
+MIN_PAIRS = 3  # Fewer allow no interval worth printing: that of two pairs is 12.7 standard errors wide on each side.
 
 
 class Difference(NamedTuple):
@@ -50,9 +51,12 @@ def signed(value: float, digits: int) -> str:
 
 
 def difference_text(difference: Difference | None, digits: int) -> str:
-    """
+    """Write a difference: with its interval from three pairs on, with its standard deviation from two.
+
     >>> difference_text(Difference(0.41, 0.20, -0.087, 0.907, 3), 2)
     '+0.41 ± 0.20 (−0.09 … +0.91, n=3)'
+    >>> difference_text(Difference(0.41, 0.20, -1.387, 2.207, 2), 2)
+    '+0.41 ± 0.20 (n=2)'
     >>> difference_text(Difference(0.41, math.nan, math.nan, math.nan, 1), 2)
     '+0.41 (n=1)'
     """
@@ -61,10 +65,11 @@ def difference_text(difference: Difference | None, digits: int) -> str:
     mean, deviation, low, high, num = difference
     if num == 1:
         return f"{signed(mean, digits)} (n=1)"
-    return f"{signed(mean, digits)} ± {deviation:.{digits}f} ({signed(low, digits)} … {signed(high, digits)}, n={num})"
+    interval = f"{signed(low, digits)} … {signed(high, digits)}, " if num >= MIN_PAIRS else ""
+    return f"{signed(mean, digits)} ± {deviation:.{digits}f} ({interval}n={num})"
 
 
 EXPLAINED = (
     "mean ± standard deviation of the differences, paired by seed; in brackets Student's "
-    f"{100 * CONFIDENCE:.0f} % confidence interval of their mean"
+    f"{100 * CONFIDENCE:.0f} % confidence interval of their mean, from {MIN_PAIRS} seeds on"
 )

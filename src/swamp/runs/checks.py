@@ -11,12 +11,14 @@ import msgspec
 from msgspec import structs
 
 from swamp.core.allocation import COUNTS
+from swamp.core.coupling import fewest_coupled_weights
 from swamp.core.job import Job
 from swamp.core.patterns import CHANNEL_DIMENSIONS, Pattern
 from swamp.core.pruning import Pruning, rounded_share
 from swamp.core.rules import DST
 from swamp.methods.method import Keep
 from swamp.runs.config import Config, build_config, deciding_settings
+from swamp.runs.coupling import coupling_of
 from swamp.runs.settings import flat
 from swamp.runs.stored import completed
 from swamp.store.finding import holds_header
@@ -88,6 +90,8 @@ def check_pattern(config: Config, task: Task) -> None:
         raise ValueError(f"{asked[0]} is for weights with inputs and outputs, and {flat[0]} is a vector")
     if pattern.kind in CHANNEL_DIMENSIONS and (turned := transposed_weights(task.model(), task.prunable)):
         raise ValueError(f"{asked[0]} takes a layer's first dimension for its outputs, and {turned[0]} is transposed: exclude it")
+    if pattern.is_coupled and pruning.allocation == "erk":
+        raise ValueError(f"{asked[1]} is for layers, and {asked[0]} prunes channels that several layers share: set it to global or uniform")
     if pattern.kind == "n:m" and len(asked) > 1:
         raise ValueError(f"{asked[0]} thins out all layers alike by itself; leave pruning.allocation at 'global'")
     _check_fewest(config, task, pattern)
@@ -97,8 +101,12 @@ def _check_fewest(config: Config, task: Task, pattern: Pattern) -> None:
     """Check that the pattern can leave as few weights as each cycle asks for, of all layers or, by an allocation, of each."""
     pruning, first = config.pruning, dense_mask(task)
     advice = _lower(pruning)
-    least = pattern.fewest_weights(task.prunable)
-    least_each = {name: pattern.fewest_weights({name: shape}) for name, shape in task.prunable.items()}
+    if pattern.is_coupled:
+        advice += ", or the multiple" if pattern.sizes[0] > 1 else ""
+        least, least_each = fewest_coupled_weights(task.prunable, coupling_of(task), pattern.sizes[0]), {}
+    else:
+        least = pattern.fewest_weights(task.prunable)
+        least_each = {name: pattern.fewest_weights({name: shape}) for name, shape in task.prunable.items()}
     for cycle in range(pruning.cycles + 1):
         asked = rounded_share(first.num_survivors, pruning.density(cycle))
         if asked < least:
@@ -106,7 +114,7 @@ def _check_fewest(config: Config, task: Task, pattern: Pattern) -> None:
                 f"pruning.pattern = {pruning.pattern!r} leaves at least {least} of {first.num_weights} weights, and cycle {cycle} "
                 f"asks for {asked}: {advice}"
             )
-        counts = {} if pruning.allocation == "global" else COUNTS[pruning.allocation](task.prunable, asked)
+        counts = {} if pruning.allocation == "global" or not least_each else COUNTS[pruning.allocation](task.prunable, asked)
         if below := next((name for name, count in counts.items() if count < least_each[name]), None):
             raise ValueError(
                 f"pruning.pattern = {pruning.pattern!r} leaves at least {least_each[below]} weights of {below}, and by pruning.allocation "
@@ -126,7 +134,7 @@ def require_same_config(config: Config, directory: Path, header: Mapping[str, An
         f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
     ]
     if differing:
-        raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another --out")
+        raise ValueError(f"{directory} holds a run with another configuration: {', '.join(differing)}; choose another directory (out)")
 
 
 def require_same_run(config: Config, task: Task, header: Mapping[str, Any] | None, directory: Path) -> None:
@@ -137,8 +145,8 @@ def require_same_run(config: Config, task: Task, header: Mapping[str, Any] | Non
     require_same_task(task, header, directory)
     if header.get("problem", "") != getattr(task, "problem", ""):
         raise ValueError(
-            f"{directory} was measured by another metric than the one it is now given; choose another --out (with one --cache no training "
-            "is repeated)"
+            f"{directory} was measured by another metric than the one it is now given; choose another directory (out; with one cache, no "
+            "training is repeated)"
         )
 
 
@@ -148,7 +156,7 @@ def require_same_task(task: Task, header: Mapping[str, Any], directory: Path) ->
         then, now = header["versions"]["python"], platform.python_version()
         other = f" (code is compared as compiled by Python, and that was {then} then and is {now} now)" if then[:4] != now[:4] else ""
         raise ValueError(
-            f"{directory} began with {_what_changed(task, header)} than it is now given{other}; choose another --out (in Python out=…)"
+            f"{directory} began with {_what_changed(task, header)} than it is now given{other}; choose another directory (out)"
         )
 
 
@@ -167,10 +175,10 @@ def _what_changed(task: Task, header: Mapping[str, Any]) -> str:
 def require_empty_or_run(directory: Path) -> None:
     """Check that a directory is empty, does not exist or holds a run."""
     if directory.exists() and not directory.is_dir():
-        raise ValueError(f"--out {directory} is a file; a run needs a directory")
+        raise ValueError(f"{directory} is a file; a run needs a directory")
     if directory.is_dir():
         ours = {".lock", "work", "config.toml"}  # left by a run that was killed before it wrote run.json
         foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
         # run.json is looked for last: another rank may be beginning the run, and writes run.json before anything not named above.
         if foreign and not holds_header(directory):
-            raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another --out")
+            raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another directory (out)")

@@ -151,7 +151,7 @@ def module_of(selector: str, name: str) -> Any:
     return task_modules()[name]
 
 
-def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None, trust: bool = False) -> Config:
+def build_config(recipe: str | os.PathLike[str] = DEFAULT_RECIPE, settings: Mapping[str, Any] | None = None, trust: bool = False) -> Config:
     """Return the complete configuration of a recipe with some settings changed.
 
     `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands (`SHORTHANDS`) are allowed too. Code that
@@ -161,7 +161,7 @@ def build_config(recipe: str = DEFAULT_RECIPE, settings: Mapping[str, Any] | Non
     data, limit, scale, sparsity, fast = (given.pop(name, None) for name in SHORTHANDS)
     if sparsity is not None:
         given = nested({**nested(given), "pruning.sparsity": sparsity})
-    chain = read_chain(recipe)
+    chain = read_chain(os.fspath(recipe))
     layers = layered([*chain.values(), _changes(given)])
     of_task = {"data": data, "limit_examples": ONE_BATCH if fast else limit}
     layers += [_task_setting(merge_all(layers), name, value) for name, value in of_task.items() if value is not None]

@@ -95,10 +95,10 @@ class RunContext(JobMaker):
         return self._solution(key, make)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep), **self.pruning.ranking}
+        inputs = {"score": "magnitude", "solution": solution.key, "mask": mask.digest, "keep": str(keep), **self.ranking}
 
         def make() -> Mask:
-            return keep_highest(magnitude(solution.load(), mask), mask, self.num_keep(keep), **self.pruning.ranking)
+            return keep_highest(magnitude(solution.load(), mask), mask, self.num_keep(keep), **self.ranking)
 
         return self._made_mask("prune", inputs, make)
 
@@ -115,7 +115,7 @@ class RunContext(JobMaker):
                 return choice(model, mask, self.num_keep(keep))
 
         of_task = {"task": self.task.fingerprint, "numerics": self.numerics}
-        return self._made_mask("choose", {**inputs, **of_task, **self.pruning.ranking}, make)
+        return self._made_mask("choose", {**inputs, **of_task, **self.ranking}, make)
 
     def _made_mask(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Mask]) -> Mask:
         """Return a mask that is made once. A record under the key of its inputs names it, and it is stored under its own content."""
@@ -150,7 +150,7 @@ class RunContext(JobMaker):
             keep=str(keep),
             noise=str(noise),
             numerics=self.numerics,
-            **self.pruning.ranking,
+            **self.ranking,
         )
         self._starts[key] = self._starts[parts[0][1].key]
 
@@ -159,7 +159,7 @@ class RunContext(JobMaker):
             names = states[0][1].parameters
             total = {name: torch.stack([share * state.parameters[name] for share, state in states]).sum(0) for name in names}
             state = State(total, self._load(self._starts[key]).buffers)
-            mask = keep_highest(magnitude(state, dense), dense, self.num_keep(keep), **self.pruning.ranking)
+            mask = keep_highest(magnitude(state, dense), dense, self.num_keep(keep), **self.ranking)
             with applied(self.numerics):
                 parameters = mask.apply(state).parameters
                 return self.engine.averaged(self.task, parameters, state.buffers, noise), mask
@@ -198,6 +198,12 @@ class RunContext(JobMaker):
 
         metrics: dict[str, float] = self.memo("evaluate", {**self._measurement(solution, split), "metrics": self.task.measured}, make)
         return metrics
+
+    def constant_answer(self) -> dict[str, float]:
+        """Return what one answer for all examples of the test set scores; nothing where that is not known."""
+        score = getattr(self.task, "constant_answer", None)
+        inputs = {"task": self.task.fingerprint, "metrics": self.task.measured}
+        return dict(self.memo("constant answer", inputs, lambda: score("test"))) if score else {}
 
     def temperature_is_at_its_bound(self, solution: Solution) -> bool:
         """Return whether a temperature that the calibrated NLL is computed with lies at an end of its range."""

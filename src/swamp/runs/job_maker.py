@@ -8,14 +8,17 @@ from functools import cached_property
 
 from msgspec import structs
 
+from swamp.core.allocation import Ranking, ranking
 from swamp.core.cost import masked_macs
 from swamp.core.job import Job, Solution
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.core.patterns import Pattern
 from swamp.core.pruning import rounded_share
 from swamp.core.rules import Rule, num_gradients
 from swamp.engines.engine import EngineContext
 from swamp.runs.config import Config
+from swamp.runs.coupling import coupling_of
 from swamp.runs.stored_init import init_key, init_noise
 from swamp.tasks.task import dense_mask
 
@@ -55,6 +58,12 @@ class JobMaker:
             rule,
             None if (first, end) == (0, schedule.epochs) else (first, end),
         )
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """How weights are ranked, as arguments of `keep_highest` and as part of keys."""
+        pruning = self.pruning
+        return ranking(pruning.pattern, pruning.allocation, coupling_of(self.task) if Pattern.parse(pruning.pattern).is_coupled else None)
 
     @property
     def init_noise(self) -> Noise:

@@ -13,7 +13,7 @@ _NAMES = {
     "pruning.sparsity": ("target_sparsity", "final_sparsity", "sparsity", "sparsity_level", "sparsity_ratio", "pruning_ratio", "amount"),
     "pruning.cycles": ("cycles", "num_cycles", "rounds", "num_rounds", "levels", "iterations"),
     "pruning.prune_fraction": ("prune_fraction", "alpha", "pruning_rate", "prune_rate", "fraction"),
-    "pruning.pattern": ("pattern", "structure"),
+    "pruning.pattern": ("pattern", "structure", "round_to"),
     "pruning.rewind": ("rewind",),
     "methods.swamp.particles": ("particles", "num_particles", "n_particles"),
     "ticket.epochs": ("rewind_epochs", "ticket_epochs"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from swamp.core.job import Job
+from swamp.core.job import Job, Solution
+from swamp.core.patterns import Pattern
 from swamp.core.rules import RigL
 from swamp.drawing.numbers import percent
 from swamp.methods.method import Row
@@ -14,6 +15,7 @@ from swamp.runs.config import Config
 from swamp.runs.context import RunContext
 from swamp.runs.plan import Plan
 from swamp.runs.rates import rate_remarks
+from swamp.tasks import own_loop
 from swamp.tasks.task import Task
 
 LOW_SHARE = 0.1  # of the peak rate
@@ -27,7 +29,7 @@ def plan_remarks(config: Config, task: Task, plan: Plan) -> list[str]:
         rates = low_rates(task, averaging) if averaging else []
     else:
         rates = rate_remarks(config, averaging is not None, has_ticket=plan.ticket is not None)
-    return [*rates, *idle_rules(config, task, plan.jobs)]
+    return [*rates, *idle_rules(config, task, plan.jobs), *left_over_channels(config, task, plan)]
 
 
 def low_rates(task: Any, job: Job) -> list[str]:
@@ -36,14 +38,29 @@ def low_rates(task: Any, job: Job) -> list[str]:
     if task.own_optimizer.schedule is None:
         return []
     rates = task.own_optimizer.rates(task.model(), job.schedule, task.steps_per_epoch, job.swa)
-    window = rates[job.swa.start_epoch(job.schedule.epochs) * task.steps_per_epoch :]
-    mean, peak = sum(window) / len(window), max(rates)
+    advice = f"a rate that stays higher after {job.swa.start:g} of the steps, or a smaller swa.start, may help"
+    return _low_rate(rates, job.swa.start_epoch(job.schedule.epochs) * task.steps_per_epoch, "your schedule's", advice)
+
+
+def low_rates_of_loops(trainings: Iterable[tuple[Job, Solution]]) -> list[str]:
+    """Say so if a loop of the user's own has low rates where weights are averaged. They are known when it has trained."""
+    found = []
+    for job, solution in trainings:
+        rates = [record["learning_rate"] for record in solution.history if "learning_rate" in record]
+        if job.swa and rates and len(rates) == len(solution.history):
+            found += _low_rate(rates, job.swa.start_epoch(len(rates)), "your loop's", "while run.averaging is true, hold the rate higher")
+    return found[:1]  # Every training has the same schedule.
+
+
+def _low_rate(rates: Sequence[float], start: int, whose: str, advice: str) -> list[str]:
+    """Say so if learning rates are low from `start` on, where weights are averaged."""
+    window, peak = rates[start:], max(rates)
+    mean = sum(window) / len(window)
     if mean >= LOW_SHARE * peak:
         return []
     return [
-        f"your schedule's learning rate is {mean:.3g} on average while weights are averaged, under a tenth of its peak {peak:.3g}: "
-        f"weights that hardly move gain little by averaging; a rate that stays higher after {job.swa.start:g} of the "
-        "steps, or a smaller swa.start, may help"
+        f"{whose} learning rate is {mean:.3g} on average while weights are averaged, under a tenth of its peak {peak:.3g}: "
+        f"weights that hardly move gain little by averaging; {advice}"
     ]
 
 
@@ -60,18 +77,42 @@ def idle_rules(config: Config, task: Task, jobs: Iterable[Job]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def row_notes(ctx: RunContext, row: Row, metrics: Mapping[str, float], jobs: Iterable[Job]) -> list[str]:
-    """Return clauses about a row whose numbers do not mean what they seem to, for the notes of tables. `jobs`: the trainings of the row."""
-    found = [*row.notes, *idle_rules(ctx.config, ctx.task, jobs)]
-    dense = row.mask.num_survivors == row.mask.num_weights
-    if dense and (blind := blind_accuracy(ctx.task)) is not None and metrics.get("accuracy", 1.0) <= blind:
-        found.append(
-            f"the dense network's accuracy, {percent(metrics['accuracy'])} %, is no better than naming classes blindly ({percent(blind)} "
-            "%): it has learnt nothing, so that sparse networks made from it say little"
-        )
+def left_over_channels(config: Config, task: Task, plan: Plan) -> list[str]:
+    """Say so if an N:M pattern misses the last sparsity, because it never prunes channels that make no whole group."""
+    pattern, last = Pattern.parse(config.pruning.pattern), plan.rows[-1][0].mask
+    if pattern.kind != "n:m" or last.num_survivors >= (least := pattern.num_kept(task.prunable)):
+        return []
+    wanted, reached = (percent(1 - number / last.num_weights) for number in (last.num_survivors, least))
+    return [
+        f"pruning.pattern = {config.pruning.pattern!r} keeps input channels that make no whole group of {pattern.sizes[1]}, so that this "
+        f"run reaches {reached} % sparsity, not {wanted} %; `exclude` leaves such layers out"
+    ]
+
+
+def row_notes(ctx: RunContext, row: Row, metrics: Mapping[str, float], trainings: Sequence[tuple[Job, Solution]]) -> list[str]:
+    """Return clauses about a row whose numbers do not mean what they seem to, for the notes of tables. `trainings`: those of the row."""
+    found = [*row.notes, *idle_rules(ctx.config, ctx.task, (job for job, _ in trainings))]
+    if ctx.config.task == own_loop.name:
+        found += low_rates_of_loops(trainings)
+    if row.mask.num_survivors == row.mask.num_weights:
+        found += nothing_learnt(ctx, metrics)
     if _may_be_at_its_bound(ctx.task, metrics) and ctx.temperature_is_at_its_bound(row.solution):
         found.append("a temperature of the calibrated NLL lies at the end of its range, so that this NLL is no minimum")
     return list(dict.fromkeys(found))
+
+
+def nothing_learnt(ctx: RunContext, metrics: Mapping[str, float]) -> list[str]:
+    """Say so if a dense network is no better than guesses, or than one answer for all examples."""
+    metric, constant = ctx.task.metrics[ctx.task.metric], ctx.constant_answer()
+    value, sign = metrics[metric.name], 1 if metric.maximise else -1
+    if (blind := blind_accuracy(ctx.task)) is not None and metrics.get("accuracy", 1.0) <= blind:
+        compared = f"accuracy, {percent(metrics['accuracy'])} %, is no better than naming classes blindly ({percent(blind)} %)"
+    elif metric.name in constant and sign * value <= sign * constant[metric.name]:
+        texts = [metric.text(number) for number in (value, constant[metric.name])]
+        compared = f"{metric.label} {texts[0]} is no better than that of one answer for all examples ({texts[1]})"
+    else:
+        return []
+    return [f"the dense network's {compared}: it has learnt nothing, so that sparse networks made from it say little"]
 
 
 def blind_accuracy(task: Task) -> float | None:

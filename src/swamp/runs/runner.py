@@ -158,7 +158,7 @@ def make_record(ctx: RunContext, row: Row) -> RowRecord:
         mask=mask.digest,
         particles=[member.key for member in row.members],
         descriptions=list(task.metrics.values()),
-        notes=row_notes(ctx, row, metrics, (job for job, _ in trainings)) or UNSET,
+        notes=row_notes(ctx, row, metrics, trainings) or UNSET,
         selected_on="validation" if ctx.config.method_module.selects else UNSET,
         uncounted=uncounted(task.macs, task.prunable) or UNSET,
     )

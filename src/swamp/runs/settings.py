@@ -60,7 +60,7 @@ def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
     if "Invalid enum value" in what:
         allowed = typing.get_args(bare(_field_type(kind, inner)))
         return f"{path} = {brief(found)} is not allowed; {nearest(str(found), map(str, allowed))}"
-    if not path:
+    if not path or what.startswith(f"{path}."):  # A check of several settings names the one that is wrong.
         return what
     plain = what.replace("Expected", "expected").replace("`object`", "a table").replace("object", "table").replace("`", "")
     plain = (

@@ -52,10 +52,10 @@ def cache_part(cache: Path, device: str) -> Path:
     A cache that cannot be used is a ValueError. Nothing is written; `make_cache` makes the directory.
     """
     if holds_header(cache):
-        raise ValueError(f"--cache {cache} is a run directory; a cache is a directory of its own")
+        raise ValueError(f"the cache {cache} is a run directory; a cache is a directory of its own")
     existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
     if not existing.is_dir():
-        raise ValueError(f"--cache {cache} cannot be used: {existing} is not a directory")
+        raise ValueError(f"the cache {cache} cannot be used: {existing} is not a directory")
     return cache / f"torch-{torch.__version__}-{device.split(':')[0]}"
 
 
@@ -64,4 +64,4 @@ def make_cache(part: Path) -> None:
     try:
         files.make_directory(part / "objects")
     except OSError as error:
-        raise ValueError(f"--cache {part.parent} cannot be used: {error.strerror}") from None
+        raise ValueError(f"the cache {part.parent} cannot be used: {error.strerror}") from None

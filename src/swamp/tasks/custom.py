@@ -12,11 +12,13 @@ from msgspec import Meta, Struct, structs
 from torch import Tensor, nn
 
 from swamp.core.cost import macs_per_weight
+from swamp.core.errors import require_kind
 from swamp.core.keys import key_of
 from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.custom_checks import check_range, check_task
+from swamp.tasks.constant_answer import constant_metrics
+from swamp.tasks.custom_checks import check_range, check_task, require_makers
 from swamp.tasks.custom_data import CustomData
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
@@ -25,7 +27,7 @@ from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
 from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model
 from swamp.tasks.own_optimizer import OwnOptimizer
-from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
+from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, Task, seeded_state
 from swamp.tasks.task_function import find_task_function
 from swamp.tasks.user_code import call_factory, call_loss, call_model, is_of_torch, saying_whose, takes_labels, takes_model
@@ -104,13 +106,16 @@ class CustomTask(CustomData):
         optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
         schedule: Callable[[torch.optim.Optimizer, int], Any] | None = None,
     ) -> None:
+        if not callable(model):
+            raise ValueError(f"model is a {type(model).__name__}; give a module, or a function that makes one")
+        require_kind("maximise", maximise, bool, "True or False")
+        require_selectors(prunable=prunable, exclude=exclude)
         self.original = model
         super().__init__(train_data, test_data, batch_size, validation, limit_examples)
         self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
         self._losses: dict[torch.device, Any] = {}
         self.include, self.exclude = tuple(prunable), tuple(exclude)
-        _require_functions(optimizer=optimizer, schedule=schedule)
-        _require_lists(prunable=prunable, exclude=exclude)
+        require_makers(optimizer=optimizer, schedule=schedule)
         if optimizer is None and schedule is not None:
             raise ValueError("schedule is for an optimizer of your own: give optimizer, too")
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
@@ -232,7 +237,7 @@ class CustomTask(CustomData):
         loss = self.given_loss
         if loss is not None and takes_model(loss):
             return call_loss(loss, model, batch)
-        inputs, targets = self._pair(batch)
+        inputs, targets = self.inputs_and_targets(batch)
         returned = call_model(model, inputs)
         if loss is None:
             objective = self.objective
@@ -241,7 +246,7 @@ class CustomTask(CustomData):
         own = self._loss_module(next(model.parameters()).device) if isinstance(loss, nn.Module) else loss
         return call_loss(own, outputs, targets)
 
-    def _pair(self, batch: Batch) -> tuple[Any, Tensor]:
+    def inputs_and_targets(self, batch: Batch) -> tuple[Any, Tensor]:
         return pair(batch, self._takes_labels)
 
     @cached_property
@@ -255,7 +260,7 @@ class CustomTask(CustomData):
     @cached_property
     def objective(self) -> Objective:
         """The loss of a task that names none. It follows from the first batch."""
-        inputs, targets = self._pair(self.examples["train"].first())
+        inputs, targets = self.inputs_and_targets(self.examples["train"].first())
         with torch.no_grad():
             return find_objective(call_model(self.model().eval(), inputs), targets)
 
@@ -302,9 +307,13 @@ class CustomTask(CustomData):
         device = next(model.eval().parameters()).device
         return self.measurement.measure(self, model, self.batches(split, device), self.size(split))
 
+    def constant_answer(self, split: str) -> dict[str, float]:
+        """Return what the best answer that is the same for all examples scores; nothing where it cannot be known."""
+        return constant_metrics(self, split)
+
     def outputs(self, model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the model's outputs for each batch, and its targets."""
-        for inputs, targets in map(self._pair, batches):
+        for inputs, targets in map(self.inputs_and_targets, batches):
             yield logits_in(call_model(model, inputs)), targets
 
     @property
@@ -333,21 +342,5 @@ class CustomTask(CustomData):
         """Return the batch after a check of its labels. Those of a data set are first seen here, and on a GPU a wrong one would end the
         process."""
         if self.num_outputs is not None:
-            check_range(self._pair(batch)[1], self.num_outputs, split)
+            check_range(self.inputs_and_targets(batch)[1], self.num_outputs, split)
         return batch
-
-
-def _require_functions(**given: Any) -> None:
-    """Check that what makes an optimizer and a scheduler can be called."""
-    for name, value in given.items():
-        if value is not None and not callable(value):
-            table = f'; the settings of one that swamp knows are a table: {name}={{"name": {value!r}}}' if name == "optimizer" else ""
-            advice = table if isinstance(value, str) else ""
-            raise ValueError(f"{name} is a {type(value).__name__}, not a function that makes one for each training{advice}")
-
-
-def _require_lists(**given: Any) -> None:
-    """Check that patterns are not a single text, whose letters would be taken for patterns."""
-    for name, value in given.items():
-        if isinstance(value, str):
-            raise ValueError(f"{name} = {value!r}: expected a list, such as {[value]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -112,3 +112,12 @@ def check_range(labels: Tensor, num_outputs: int, split: str) -> None:
         raise ValueError(
             f"labels of the {split} data go from {low} to {high}, but the model has {num_outputs} outputs: 0 to {num_outputs - 1}"
         )
+
+
+def require_makers(**given: Any) -> None:
+    """Check that what makes an optimizer and a scheduler can be called."""
+    for name, value in given.items():
+        if value is not None and not callable(value):
+            table = f'; the settings of one that swamp knows are a table: {name}={{"name": {value!r}}}' if name == "optimizer" else ""
+            advice = table if isinstance(value, str) else ""
+            raise ValueError(f"{name} is a {type(value).__name__}, not a function that makes one for each training{advice}")

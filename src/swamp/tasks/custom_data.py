@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from swamp.core.errors import brief
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import HeldOut, Limit, hold_out, resolved_limit
 from swamp.tasks.examples import Examples, moved
@@ -22,13 +24,16 @@ class CustomData:
 
     def __init__(self, train_data: Any, test_data: Any, batch_size: int | None, validation: HeldOut, limit_examples: Limit) -> None:
         self.examples = {"train": Examples(train_data, "training"), "test": Examples(test_data, "test")}
+        share = isinstance(validation, float) and 0 <= validation < 1
+        if not share and (isinstance(validation, bool) or not isinstance(validation, int) or validation < 0):
+            raise ValueError(f"validation = {brief(validation)}: expected a number of examples, or a share below 1")
+        if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1):
+            raise ValueError(f"batch_size = {brief(batch_size)}: expected a whole number, at least 1")
         if validation:
             whole = self.examples["train"]
             train, held_out = hold_out(whole.count, validation, seed=0)
             self.examples |= {"train": whole.subset(train), "validation": whole.subset(held_out)}
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size = {batch_size}: expected at least 1")
-        self.batch_size = batch_size or self.examples["train"].batch_size
+        self.batch_size = int(batch_size or 0) or self.examples["train"].batch_size
         self.limit(limit_examples)
 
     def limit(self, most: Limit) -> None:

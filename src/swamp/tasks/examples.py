@@ -43,9 +43,9 @@ class Examples:
             if len(lengths) > 1:
                 raise ValueError(f"the tensors of the {what} data have different lengths: {', '.join(map(str, lengths))}")
             self.count = lengths[0]
-        elif isinstance(data, (tuple, dict)) and any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in _values(data)):
-            kinds = " and ".join(dict.fromkeys(type(leaf).__name__ for leaf in _values(data)))
-            raise ValueError(f"the {what} data are made of {kinds}; make them tensors (torch.as_tensor), or give a data set")
+        elif any(map(_meant_as_array, _columns(data))):
+            kinds = " and ".join(dict.fromkeys(type(leaf).__name__ for leaf in _columns(data)))
+            raise ValueError(f"the {what} data are of type {kinds}; make them tensors (torch.as_tensor), or give a data set")
         elif isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             raise ValueError(
                 f"the {what} data ({type(data).__name__}) cannot be asked for by number: give tensors, a data set with "
@@ -147,8 +147,16 @@ def require_finite(batch: Batch, what: str, numbers: Sequence[int]) -> None:
         raise ValueError(f"{named} of the {what} data holds a value that is not finite ({value}): replace it, or leave that example out")
 
 
-def _values(data: tuple[Any, ...] | dict[str, Any]) -> list[Any]:
-    return list(data.values() if isinstance(data, dict) else data)
+def _columns(data: Any) -> list[Any]:
+    """Return what seems to be inputs and targets of all examples, and not one example after the other."""
+    if isinstance(data, (tuple, dict)):
+        return list(data.values() if isinstance(data, dict) else data)
+    pair_of_lists = isinstance(data, list) and len(data) == 2 and all(isinstance(one, list) for one in data)
+    return data if pair_of_lists else [data] if hasattr(data, "to_numpy") else []
+
+
+def _meant_as_array(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray, list)) or hasattr(value, "to_numpy")  # as the tables of pandas
 
 
 def moved(batch: Batch, device: torch.device) -> Batch:

@@ -80,7 +80,7 @@ def find_objective(returned: Any, targets: Tensor) -> Objective:
     if loss_in(returned) is not None:
         return ModelLoss(outputs.shape[1] if outputs.ndim == 2 and outputs.shape[1] > 1 and is_class(targets) else None)
     if targets.is_floating_point():
-        require_one_shape("the mean squared error", outputs, targets)
+        require_one_shape("the mean squared error, which float targets mean (classes are whole numbers),", outputs, targets)
         return SquaredError()
     if targets.dtype == torch.bool:
         found = BinaryCrossEntropy()

@@ -10,6 +10,7 @@ import torch
 from msgspec import Struct, structs
 from torch import Tensor, nn
 
+from swamp.core.errors import require_kind
 from swamp.core.keys import key_of
 from swamp.core.metric import Metric
 from swamp.core.noise import Noise
@@ -18,13 +19,11 @@ from swamp.tasks.custom import Metrics
 from swamp.tasks.identity import architecture, identity, methods
 from swamp.tasks.measuring import as_metrics
 from swamp.tasks.metrics import find_metric
-from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights
+from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.tasks.user_code import seeded
 
 name = "own-loop"
-METHODS = ("imp", "swamp", "dense", "magnitude", "random")  # those that need trainings and weights alone
-METHODS_WITH_LOSS = ("snip", "synflow", "grasp")  # those that also need a loss before any training
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,6 +60,8 @@ class OwnLoopTask:
         prunable: Sequence[str] = DEFAULT_KINDS,
         exclude: Sequence[str] = (),
     ) -> None:
+        require_kind("maximise", maximise, bool, "True or False")
+        require_selectors(prunable=prunable, exclude=exclude)
         self.train, self.make_model, self.given_evaluate, self.refresh = train, model, evaluate, refresh
         self.given_loss, self.device = loss, device or torch.device("cpu")
         self.settings, self.knows_epochs, self.given_maximise = dict(settings or {}), knows_epochs, maximise

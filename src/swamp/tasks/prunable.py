@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch.nn.utils import parametrize
@@ -13,7 +13,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from swamp.core.cost import is_turned_linear
-from swamp.core.errors import nearest
+from swamp.core.errors import brief, nearest
 
 # The kinds of modules by name: their types, and patterns of the names that their weights have in them.
 MODULE_KINDS: dict[str, tuple[tuple[type[nn.Module], ...], str]] = {
@@ -87,15 +87,26 @@ def prunable_weights(model: nn.Module, include: Iterable[str], exclude: Iterable
             chosen |= found
         return chosen - sources
 
-    chosen = matching(include) - matching(exclude)
+    included = matching(include)
+    chosen = included - matching(exclude)
     if not chosen and computed:
         one = computed[0]
         raise ValueError(
             f"no prunable weights: {one.name} is computed from other parameters ({one.by}); make it a parameter again ({one.removal})"
         )
+    if included and not chosen:
+        raise ValueError(f"no prunable weights: exclude leaves out all that {', '.join(include)} select")
     if not chosen:
         raise ValueError(f"no prunable weights: {', '.join(include)} selects nothing in this model")
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters() if name in chosen}
+
+
+def require_selectors(**given: Any) -> None:
+    """Check that selectors of weights are lists of texts. The letters of a single text would be taken for patterns."""
+    for name, value in given.items():
+        if isinstance(value, str) or not isinstance(value, Collection) or not all(isinstance(one, str) for one in value):
+            example = [value] if isinstance(value, str) else ["conv", "head.*"]
+            raise ValueError(f"{name} = {brief(value)}: expected a list, such as {example}")
 
 
 def _of_kind(model: nn.Module, kind: str) -> Iterator[str]:

@@ -101,13 +101,20 @@ def make_batch(collate: Callable[[list[Any]], Any], examples: list[Any]) -> Any:
 @contextmanager
 def seeded(noise: Noise) -> Iterator[None]:
     """Seed the random generators of Python, NumPy and torch on the CPU with the noise, and restore them afterwards."""
+    with restoring_generators():
+        # A GPU's generator belongs to the model's own draws and is not seeded.
+        torch.default_generator.manual_seed(noise.integer())
+        random.seed(noise.integer())
+        np.random.seed(noise.integer() % 2**32)
+        yield
+
+
+@contextmanager
+def restoring_generators(gpu: bool = False) -> Iterator[None]:
+    """Restore the random generators of Python, NumPy and torch on the CPU afterwards, and with `gpu` that of the GPU in use."""
     before = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if gpu and torch.cuda.is_initialized() else []):
         try:
-            # A GPU's generator belongs to the model's own draws and is not seeded.
-            torch.default_generator.manual_seed(noise.integer())
-            random.seed(noise.integer())
-            np.random.seed(noise.integer() % 2**32)
             yield
         finally:
             random.setstate(before[0])

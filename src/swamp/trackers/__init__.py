@@ -37,5 +37,5 @@ def parse_trackers(text: str) -> tuple[str, ...]:
         except ImportError:
             raise ValueError(f"tracker {name!r} needs the package {needed}: pip install 'swamp[tracking]'") from None
     if len(set(names)) < len(names):
-        raise ValueError(f"--tracker {text}: expected different trackers")
+        raise ValueError(f"trackers = {text}: expected different trackers")
     return names

@@ -47,14 +47,17 @@ def mean_parameters(states: Iterable[State]) -> dict[str, Tensor]:
     return {name: tensor / count for name, tensor in total.items()}
 
 
+def batchnorm_layers(model: nn.Module) -> list[Any]:
+    """Return the layers of a model whose statistics belong to its weights."""
+    return [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
+
+
 class BatchStatistics:
     """Collects the statistics of a model's BatchNorm layers over batches: means and unbiased variances, weighted by batch size."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.layers: list[Any] = [
-            m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None
-        ]
+        self.layers = batchnorm_layers(model)
         self.latest = [*(layer.running_mean for layer in self.layers), *(layer.running_var for layer in self.layers)]
         self.totals = [torch.zeros_like(statistic) for statistic in self.latest]
         self.num_examples = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class MaskedModule:
         with torch.no_grad():
             for name in mask.layers:
                 self._zero(name, self.parameters[name])
-        hooks = [parameter.register_hook(self._gradient_hook(name)) for name, parameter in self._trained()]
+        hooks = [self._mask_gradients(name, self.parameters[name]) for name in mask.layers]
         self._handles: list[Any] = [*hooks, register_optimizer_step_post_hook(self._after_step)]
 
     def __enter__(self) -> MaskedModule:
@@ -70,9 +71,6 @@ class MaskedModule:
                 return name
         return ""
 
-    def _trained(self) -> list[tuple[str, nn.Parameter]]:
-        return [(name, self.parameters[name]) for name in self.mask.layers if self.parameters[name].requires_grad]
-
     def _pruned_at(self, name: str, device: torch.device) -> Tensor:
         """Return where a layer is pruned, on the device. A loop may move the model after it was masked."""
         if (name, device) not in self._pruned:
@@ -82,15 +80,26 @@ class MaskedModule:
     def _zero(self, name: str, tensor: Tensor) -> None:
         tensor.masked_fill_(self._pruned_at(name, tensor.device), 0.0)
 
-    def _gradient_hook(self, name: str) -> Any:
-        return lambda gradient: gradient.masked_fill(self._pruned_at(name, gradient.device), 0.0)
+    def _mask_gradients(self, name: str, parameter: nn.Parameter) -> Any:
+        """Register a hook on a parameter, also on a frozen one, which a loop may train later."""
+        trained = parameter.requires_grad
+        parameter.requires_grad_(True)  # torch takes no hook otherwise.
+        handle = parameter.register_hook(lambda gradient: gradient.masked_fill(self._pruned_at(name, gradient.device), 0.0))
+        parameter.requires_grad_(trained)
+        return handle
 
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if name := self._names.get(id(parameter)):
-                    self._zero(name, parameter)
-                    for memory in optimizer.state.get(parameter, {}).values():
-                        if isinstance(memory, Tensor) and memory.shape == parameter.shape:
-                            self._zero(name, memory)
+                    for tensor in with_memory(parameter, optimizer):
+                        self._zero(name, tensor)
+
+
+def with_memory(parameter: Tensor, optimizer: Optimizer) -> Iterator[Tensor]:
+    """Yield a parameter, and what an optimizer remembers of each of its weights: all that is zero off the mask after a step."""
+    yield parameter
+    for memory in optimizer.state.get(parameter, {}).values():
+        if isinstance(memory, Tensor) and memory.shape == parameter.shape:
+            yield memory

@@ -20,11 +20,10 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.core.state_dicts import pack, unpack
 from swamp.tasks.own_loop import OwnLoopTask
-from swamp.training.averaging import RunningMean
+from swamp.tasks.user_code import restoring_generators
+from swamp.training.averaging import RunningMean, batchnorm_layers
 from swamp.training.masking import MaskedModule
 from swamp.training.train import Checkpoint, restoring_checkpoint
-
-LOW_RATE = 0.1  # of the peak: below it, epochs that are averaged hardly differ
 
 
 class LoopTraining:
@@ -46,7 +45,6 @@ class LoopTraining:
         num_epochs: int | None,
         checkpoint: Checkpoint | None,
         after_epoch: Callable[[LoopTraining], None],
-        say: Callable[[str], None],
     ) -> None:
         path = dict(zip(job.noise.path[::2], job.noise.path[1::2], strict=False))
         self.stage = "ticket" if "ticket" in job.noise.path else "cycle"
@@ -62,10 +60,9 @@ class LoopTraining:
         self.mean, self.history = RunningMean(), list[dict[str, Any]]()
         self.kept: dict[str, Any] = {}
         self.epoch = 0  # epochs done
-        self._checkpoint, self._after_epoch, self._say = checkpoint, after_epoch, say
+        self._checkpoint, self._after_epoch = checkpoint, after_epoch
         self._ticket: State | None = None
         self._rate = math.nan
-        self._rates: list[float] = []
 
     # -- what the loop calls --------------------------------------------------------------------------------------------------------
 
@@ -108,7 +105,6 @@ class LoopTraining:
         record |= {"loss": float(loss)} if loss is not None and math.isfinite(loss) else {}
         record |= {} if math.isnan(self._rate) else {"learning_rate": self._rate}
         self.history.append(record)
-        self._rates.append(self._rate)
         self.epoch += 1
         if self.stage == "ticket" and self.epoch == self.job.schedule.epochs:
             self._ticket = State.of(self.model)
@@ -123,7 +119,7 @@ class LoopTraining:
     def run(self) -> State:
         """Call the loop and return what it gives: the ticket, the SWA mean (whose BatchNorm statistics are not refreshed), the module that
         the loop returns, or else the model as the loop leaves it."""
-        with MaskedModule(self.model, self.job.mask) as masked, _restoring_generators(), self._watching_rates():
+        with MaskedModule(self.model, self.job.mask) as masked, restoring_generators(gpu=True), self._watching_rates():
             self.masked = masked
             self._seed()
             returned = self.task.train(self.model.train(), self)
@@ -163,7 +159,6 @@ class LoopTraining:
             self.kept[name].load_state_dict(state)
         self.mean = RunningMean({name: tensor.to(self.device) for name, tensor in groups["mean"].items()}, found.num_averaged)
         self.history, self.epoch, self.first_epoch = list(found.history), found.epoch, found.epoch
-        self._rates = [record["learning_rate"] for record in self.history if "learning_rate" in record]
         self._seed()
 
     def _finished_ticket(self) -> State:
@@ -184,12 +179,6 @@ class LoopTraining:
             raise ValueError(
                 "SWA averages the weights at the ends of epochs, and train called no run.epoch_end in its last quarter: call it at the end "
                 "of each epoch, or choose methods={'swamp': {'swa': False}}"
-            )
-        peak, averaged = max(self._rates, default=math.nan), self._rates[self.swa_start :]
-        if averaged and min(averaged) < LOW_RATE * peak:
-            self._say(
-                f"{self.job.label}: SWA averages epochs whose learning rate falls to {min(averaged):.3g}, below a tenth of its peak "
-                f"{peak:.3g}; while run.averaging is true, hold the rate higher"
             )
         return State.copy(self.mean.tensors, dict(self.start.buffers))
 
@@ -257,18 +246,6 @@ class LoopTraining:
             handle.remove()
 
 
-@contextmanager
-def _restoring_generators() -> Iterator[None]:
-    """Restore the random generators of Python, NumPy and torch afterwards."""
-    before = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
-        try:
-            yield
-        finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])
-
-
 def _seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
@@ -282,8 +259,7 @@ def refreshed(
     draws, such as an order of examples, the noise decides."""
     model = task.model().to(device)
     State(parameters, buffers).into(model)
-    layers: list[Any] = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
-    if not layers:
+    if not (layers := batchnorm_layers(model)):
         return State.of(model)
     assert task.refresh is not None  # It was asked for before anything was trained.
     seen = [0] * len(layers)
@@ -304,7 +280,7 @@ def refreshed(
     model.eval()
     for layer in layers:
         layer.train()
-    with torch.no_grad(), _restoring_generators():
+    with torch.no_grad(), restoring_generators(gpu=True):
         _seed_all(noise.fold("refresh").integer() % 2**31)
         task.refresh(model)
     for layer, handle, momentum, count in zip(layers, handles, momenta, counts, strict=True):

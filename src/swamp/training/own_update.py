@@ -18,6 +18,7 @@ from torch.nn.utils import get_total_norm
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state_dicts import pack, unpack
 from swamp.tasks.own_optimizer import OwnOptimizer, quiet_schedulers
+from swamp.training.masking import with_memory
 from swamp.training.update import Rate, masked
 
 
@@ -74,10 +75,8 @@ class OwnUpdate:
         """Set weights and the optimizer's state to zero off the mask."""
         for parameter, factor in zip(self.names, factors, strict=True):
             if factor is not None:
-                parameter.mul_(factor)
-                for value in self.optimizer.state.get(parameter, {}).values():
-                    if isinstance(value, Tensor) and value.shape == parameter.shape:
-                        value.mul_(factor)
+                for tensor in with_memory(parameter, self.optimizer):
+                    tensor.mul_(factor)
 
     def saved(self) -> dict[str, Tensor]:
         """Return the optimizer's state as tensors by name. That of the scheduler follows from the number of steps."""

@@ -328,6 +328,22 @@ def test_training_and_layers(open_page: Open, runs: Path) -> None:
     assert ["imp", "stem.weight", f"{100 * density:.4g} %"] in numbers
 
 
+def test_evaluations_within_trainings(open_page: Open, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "swamp", epochs=4, evaluated=(1, 3))
+    write_report([run], tmp_path / "report.html")
+    host = open_page(file=tmp_path / "report.html").locator("#training")
+    assert host.locator(".chart").count() == 3
+    chart = host.locator(".chart").nth(2)
+    assert chart.locator("path.line").count() == 6 * 4
+    host.get_by_role("slider").fill("2")
+    assert chart.locator("path.line").count() == 4
+    open_numbers(chart)
+    assert chart.locator("thead th").all_inner_texts() == ["series", "epoch", "validation error %"]
+    assert [row.inner_text().split("\t")[1:] for row in chart.locator("tbody tr").all()[:2]] == [["2", "40.00"], ["4", "20.00"]]
+    chart.get_by_label("Evaluated").select_option("validation.nll")
+    assert chart.locator("tbody tr").first.inner_text().split("\t") == ["cycle 1, particle 0", "2", "0.5000"]
+
+
 def test_analyses(open_page: Open) -> None:
     page = open_page()
     host = page.locator("#connectivity")

@@ -6,6 +6,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -160,6 +161,24 @@ def test_longer_curves_are_thinned_and_the_page_says_so(tmp_path: Path, monkeypa
     curves = data_of(page)["training"][0]["curves"]
     assert {len(curve["loss"]) for curve in curves} == {17}  # type: ignore[attr-defined]
     assert "One epoch in 3 is drawn" in page
+
+
+def test_evaluations_within_a_training_are_drawn_as_errors_where_there_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "run", "imp", epochs=4, evaluated=(1, 3))
+    page = made([run, make_run(tmp_path / "other", "snip")], tmp_path / "report.html")
+    data: Any = data_of(page)
+    assert data["evaluated"] == {
+        "validation.accuracy": {"label": "validation error %", "digits": 2},
+        "validation.nll": {"label": "validation NLL", "digits": 4},
+    }
+    drawn, plain = (series["curves"][0]["evaluated"] for series in data["training"])
+    assert drawn == {"validation.accuracy": [[2, 40.0], [4, 20.0]], "validation.nll": [[2, 0.5], [4, 0.25]]}
+    assert plain == {}
+    assert "and its evaluations (the setting evaluate_every)" in page
+    assert "its evaluations" not in made([tmp_path / "other"], tmp_path / "without.html")
+    monkeypatch.setattr(training, "MAX_EPOCHS", 20)  # a half of 40 epochs
+    data = data_of(made([run], tmp_path / "thinned.html"))
+    assert data["training"][0]["curves"][0]["evaluated"]["validation.nll"] == [[4, 0.25]]
 
 
 def test_layers_stand_in_the_order_of_the_network_where_a_mask_says_it(tmp_path: Path) -> None:

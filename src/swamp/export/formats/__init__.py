@@ -4,11 +4,12 @@ A format module defines
 
     name                                  what `--format` calls it
     narrows                               whether channel-pruned networks are stored as smaller dense ones
-    float32_only                          whether it refuses 16-bit values
+    float32_only                          whether it refuses values of fewer bits
     encode_network(network) -> Exported   the bytes of a file
 
 where wanted
 
+    takes_int8                            whether it stores 8-bit values
     suffixes                              the endings of file names that mean this format where none is named, such as (".onnx",)
 
 and, if `swamp bench-inference` can open its files,
@@ -37,11 +38,19 @@ from swamp.core.errors import nearest, reason_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
+from swamp.export.layouts import NoProgram
 from swamp.export.narrow import narrowed
+from swamp.export.program import NetworkProgram, read_program
+from swamp.export.quantise import quantise, with_rounded_rows
+from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
 from swamp.tasks.text import TextTask
 
-ValueType = Literal["float32", "float16", "bfloat16"]  # types of the stored weights of pruned layers
+ValueType = Literal["float32", "float16", "bfloat16", "int8"]  # types of the stored weights of pruned layers
+
+
+CALIBRATION_EXAMPLES, CALIBRATION_BATCH = 512, 64
+LARGE_CHANGE = 0.3  # points of a metric in percent
 
 
 class TrainedNetwork(NamedTuple):
@@ -53,6 +62,8 @@ class TrainedNetwork(NamedTuple):
     task: Task
     values: ValueType
     about: Mapping[str, Any]  # what the file says about the network
+    program: NetworkProgram | None = None  # how it computes, where that was found out already
+    has_no_program: bool = False  # whether it was found out that there is none
 
 
 class Exported(NamedTuple):
@@ -91,35 +102,107 @@ def format_of(path: Path) -> ModuleType:
 
 def export(state: State, mask: Mask, task: Task, name: str, values: ValueType, about: Mapping[str, Any], narrow: bool = False) -> Exported:
     """Encode a network in a format. `narrow` leaves out channels that no layer reads, if the format does that."""
-    chosen, model, notes = find_format(name), task.model(), []
+    chosen, model = find_format(name), task.model()
+    notes: list[str] = []
     state.into(model)
     model.eval()
     if narrow and chosen.narrows:
         if values != "float32":
             raise ValueError(f"--values {values}: a narrowed network keeps its float32 weights; --format sparse takes other values")
         original = model
-        model, note = _narrowed(original, mask, task)
-        notes, about = [note], {**about, "narrowed": model is not original}
+        model, notes = _narrowed(original, task)
+        about = {**about, "narrowed": model is not original}
     elif values != "float32":
         if chosen.float32_only:
             raise ValueError(f"--values {values}: {name} files hold the float32 weights that they compute with; use another format")
-        notes = [_rounding_note(model, state, mask, task, values)]
+        if values != "int8":
+            notes = [_rounding_note(model, state, mask, task, values)]
+        elif not getattr(chosen, "takes_int8", False):
+            raise ValueError(f"--values int8: {name} files hold floats; --format sparse takes 8-bit values")
+        else:
+            return _quantised(chosen, TrainedNetwork(model, state, mask, task, values, about))
     made = chosen.encode_network(TrainedNetwork(model, state, mask, task, values, about))
     return Exported(made.content, [*notes, *made.notes])
 
 
-def _narrowed(model: nn.Module, mask: Mask, task: Task) -> tuple[nn.Module, str]:
-    """Return the narrower network, or the given one if there is none, and a sentence about it."""
+def _quantised(chosen: ModuleType, network: TrainedNetwork) -> Exported:
+    """Encode a network with 8-bit weights and, where its graph can be read, 8-bit inputs of the pruned layers."""
+    task, model, mask = network.task, network.model, network.mask
+    before = task.evaluate(model, "test")[task.metric]
+    count = min(CALIBRATION_EXAMPLES, task.size("train"))
+    try:
+        found = quantise(program_of(model, task), model, mask, lambda module: _calibrate(module, task, count))
+        simulated, program = found.simulated, found.program
+        rounded_layers = sum("input" in node for node in program.program["nodes"])
+        how = f"8-bit weights, and 8-bit inputs of {rounded_layers} layers, calibrated on {count} training examples"
+    except NoProgram as error:
+        simulated, program = with_rounded_rows(model, mask), None
+        how = f"8-bit weights, but no 8-bit inputs, because the file holds no program ({error})"
+    if transposed := [name for name, tensor in program.tensors.items() if is_sparse(tensor)] if program else []:
+        raise ValueError(
+            f"--values int8: this network multiplies with a pruned weight that it transposes or computes first ({transposed[0]}), "
+            "whose rows are not those of the weight; use float16"
+        )
+    after = task.evaluate(simulated, "test")[task.metric]
+    change = after - before
+    loud = "; this is more than 0.3 points" if 100 * abs(change) > LARGE_CHANGE else ""
+    note = f"int8 values: {task.metric} on the test set {after:.4f}, with float32 values {before:.4f} (change {change:+.4f}{loud}): {how}"
+    made = chosen.encode_network(network._replace(program=program, has_no_program=program is None))
+    return Exported(made.content, [note, *made.notes])
+
+
+def _calibrate(module: nn.Module, task: Task, count: int) -> None:
+    """Call a module with examples of the training set, spread evenly over it and not augmented."""
+    rows = torch.linspace(0, task.size("train") - 1, count).round().long()
+    for some in rows.split(CALIBRATION_BATCH):
+        task.loss(module, task.unaugmented(some, torch.device("cpu")))
+
+
+def program_of(model: nn.Module, task: Task) -> NetworkProgram:
+    """Return the program of a task's network, for texts of any length, or raise `NoProgram`."""
+    call = called_with(model, task)
+    return read_program(model, call.inputs, call.named, free_length=isinstance(task, TextTask))
+
+
+def called_with(model: nn.Module, task: Task) -> CallRecorder:
+    """Return what a task calls its network with, for two examples, or raise `NoProgram`."""
+    call = CallRecorder(model)
+    try:
+        with torch.no_grad():
+            task.loss(call, task.unaugmented(torch.arange(min(2, task.size("train"))), torch.device("cpu")))
+    except Exception as error:
+        raise NoProgram(f"the network cannot be called with an example of its task ({reason_of(error)})") from None
+    call.named.pop("labels", None)
+    return call
+
+
+class CallRecorder(nn.Module):
+    """Remembers what a model was called with last."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.inputs: tuple[Any, ...] = ()
+        self.named: dict[str, Any] = {}
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        self.inputs, self.named = inputs, named
+        return self.model(*inputs, **named)
+
+
+def _narrowed(model: nn.Module, task: Task) -> tuple[nn.Module, list[str]]:
+    """Return the narrower network, or the given one if there is none, and sentences about it."""
     try:
         inputs, named = two_examples(task)
-        small = narrowed(model, mask, *inputs, **named)
+        small, stayed = narrowed(model, *inputs, **named)
     except Exception as error:  # torch.export refuses models in many ways, and they can still be stored at full width
-        return model, f"not narrowed, pruned channels are zeros: the model's graph cannot be read ({reason_of(error)})"
+        return model, [f"not narrowed, pruned channels are zeros: the model cannot be read as a graph of known sizes ({reason_of(error)})"]
+    notes = [f"at full width, with zeros: {'; '.join(stayed)}"] if stayed else []
+    if small is model:
+        return model, ["not narrowed: no channel is left unread by all layers that could read it", *notes]
     before, after = (sum(p.numel() for p in one.parameters()) for one in (model, small))
-    if before == after:
-        return model, "not narrowed, pruned channels are zeros: each of them enters a sum, or a layer of another kind, or is read elsewhere"
     ours, theirs = (task.evaluate(one, "test")[task.metric] for one in (model, small))
-    return small, f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}"
+    return small, [f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}", *notes]
 
 
 def _rounding_note(model: nn.Module, state: State, mask: Mask, task: Task, values: ValueType) -> str:
@@ -142,6 +225,11 @@ def rounded(weights: Tensor, values: ValueType, name: str) -> Tensor:
     return stored
 
 
+def is_sparse(tensor: Tensor) -> bool:
+    """Whether most of a tensor is zero, so that it is stored as a pruned one."""
+    return 2 * int(tensor.count_nonzero()) < tensor.numel()
+
+
 def example_input(task: Task) -> Tensor | dict[str, Tensor]:
     """Return a batch of inputs for a network of this task: one tensor, or for texts several tensors by name."""
     batch = _first_batch(task)
@@ -155,8 +243,10 @@ def example_input(task: Task) -> Tensor | dict[str, Tensor]:
 
 def two_examples(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments of a network of any task, for two examples: a graph of one would take 1 for a constant."""
+    if isinstance(task, OwnLoopTask):
+        raise ValueError("its inputs are known to your own loop alone")
     batch = _first_batch(task)
-    given = repeat_first(_without_labels(batch) if isinstance(task, TextTask) else batch[0])
+    given = repeat_first(_without_labels(batch) if isinstance(batch, Mapping) else batch[0])
     if isinstance(given, Mapping):
         return (), dict(given)
     return (tuple(given), {}) if isinstance(given, (tuple, list)) else ((given,), {})

@@ -82,18 +82,22 @@ def required(package: str) -> Any:
 
 
 def as_onnx(model: nn.Module, task: Task, about: Mapping[str, Any]) -> bytes:
-    """Return the graph of a network, for batches of any size and texts of any length that the network takes."""
+    """Return the graph of a task's network, for batches of any size and texts of any length that the network takes."""
+    return graph_of(model, example_input(task), about, getattr(task, "max_length", None))
+
+
+def graph_of(model: nn.Module, example: Tensor | Mapping[str, Tensor], about: Mapping[str, Any], max_length: int | None = None) -> bytes:
+    """Return the graph of a network that takes inputs like the example, for batches of any size and, of named tensors, any length."""
     for package in ("onnx", "onnxscript", "onnxruntime"):
         required(package)
-    # Two examples, because torch would take a batch size of one for a constant.
-    two = repeat_first(example_input(task))
+    two = repeat_first(example)  # because torch would take a batch size of one for a constant
     batch = torch.export.Dim("batch")
     try:
         with _quiet():
             if isinstance(two, Tensor):
                 program = _program(model.eval(), (two,), ["input"], ({0: batch},))
             else:
-                shape = {0: batch, 1: torch.export.Dim("length", max=getattr(task, "max_length", None))}
+                shape = {0: batch, 1: torch.export.Dim("length", max=max_length)}
                 program = _program(_Logits(model.eval(), list(two)), tuple(two.values()), list(two), ((shape,) * len(two),))
     except Exception as error:  # torch raises many kinds of errors here, with pages of advice
         raise Unsupported(f"torch cannot write this network as an ONNX graph: {_cause(error)}") from error

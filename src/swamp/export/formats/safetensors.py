@@ -22,7 +22,16 @@ runtime = "torch"
 
 def encode_network(network: TrainedNetwork) -> Exported:
     # A single metadata entry, because safetensors writes several in no fixed order.
-    return Exported(safetensors.torch.save(dense_tensors(network), {"swamp": canonical(dict(network.about)).decode()}), [])
+    content = safetensors.torch.save(dense_tensors(network), {"swamp": canonical(dict(network.about)).decode()})
+    return Exported(content, reading_notes(network))
+
+
+def reading_notes(network: TrainedNetwork) -> list[str]:
+    """Say how a narrowed network is read, whose tensors the model's `load_state_dict` refuses."""
+    narrowed = network.about.get("narrowed", False)
+    return (
+        ["smaller tensors than the model's: swamp.export.narrow.shaped_like(model, tensors) makes one that takes them"] if narrowed else []
+    )
 
 
 def dense_tensors(network: TrainedNetwork) -> dict[str, Tensor]:

@@ -11,19 +11,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 import safetensors.torch
+import swamp_runtime
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import reader
-from swamp.export.formats import Exported, TrainedNetwork, ValueType, rounded
-from swamp.export.reader import ESCAPE, FORMAT, Stream
+from swamp.export.formats import Exported, TrainedNetwork, ValueType, called_with, is_sparse, program_of, rounded
+from swamp.export.layouts import NoProgram
+from swamp.export.program import NetworkProgram
+from swamp.export.program_builder import DERIVED
+from swamp.export.quantise import quantised_rows
+from swamp.export.reader import ESCAPE, Stream
 
 name = "sparse"
 suffixes = (".swamp",)
-narrows, float32_only = False, False  # pruned channels take hardly any bytes, and the network keeps its shapes
+narrows, float32_only, takes_int8 = False, False, True  # pruned channels take hardly any bytes, and the network keeps its shapes
 runtime = "torch"
+TOLERANCE = 1e-3  # relative to the largest output; another order of summation in float32 changes outputs by about 1e-6 of it
 TYPES = {  # safetensors' names
     torch.float32: "F32",
     torch.float16: "F16",
@@ -47,9 +54,38 @@ class LoadedSparse(NamedTuple):
 
 
 def encode_network(network: TrainedNetwork) -> Exported:
-    content = encode(network.state, network.mask, network.values, network.about)
+    program, notes = network.program, []
+    if program is None and not network.has_no_program:
+        try:
+            program = program_of(network.model, network.task)
+        except NoProgram as error:
+            notes = [f"the file holds no program, and swamp.runtime cannot run it by itself: {error}"]
+    content = encode(network.state, network.mask, network.values, network.about, program)
+    if program is not None and network.values == "float32":
+        notes.append(_compared(content, network))
     least = bound(network.state, network.mask, network.values)
-    return Exported(content, [f"entropy bound {least:,.0f} bytes; the file is {len(content) / least:.3f} times that"])
+    return Exported(content, [*notes, f"entropy bound {least:,.0f} bytes; the file is {len(content) / least:.3f} times that"])
+
+
+def _compared(content: bytes, network: TrainedNetwork) -> str:
+    """Say how far the runtime's outputs are from torch's for some examples; a program that computes something else is an error."""
+    try:
+        runtime = swamp_runtime.load_bytes(content, 1)
+    except swamp_runtime.LibraryUnavailable as error:
+        return f"the program was not compared with torch: {error}"
+    call = called_with(network.model, network.task)
+    with torch.no_grad():
+        expected = pytree.tree_leaves(network.model(*call.inputs, **call.named))
+    arrays = [leaf.numpy() for leaf in pytree.tree_leaves((call.inputs, call.named)) if isinstance(leaf, Tensor)]
+    found = runtime(*arrays)
+    pairs = list(zip(found if isinstance(found, tuple) else (found,), expected, strict=False))
+    difference = max(float((torch.from_numpy(ours) - theirs).abs().max()) for ours, theirs in pairs)
+    largest = max(float(theirs.abs().max()) for _, theirs in pairs)
+    if not difference <= TOLERANCE * max(largest, 1.0):
+        raise RuntimeError(
+            f"the program's outputs differ from torch's by {difference:.3g}: please report this network, and use another format"
+        )
+    return f"for {len(arrays[0])} examples, the outputs of swamp.runtime and of torch differ by {difference:.1e} at most"
 
 
 def recognises(path: Path) -> bool:
@@ -65,29 +101,52 @@ def read_about(path: Path) -> dict[str, Any]:
         return dict(json.loads(file.metadata()["swamp"])["meta"]["about"])
 
 
+def has_program(path: Path) -> bool:
+    """Say whether the runtime can run a sparse file by itself."""
+    with safetensors.safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["swamp"])["meta"].get("program") is not None
+
+
 def load(path: Path, model: nn.Module, threads: int) -> nn.Module:
     return load_sparse(path, model).model
 
 
-def encode(state: State, mask: Mask, values: ValueType = "float32", about: Mapping[str, Any] | None = None) -> bytes:
+def encode(
+    state: State,
+    mask: Mask,
+    values: ValueType = "float32",
+    about: Mapping[str, Any] | None = None,
+    program: NetworkProgram | None = None,
+) -> bytes:
     """Return the bytes of a sparse file; equal networks give equal bytes. `values` is the type of the surviving weights. Tensors that are
     not pruned (biases, norms, their statistics) keep their types."""
-    tensors = {**state.parameters, **state.buffers}
+    own = program.tensors if program else {}
+    tensors = {**state.parameters, **state.buffers, **own}
+    # What a program computes from pruned weights, such as a transposed matrix, is as sparse as they are.
+    masks = {**mask.layers, **{name: tensor != 0 for name, tensor in own.items() if is_sparse(tensor)}}
     pruned: list[list[Any]] = []
     positions: list[np.ndarray] = []
     survivors: list[Tensor] = []
-    for name, layer in mask.layers.items():
+    scales: list[Tensor] = []
+    for name, layer in masks.items():
         code, encoded = encode_positions(layer.numpy().reshape(-1))
-        survivors.append(rounded(tensors[name][layer], values, name))
+        if values == "int8":
+            whole, scale = quantised_rows(tensors[name] * layer, name)
+            scales.append(scale)
+            survivors.append(whole[layer])
+        else:
+            survivors.append(rounded(tensors[name][layer], values, name))
         pruned.append([name, list(layer.shape), code, len(survivors[-1]), len(encoded)])
         positions.append(encoded)
-    dense: list[list[Any]] = [
-        [name, _type_name(tensor, name), list(tensor.shape)] for name, tensor in tensors.items() if name not in mask.layers
-    ]
+    dense: list[list[Any]] = [[name, _type_name(tensor, name), list(tensor.shape)] for name, tensor in tensors.items() if name not in masks]
     streams = {"values": torch.cat(survivors), "positions": torch.from_numpy(np.concatenate(positions))}
+    if scales:
+        streams["scales"] = torch.cat(scales)
     for kind in sorted({kind for _, kind, _ in dense}):
         streams[f"dense.{kind}"] = torch.cat([tensors[name].reshape(-1) for name, of, _ in dense if of == kind])
-    meta = {"format": FORMAT, "about": dict(about or {}), "pruned": pruned, "dense": dense}
+    meta: dict[str, Any] = {"format": 1, "about": dict(about or {}), "pruned": pruned, "dense": dense}
+    if program or values == "int8":
+        meta |= {"format": 2, "program": program.program if program else None}
     seen = {name: Stream(_type_name(t, name), list(t.shape), t.view(torch.uint8).numpy().data) for name, t in streams.items()}
     text = reader.text_of({"checksum": reader.checksum(seen, meta), "meta": meta}).decode()
     return safetensors.torch.save(streams, {"swamp": text})
@@ -118,9 +177,10 @@ def bound(state: State, mask: Mask, values: ValueType = "float32") -> float:
     """Return the least number of bytes for any code of positions, if weights of a layer survive independently: the values, the entropy
     of each layer's mask, and all tensors that are not pruned."""
     bits = sum(layer.numel() * _entropy(density) for layer, density in zip(mask.layers.values(), mask.densities.values(), strict=True))
-    width = 4 if values == "float32" else 2
+    width = {"float32": 4, "int8": 1}.get(values, 2)
+    rows = sum(layer.shape[0] for layer in mask.layers.values()) if values == "int8" else 0
     dense = sum(t.numel() * t.element_size() for name, t in {**state.parameters, **state.buffers}.items() if name not in mask.layers)
-    return width * mask.num_survivors + bits / 8 + dense
+    return width * mask.num_survivors + 4 * rows + bits / 8 + dense
 
 
 def dense_bytes(state: State) -> int:
@@ -149,17 +209,18 @@ def load_sparse(path: str | Path, model: nn.Module) -> LoadedSparse:
 def read_sparse(path: str | Path, like: State) -> tuple[State, Mask, dict[str, Any]]:
     """Return weights, mask and description of a sparse file, whose tensors must have the names, shapes and types of `like`."""
     num_bytes = dense_bytes(like) + sum(t.numel() for t in like.parameters.values())  # a mask takes one byte per weight
+    num_bytes *= 2  # A program may have tensors of its own, above all transposed ones.
     try:
         found = reader.read(path, max_decoded=num_bytes)
     except reader.TooLarge:
         raise ValueError(f"{path} holds a larger network than the model") from None
     wanted = {**like.parameters, **like.buffers}
-    if differing := sorted(found.tensors.keys() ^ wanted.keys()):
+    if differing := sorted({name for name in found.tensors if not name.startswith(DERIVED)} ^ wanted.keys()):
         raise ValueError(f"{path} and the model have different tensors: {', '.join(differing[:3])}")
     for name, tensor in wanted.items():
         if found.tensors[name].shape != tuple(tensor.shape):
             raise ValueError(f"{name} has shape {list(found.tensors[name].shape)} in {path}, {list(tensor.shape)} in the model")
-    if foreign := [name for name in found.masks if name not in like.parameters]:
+    if foreign := [name for name in found.masks if name not in like.parameters and not name.startswith(DERIVED)]:
         raise ValueError(f"{path} prunes {foreign[0]}, which is no parameter of the model")
     # Cloned into memory that torch aligns, because alignment can change the last bit of a product.
     tensors = {name: torch.from_numpy(found.tensors[name]).to(tensor.dtype, copy=True) for name, tensor in wanted.items()}

@@ -7,7 +7,7 @@ import io
 import torch
 
 from swamp.export.formats import Exported, TrainedNetwork
-from swamp.export.formats.safetensors import dense_tensors
+from swamp.export.formats.safetensors import dense_tensors, reading_notes
 
 name = "torch"
 suffixes = (".pt", ".pth")
@@ -17,4 +17,4 @@ narrows, float32_only = True, False
 def encode_network(network: TrainedNetwork) -> Exported:
     file = io.BytesIO()
     torch.save(dense_tensors(network), file)
-    return Exported(file.getvalue(), [])
+    return Exported(file.getvalue(), reading_notes(network))

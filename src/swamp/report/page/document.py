@@ -37,7 +37,7 @@ def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun
     if out.suffix not in (".html", ".htm"):
         raise ValueError(f"a report's name ends in .html, not {out.name!r}")
     if out.is_dir():
-        raise ValueError(f"--out {out} is a directory; a report is a file")
+        raise ValueError(f"{out} is a directory; a report is a file")
     runs, left_out = read_runs(directories)
     text = page(runs, left_out, directories)
     write_output(out, text.encode(errors="backslashreplace"))  # A name that is not UTF-8 has characters that cannot be encoded.

@@ -48,7 +48,7 @@ def resolved_limit(limit: Limit, batch_size: int) -> int:
     if limit == ONE_BATCH:
         return batch_size
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise ValueError(f"limit_examples = {brief(limit)}: expected a whole number, or batch")
+        raise ValueError(f"limit_examples = {brief(limit)}: expected a whole number, or {ONE_BATCH!r}")
     return limit
 
 

@@ -54,25 +54,33 @@ function training(host) {
   let run = data.training.find(({ series }) => data.series[series].name === "swamp") || data.training[0];
   let [stage, log] = [null, true];
   const stages = () => [...new Set(run.curves.map((curve) => curve.stage))];
-  const marks = (values) => {
+  const marks = (points, more) => {
     const all = stages();
     return run.curves.filter((curve) => !stage || curve.stage === stage).map((curve) => ({
       kind: "line", label: curve.label, faint: !stage, share: all.length > 1 ? all.indexOf(curve.stage) / (all.length - 1) : 0, look: { colour: "ramp" },
-      points: values(curve).map((value, index) => ({ x: index * data.epochStep + 1, y: value, text: value === null ? "–" : compact(value) })),
+      points: points(curve), ...more,
     }));
   };
+  const byEpoch = (values) => values.map((value, index) => ({ x: index * data.epochStep + 1, y: value, text: value === null ? "–" : compact(value) }));
   const build = () => ({
     columns: false, heading: (p) => `epoch ${p.x}`,
     x: { label: "epoch", ticks: wholeTicks }, y: { label: "training loss", log },
-    marks: marks((curve) => curve.loss),
+    marks: marks((curve) => byEpoch(curve.loss)),
   });
   const buildRate = () => ({
     columns: false, heading: (p) => `epoch ${p.x}`,
     x: { label: "epoch", ticks: wholeTicks }, y: { label: "learning rate", zero: true },
-    marks: marks((curve) => data.rates[curve.rate]),
+    marks: marks((curve) => byEpoch(data.rates[curve.rate])),
+  });
+  const evaluated = Object.entries(data.evaluated).map(([name, { label }]) => [name, label]);
+  let metric = evaluated[0]?.[0];
+  const buildEvaluated = () => ({
+    columns: false, heading: (p) => `epoch ${p.x}`,
+    x: { label: "epoch", ticks: wholeTicks }, y: { label: data.evaluated[metric].label, zero: true },
+    marks: marks((curve) => (curve.evaluated[metric] || []).map(([x, y]) => ({ x, y, text: fixed(y, data.evaluated[metric].digits) })), { dots: !!stage }),
   });
   const slot = html("div", { class: "slot" });
-  const draw = () => { chart.whole(); rate.whole(); };
+  const draw = () => { for (const each of charts) each.whole(); };
   const refreshSlider = () => {
     stage = null;
     slot.replaceChildren(slider("Training", [null, ...stages()], 0, (item) => item || `all ${stages().length}, first to last`, (item) => { stage = item; draw(); }));
@@ -84,10 +92,14 @@ function training(host) {
     choice("Loss axis", [["log", "log"], ["linear", "linear"]], "log", (value) => { log = value === "log"; draw(); }),
   ];
   const ramp = rampKey("first", "last training");
-  const second = html("div", { class: "chart" });
-  const chart = new Chart(host, { name: "Training", build, controls, below: ramp });
-  host.after(second);
-  const rate = new Chart(second, { name: "Training", build: buildRate, zoom: false, height: 190 });
+  const charts = [new Chart(host, { name: "Training", build, controls, below: ramp })];
+  const after = (options) => {
+    const place = html("div", { class: "chart" });
+    charts.at(-1).host.after(place);
+    charts.push(new Chart(place, { name: "Training", ...options }));
+  };
+  after({ build: buildRate, zoom: false, height: 190 });
+  if (metric) after({ build: buildEvaluated, controls: [menu("Evaluated", evaluated, metric, (value) => { metric = value; charts.at(-1).whole(); })] });
   refreshSlider();
   draw();
 }

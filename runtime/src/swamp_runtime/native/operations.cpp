@@ -1,0 +1,547 @@
+// All operations that are no sums of taps.
+
+#include "builder.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace swamp {
+
+namespace {
+
+Activation activation_of(const std::string &name) {
+    static const std::map<std::string, Activation> known = {
+        {"relu", RELU},       {"relu6", RELU6}, {"leaky_relu", LEAKY_RELU}, {"elu", ELU},
+        {"gelu", GELU},       {"gelu_tanh", GELU_TANH}, {"silu", SILU},     {"sigmoid", SIGMOID},
+        {"tanh", TANH},       {"hardswish", HARDSWISH}, {"hardsigmoid", HARDSIGMOID}, {"softplus", SOFTPLUS},
+        {"mish", MISH}};
+    auto found = known.find(name);
+    check(found != known.end(), "its program has the unknown activation " + name);
+    return found->second;
+}
+
+}  // namespace
+
+int Builder::as_numbers(const Value &tokens) {
+    const int out = new_image(tokens.size), input = tokens.input;
+    plan.images[size_t(out)].has_floats = true;
+    add(out, {}, [this, out, input] {
+        Step step("", "input");
+        step.run = [image = &plan.images[size_t(out)], input, stacked = plan.num_stacked](Workspace &memory, const Block &block, int64_t, int64_t) {
+            const int64_t length = image->size.width, *given = static_cast<const int64_t *>(block.inputs[input]) + block.first * length;
+            for (int64_t example = 0; example < block.count; example++)
+                for (int64_t x = 0; x < length; x++)
+                    image->plane(memory.floats, 0)[example * (1 + image->gap) * image->pitch + x] = float(given[example * length + x]);
+            finish_channel(*image, memory, 0, stacked);
+        };
+        add_step(std::move(step));
+    });
+    return out;
+}
+
+// The pixels of an image row by row, as a sequence.
+int Builder::as_sequence(Value &value) {
+    const int from = read_floats(value);
+    if (value.size.height == 1) return from;
+    return joined_pixels({from});
+}
+
+int Builder::joined_pixels(const std::vector<int> &reads) {
+    Size size{plan.images[size_t(reads[0])].size.channels, 1, 0};
+    for (int from : reads) size.width += plan.images[size_t(from)].size.pixels();
+    const int out = new_image(size);
+    plan.images[size_t(out)].has_floats = true;
+    const Node node{"concat", {}, {}};
+    each_channel(node, out, reads, double(size.channels * size.width) / 8, [this, out, reads](Workspace &memory, int64_t channel) {
+        const Image &to = plan.images[size_t(out)];
+        for (int64_t example = 0; example < plan.num_stacked; example++) {
+            float *row = to.plane(memory.floats, channel) + row_of(to, example, 0);
+            for (int from : reads) {
+                const Image &read = plan.images[size_t(from)];
+                for (int64_t y = 0; y < read.size.height; y++, row += read.size.width)
+                    std::memcpy(row, read.plane(memory.floats, channel) + row_of(read, example, y), size_t(read.size.width) * sizeof(float));
+            }
+        }
+    });
+    return out;
+}
+
+Value Builder::activation(const Node &node, Value &x) {
+    const Activation kind = activation_of(node.text("kind"));
+    const float slope = node.has("slope") ? float(node.number("slope")) : 0.0f;
+    if (kind == RELU) {
+        if (x.image < 0 && x.relu) return x;
+        Value value = linear(x);
+        value.relu = true;
+        return value;
+    }
+    const int from = read_floats(x), out = new_image(x.size);
+    plan.images[size_t(out)].has_floats = true;
+    const double cost = double(x.size.channels * x.size.pixels()) / 2;
+    each_channel(node, out, {from}, cost, [this, out, from, kind, slope](Workspace &memory, int64_t channel) {
+        const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
+        const float *source = read.plane(memory.floats, channel);
+        float *wanted = to.plane(memory.floats, channel);
+        if (!to.gap) return kernels().activate(kind, slope, source, wanted, to.num_positions);
+        for (int64_t example = 0; example < plan.num_stacked; example++)
+            kernels().activate(kind, slope, source + row_of(read, example, 0), wanted + row_of(to, example, 0), to.size.height * to.pitch);
+    });
+    Value value;
+    value.size = x.size;
+    value.image = out;
+    return value;
+}
+
+Value Builder::combined(const Node &node, Value &x, Value &y) {
+    const bool sum = node.op == "add";
+    if (sum && x.size == y.size) {
+        const auto has_bytes = [](const Value &value) {
+            return value.image < 0 && std::any_of(value.parts.begin(), value.parts.end(), [](const Part &part) { return part.form >= 0; });
+        };
+        if (has_bytes(x) && has_bytes(y)) stored(y);  // a sum has one scale for all of its int8 taps
+        Value a = linear(x), b = linear(y);
+        if (a.layer.empty()) {
+            a.layer = b.layer;
+            a.density = b.density;
+        }
+        a.parts.insert(a.parts.end(), b.parts.begin(), b.parts.end());
+        for (size_t i = 0; i < a.bias.size(); i++) a.bias[i] += b.bias[i];
+        return a;
+    }
+    const bool one_channel = y.size.channels == 1, one_pixel = y.size.pixels() == 1;
+    const bool fits = (one_channel || y.size.channels == x.size.channels) && (one_pixel || (y.size.height == x.size.height && y.size.width == x.size.width));
+    check(fits, node.op + " of its program has images that do not fit together");
+    const int from = read_floats(x), other = read_floats(y), out = new_image(x.size);
+    plan.images[size_t(out)].has_floats = true;
+    const double cost = double(x.size.channels * x.size.pixels()) / 8;
+    each_channel(node, out, {from, other}, cost, [this, out, from, other, sum, one_channel, one_pixel](Workspace &memory, int64_t channel) {
+        const Image &to = plan.images[size_t(out)], &a = plan.images[size_t(from)], &b = plan.images[size_t(other)];
+        const float *x = a.plane(memory.floats, channel), *y = b.plane(memory.floats, one_channel ? 0 : channel);
+        float *wanted = to.plane(memory.floats, channel);
+        for (int64_t example = 0; example < plan.num_stacked; example++)
+            for (int64_t row = 0; row < to.size.height; row++) {
+                const float *p = x + row_of(a, example, row), *q = y + row_of(b, example, one_pixel ? 0 : row);
+                float *r = wanted + row_of(to, example, row);
+                if (one_pixel)
+                    for (int64_t i = 0; i < to.size.width; i++) r[i] = sum ? p[i] + *q : p[i] * *q;
+                else
+                    for (int64_t i = 0; i < to.size.width; i++) r[i] = sum ? p[i] + q[i] : p[i] * q[i];
+            }
+    });
+    Value value;
+    value.size = x.size;
+    value.image = out;
+    return value;
+}
+
+Value Builder::concat(const Node &node) {
+    check(!node.in.empty(), "its program has a concat of nothing");
+    const bool along_channels = node.text("axis") == "channels";
+    check(along_channels || node.text("axis") == "pixels", "its program has a concat of an unknown axis");
+    Value value;
+    value.size = values[size_t(node.in[0])].size;
+    (along_channels ? value.size.channels : value.size.width) = 0;
+    for (int index : node.in) {
+        const Size size = values[size_t(index)].size;
+        const bool fits = along_channels ? size.height == value.size.height && size.width == value.size.width : size.channels == value.size.channels;
+        check(fits, "its program has a concat of images that do not fit together");
+        (along_channels ? value.size.channels : value.size.width) += along_channels ? size.channels : size.pixels();
+        check(value.size.channels <= MANY && value.size.width <= MANY, "an image of its program is empty or too large");
+    }
+    if (along_channels) {
+        take_memory(2.0 * double(node.in.size()) * double(value.size.channels) + 5.0 * double(value.size.channels));
+        int64_t first = 0;
+        for (int index : node.in) {
+            const int from = read_floats(values[size_t(index)]);
+            auto taps = std::make_shared<std::vector<Tap>>();
+            const int64_t count = values[size_t(index)].size.channels;
+            for (int64_t c = 0; c < count; c++) taps->push_back({int32_t(first + c), int32_t(c), 0, 0, 1.0f});
+            value.parts.push_back({from, -1, taps, std::vector<double>(size_t(value.size.channels), 1.0)});
+            first += count;
+        }
+        value.bias.assign(size_t(value.size.channels), 0.0);
+        return value;
+    }
+    std::vector<int> reads;
+    for (int index : node.in) reads.push_back(read_floats(values[size_t(index)]));
+    value.size.height = 1;
+    value.image = joined_pixels(reads);
+    return value;
+}
+
+Value Builder::pixels(const Node &node, Value &x) {
+    check(x.size.height == 1, "its program takes tokens of what is no sequence");
+    int64_t start = node.integer("start", -MANY, MANY);
+    if (start < 0) start += x.size.width;
+    const int64_t count = node.has("count") ? node.integer("count", 1, MANY) : x.size.width - start;
+    check(start >= 0 && count > 0 && start + count <= x.size.width, "its program takes tokens that are not there");
+    const int from = read_floats(x);
+    take_memory(5.0 * double(x.size.channels));
+    std::vector<Tap> planes;
+    for (int32_t c = 0; c < x.size.channels; c++) planes.push_back({0, c, 0, int32_t(start), 1.0f});
+    Value value;
+    value.size = {x.size.channels, 1, count};
+    value.image = sample(from, value.size, planes, 1, 1);
+    return value;
+}
+
+Value Builder::flatten(const Node &node, Value &x) {
+    if (x.size.pixels() == 1) return x;
+    const int from = read_floats(x);
+    const Size size{x.size.channels * x.size.pixels(), 1, 1};
+    const int out = new_image(size);
+    plan.images[size_t(out)].has_floats = true;
+    each_channel(node, out, {from}, double(size.channels) / 4, [this, out, from](Workspace &memory, int64_t channel) {
+        const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
+        const int64_t pixels = read.size.pixels(), y = channel % pixels / read.size.width, column = channel % read.size.width;
+        for (int64_t example = 0; example < plan.num_stacked; example++)
+            to.plane(memory.floats, channel)[row_of(to, example, 0)] =
+                read.plane(memory.floats, channel / pixels)[row_of(read, example, y) + column];
+    });
+    Value value;
+    value.size = size;
+    value.image = out;
+    return value;
+}
+
+Value Builder::pool(const Node &node, Value &x) {
+    const bool largest = node.op == "max_pool";
+    const auto [kh, kw] = node.pair("kernel", 1, 4096);
+    const auto [every_y, every_x] = node.pair("stride", 1, 4096);
+    const auto [top, left] = node.pair("padding", 0, 4096);
+    const bool all_count = !largest && node.boolean("include_padding");
+    check(2 * top <= kh && 2 * left <= kw, "a pool of its program has more padding than half its window");
+    const Size size{x.size.channels, divided(x.size.height + 2 * top - kh, every_y) + 1, divided(x.size.width + 2 * left - kw, every_x) + 1};
+    check(size.height > 0 && size.width > 0, "an image of its program is smaller than the window of a pool");
+    const int from = read_floats(x), out = new_image(size);
+    plan.images[size_t(out)].has_floats = true;
+    const double cost = double(size.channels * size.pixels()) * double(kh * kw) / 4;
+    const auto compute = [=, this_plan = &plan](Workspace &memory, int64_t channel) {
+        const Image &to = this_plan->images[size_t(out)], &read = this_plan->images[size_t(from)];
+        for (int64_t example = 0; example < this_plan->num_stacked; example++)
+            for (int64_t y = 0; y < to.size.height; y++) {
+                float *row = to.plane(memory.floats, channel) + row_of(to, example, y);
+                const int64_t y0 = std::max<int64_t>(y * every_y - top, 0), y1 = std::min(y * every_y - top + kh, read.size.height);
+                const float *source = read.plane(memory.floats, channel) + row_of(read, example, 0);
+                for (int64_t column = 0; column < to.size.width; column++) {
+                    const int64_t x0 = std::max<int64_t>(column * every_x - left, 0), x1 = std::min(column * every_x - left + kw, read.size.width);
+                    float found = largest ? -INFINITY : 0.0f;
+                    for (int64_t i = y0; i < y1; i++)
+                        for (int64_t j = x0; j < x1; j++) {
+                            const float number = source[i * read.pitch + j];
+                            found = !largest ? found + number : number > found || number != number ? number : found;
+                        }
+                    row[column] = largest ? found : found / float(all_count ? kh * kw : (y1 - y0) * (x1 - x0));
+                }
+            }
+    };
+    each_channel(node, out, {from}, cost, compute);
+    Value value;
+    value.size = size;
+    value.image = out;
+    return value;
+}
+
+Value Builder::global(const Node &node, Value &x) {
+    const bool largest = node.op == "global_max";
+    const Size size{x.size.channels, 1, 1};
+    const int from = read_floats(x), out = new_image(size);
+    plan.images[size_t(out)].has_floats = true;
+    each_channel(node, out, {from}, double(x.size.channels * x.size.pixels()) / 8, [this, out, from, largest](Workspace &memory, int64_t channel) {
+        const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
+        for (int64_t example = 0; example < plan.num_stacked; example++) {
+            float found = largest ? -INFINITY : 0.0f;
+            for (int64_t y = 0; y < read.size.height; y++) {
+                const float *row = read.plane(memory.floats, channel) + row_of(read, example, y);
+                if (!largest && read.pitch == read.size.width) {
+                    found = kernels().total(row, read.size.pixels());
+                    break;
+                }
+                if (!largest) found += kernels().total(row, read.size.width);
+                for (int64_t x = 0; largest && x < read.size.width; x++) found = std::max(found, row[x]);
+            }
+            to.plane(memory.floats, channel)[row_of(to, example, 0)] = largest ? found : found / float(read.size.pixels());
+        }
+    });
+    Value value;
+    value.size = size;
+    value.image = out;
+    return value;
+}
+
+Value Builder::upsample(const Node &node, Value &x) {
+    const auto [down, across] = node.pair("factor", 1, 4096);
+    const std::string &mode = node.text("mode");
+    check(mode == "nearest" || mode == "bilinear", "its program has an upsample of an unknown mode");
+    const bool bilinear = mode == "bilinear", aligned = bilinear && node.boolean("align_corners");
+    const Size size{x.size.channels, x.size.height * down, x.size.width * across};
+    check_size(size);
+    take_memory(12.0 * double(size.height + size.width));
+    // For each row and column of the result, the two that it lies between, and the share of the second.
+    const auto between = [&](int64_t length, int64_t factor) {
+        std::vector<std::pair<int64_t, float>> found;
+        for (int64_t i = 0; i < length * factor; i++) {
+            if (!bilinear) {
+                found.emplace_back(i / factor, 0.0f);
+                continue;
+            }
+            const double at = aligned ? (length * factor > 1 ? double(i) * double(length - 1) / double(length * factor - 1) : 0.0)
+                                      : std::max((double(i) + 0.5) / double(factor) - 0.5, 0.0);
+            const double inside = std::min(at, double(length - 1));
+            found.emplace_back(int64_t(inside), float(inside - double(int64_t(inside))));
+        }
+        return found;
+    };
+    const auto rows = between(x.size.height, down), columns = between(x.size.width, across);
+    const int from = read_floats(x), out = new_image(size);
+    plan.images[size_t(out)].has_floats = true;
+    each_channel(node, out, {from}, double(size.channels * size.pixels()), [this, out, from, rows, columns](Workspace &memory, int64_t channel) {
+        const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
+        for (int64_t example = 0; example < plan.num_stacked; example++)
+            for (int64_t y = 0; y < to.size.height; y++) {
+                const auto [first, down] = rows[size_t(y)];
+                const float *a = read.plane(memory.floats, channel) + row_of(read, example, first);
+                const float *b = down == 0 ? a : a + read.pitch;
+                float *row = to.plane(memory.floats, channel) + row_of(to, example, y);
+                for (int64_t x = 0; x < to.size.width; x++) {
+                    const auto [left, across] = columns[size_t(x)];
+                    const int64_t right = across == 0 ? left : left + 1;
+                    const float upper = a[left] + (a[right] - a[left]) * across, lower = b[left] + (b[right] - b[left]) * across;
+                    row[x] = upper + (lower - upper) * down;
+                }
+            }
+    });
+    Value value;
+    value.size = size;
+    value.image = out;
+    return value;
+}
+
+Value Builder::layer_norm(const Node &node, Value &x) {
+    const float eps = float(node.number("eps"));
+    const float *weight = node.has("weight") ? keep(dense_numbers(node, "weight", x.size.channels)) : nullptr;
+    const float *bias = node.has("bias") ? keep(dense_numbers(node, "bias", x.size.channels)) : nullptr;
+    const int from = read_floats(x), out = new_image(x.size);
+    plan.images[size_t(out)].has_floats = true;
+    add(out, {from}, [this, out, from, weight, bias, eps] {
+        Step step("layer_norm", "float");
+        step.cost = double(plan.images[size_t(out)].size.channels * plan.images[size_t(out)].num_positions) / 4;
+        step.run = [this_plan = &plan, out, from, weight, bias, eps](Workspace &memory, const Block &, int64_t, int64_t) {
+            const Image &to = this_plan->images[size_t(out)], &read = this_plan->images[size_t(from)];
+            const int64_t length = to.num_positions;
+            if (int64_t(memory.scratch.size()) < 2 * length) memory.scratch.resize(size_t(2 * length));
+            kernels().normalise(read.plane(memory.floats, 0), read.stride, to.plane(memory.floats, 0), to.stride, to.size.channels,
+                                length, weight, bias, eps, memory.scratch.data());
+            for (int64_t channel = 0; channel < to.size.channels; channel++) finish_channel(to, memory, channel, this_plan->num_stacked);
+        };
+        add_step(std::move(step));
+    });
+    Value value;
+    value.size = x.size;
+    value.image = out;
+    return value;
+}
+
+Value Builder::group_norm(const Node &node, Value &x) {
+    const int64_t groups = node.integer("groups", 1, MANY), channels = x.size.channels;
+    check(channels % groups == 0, "a group_norm of its program has groups of unequal size");
+    const float eps = float(node.number("eps"));
+    const std::vector<float> weight = node.has("weight") ? dense_numbers(node, "weight", channels) : std::vector<float>(size_t(channels), 1.0f);
+    const std::vector<float> bias = node.has("bias") ? dense_numbers(node, "bias", channels) : std::vector<float>(size_t(channels), 0.0f);
+    const int from = read_floats(x), out = new_image(x.size);
+    plan.images[size_t(out)].has_floats = true;
+    add(out, {from}, [this, out, from, weight, bias, eps, groups, channels] {
+        Step step("group_norm", "float");
+        step.parts = groups;
+        step.cost = double(plan.images[size_t(out)].size.channels * plan.images[size_t(out)].num_positions) / 2;
+        step.run = [this, this_plan = &plan, out, from, weight, bias, eps, groups, channels](Workspace &memory, const Block &, int64_t first, int64_t last) {
+            const Image &to = this_plan->images[size_t(out)], &read = this_plan->images[size_t(from)];
+            const int64_t each = channels / groups, step = to.size.height + to.gap;
+            for (int64_t group = first; group < last; group++) {
+                for (int64_t example = 0; example < this_plan->num_stacked; example++) {
+                    double sum = 0, squares = 0;
+                    const auto rows = [&](auto visit) {
+                        for (int64_t c = group * each; c < (group + 1) * each; c++)
+                            for (int64_t y = 0; y < to.size.height; y++) {
+                                const int64_t at = (example * step + y) * to.pitch;
+                                visit(c, read.plane(memory.floats, c) + at, to.plane(memory.floats, c) + at);
+                            }
+                    };
+                    rows([&](int64_t, const float *row, float *) {
+                        float total = 0;
+                        for (int64_t i = 0; i < to.size.width; i++) total += row[i];
+                        sum += total;
+                    });
+                    const double count = double(each) * double(to.size.pixels()), mean = sum / count;
+                    rows([&](int64_t, const float *row, float *) {
+                        float total = 0;
+                        for (int64_t i = 0; i < to.size.width; i++) total += (row[i] - float(mean)) * (row[i] - float(mean));
+                        squares += total;
+                    });
+                    const auto share = float(1 / std::sqrt(squares / count + eps));
+                    rows([&](int64_t c, const float *row, float *wanted) {
+                        const float scale = share * weight[size_t(c)], shift = bias[size_t(c)] - float(mean) * scale;
+                        for (int64_t i = 0; i < to.size.width; i++) wanted[i] = row[i] * scale + shift;
+                    });
+                }
+                for (int64_t c = group * each; c < (group + 1) * each; c++) finish_channel(to, memory, c, this_plan->num_stacked);
+            }
+        };
+        add_step(std::move(step));
+    });
+    Value value;
+    value.size = x.size;
+    value.image = out;
+    return value;
+}
+
+Value Builder::softmax(const Node &node, Value &x) {
+    const int from = read_floats(x), out = new_image(x.size);
+    plan.images[size_t(out)].has_floats = true;
+    add(out, {from}, [this, out, from] {
+        Step step("softmax", "float");
+        step.cost = double(plan.images[size_t(out)].size.channels * plan.images[size_t(out)].num_positions) / 2;
+        step.run = [this_plan = &plan, out, from](Workspace &memory, const Block &, int64_t, int64_t) {
+            const Image &to = this_plan->images[size_t(out)], &read = this_plan->images[size_t(from)];
+            for (int64_t c = 0; c < to.size.channels; c++)
+                std::memcpy(to.plane(memory.floats, c), read.plane(memory.floats, c), size_t(to.num_positions) * sizeof(float));
+            kernels().softmax(to.plane(memory.floats, 0), to.size.channels, to.num_positions, to.stride, nullptr, false);
+            for (int64_t c = 0; c < to.size.channels; c++) finish_channel(to, memory, c, this_plan->num_stacked);
+        };
+        add_step(std::move(step));
+    });
+    (void)node;
+    Value value;
+    value.size = x.size;
+    value.image = out;
+    return value;
+}
+
+Value Builder::attention(const Node &node) {
+    check(node.in.size() == 3 || node.in.size() == 4, "an attention of its program has another number of inputs than it should");
+    const int64_t heads = node.integer("heads", 1, 65536);
+    const bool causal = node.boolean("causal");
+    const float scale = float(node.number("scale"));
+    Value &q = values[size_t(node.in[0])], &k = values[size_t(node.in[1])], &v = values[size_t(node.in[2])];
+    const int64_t queries = q.size.pixels(), keys = k.size.pixels();
+    const bool fits = q.size.channels == k.size.channels && keys == v.size.pixels() && q.size.channels % heads == 0 &&
+                      v.size.channels % heads == 0 && (!causal || queries == keys);
+    check(fits && std::isfinite(scale), "an attention of its program has queries, keys and values that do not fit together");
+    const double scores = double(queries) * double(keys);
+    take_memory(std::max(scores - largest_scores, 0.0));
+    largest_scores = std::max(scores, largest_scores);
+    std::vector<int> reads = {as_sequence(q), as_sequence(k), as_sequence(v)};
+    const bool masked = node.in.size() == 4;
+    if (masked) {
+        Value &given = values[size_t(node.in[3])];
+        check(given.size == (Size{1, 1, keys}), "an attention of its program has a mask that does not fit");
+        reads.push_back(read_floats(given));
+    }
+    const Size size{v.size.channels, q.size.height, q.size.width};
+    const int out = new_image(size);
+    plan.images[size_t(out)].has_floats = true;
+    const int64_t inner = q.size.channels / heads, outer = v.size.channels / heads;
+    add(out, reads, [=] {
+        Step step("attention", "float");
+        step.parts = heads;
+        step.cost = double(heads * queries * keys * (inner + outer)) / 16;
+        step.run = [=, this_plan = &plan](Workspace &memory, const Block &block, int64_t first, int64_t last) {
+            const Image &to = this_plan->images[size_t(out)], &qs = this_plan->images[size_t(reads[0])], &ks = this_plan->images[size_t(reads[1])],
+                        &vs = this_plan->images[size_t(reads[2])];
+            std::vector<float> scores(static_cast<size_t>(queries * keys));
+            std::vector<uint8_t> seen(static_cast<size_t>(masked ? keys : 0));
+            std::vector<float> found(static_cast<size_t>(size.height > 1 ? outer * queries : 0));  // where rows do not follow each other
+            for (int64_t head = first; head < last; head++) {
+                for (int64_t example = 0; example < block.count; example++) {
+                    if (masked) {
+                        const Image &mask = this_plan->images[size_t(reads[3])];
+                        const float *given = mask.plane(memory.floats, 0) + example * (1 + mask.gap) * mask.pitch;
+                        for (int64_t i = 0; i < keys; i++) seen[size_t(i)] = given[i] != 0;
+                    }
+                    const auto at = [&](const Image &image) { return example * (image.size.height + image.gap) * image.pitch; };
+                    const float *query = qs.plane(memory.floats, head * inner) + at(qs), *key = ks.plane(memory.floats, head * inner) + at(ks);
+                    float *wanted = to.plane(memory.floats, head * outer) + at(to), *whole = size.height > 1 ? found.data() : wanted;
+                    // The scores lie key by key, so that both products and the softmax run along the queries.
+                    kernels().multiply(keys, queries, inner, scale, key, 1, ks.stride, query, qs.stride, scores.data(), queries);
+                    kernels().softmax(scores.data(), keys, queries, queries, masked ? seen.data() : nullptr, causal);
+                    kernels().multiply(outer, queries, keys, 1.0f, vs.plane(memory.floats, head * outer) + at(vs), vs.stride, 1, scores.data(), queries,
+                                       whole, size.height > 1 ? queries : to.stride);
+                    for (int64_t c = 0; size.height > 1 && c < outer; c++)
+                        for (int64_t y = 0; y < size.height; y++)
+                            std::memcpy(wanted + c * to.stride + y * to.pitch, whole + c * queries + y * size.width, size_t(size.width) * sizeof(float));
+                }
+                for (int64_t c = head * outer; c < (head + 1) * outer; c++) finish_channel(to, memory, c, this_plan->num_stacked);
+            }
+        };
+        add_step(std::move(step));
+    });
+    Value value;
+    value.size = size;
+    value.image = out;
+    return value;
+}
+
+Value Builder::embedding(const Node &node, const Value &tokens) {
+    check(tokens.input >= 0, "an embedding of its program is given what are no tokens");
+    const Tensor &tensor = file.tensor(node, "weight", 2);
+    const int64_t known = tensor.shape[0], channels = tensor.shape[1], length = tokens.size.width;
+    check(known > 0 && channels > 0 && known * channels <= MAX_WORKSPACE, "an embedding of its program is empty or too large");
+    take_memory(double(known * channels));
+    std::vector<float> table(static_cast<size_t>(known * channels));
+    for (size_t i = 0; i < tensor.num_values(); i++) table[tensor.position(i)] = tensor.value(i);
+    const float *rows = keep(std::move(table));
+    const int out = new_image({channels, 1, length}), input = tokens.input;
+    plan.images[size_t(out)].has_floats = true;
+    const std::string name = node.text("weight");
+    add(out, {}, [this, out, rows, known, channels, length, input, name] {
+        Step step(name, "float");
+        step.cost = double(channels * length) / 2;
+        step.run = [this_plan = &plan, out, rows, known, channels, length, input, name](Workspace &memory, const Block &block, int64_t, int64_t) {
+            const Image &to = this_plan->images[size_t(out)];
+            for (int64_t example = 0; example < block.count; example++) {
+                const int64_t *given = static_cast<const int64_t *>(block.inputs[input]) + (block.first + example) * length;
+                for (int64_t x = 0; x < length; x++) {
+                    if (given[x] < 0 || given[x] >= known)
+                        throw std::invalid_argument("token " + std::to_string(given[x]) + " is not between 0 and " + std::to_string(known - 1) + ", as " + name + " needs it");
+                    float *wanted = to.plane(memory.floats, 0) + example * (1 + to.gap) * to.pitch + x;
+                    for (int64_t c = 0; c < channels; c++) wanted[c * to.stride] = rows[given[x] * channels + c];
+                }
+            }
+            for (int64_t c = 0; c < channels; c++) finish_channel(to, memory, c, this_plan->num_stacked);
+        };
+        add_step(std::move(step));
+    });
+    Value value;
+    value.size = {channels, 1, length};
+    value.image = out;
+    return value;
+}
+
+Value Builder::fixed(const Node &node, int64_t offset, int64_t length) {
+    const bool vector = file.num_dimensions(node, "weight") == 1;
+    const Tensor &tensor = file.tensor(node, "weight", vector ? 1 : 2);
+    const int64_t rows = vector ? 1 : tensor.shape[0], channels = vector ? tensor.shape[0] : tensor.shape[1];
+    if (length < 0) length = rows;
+    check(!vector || length == 1, node.op + " of its program needs a table");
+    check(channels > 0 && length > 0 && offset + length <= rows, "the sequence has " + std::to_string(length) + " tokens, and the network has places for " + std::to_string(rows - offset));
+    take_memory(double(rows * channels));
+    std::vector<float> table(static_cast<size_t>(rows * channels));
+    for (size_t i = 0; i < tensor.num_values(); i++) table[tensor.position(i)] = tensor.value(i);
+    const float *numbers = keep(std::move(table));
+    const Size size{channels, 1, length};
+    const int out = new_image(size);
+    plan.images[size_t(out)].has_floats = true;
+    each_channel(node, out, {}, double(channels * length) / 4, [this, out, numbers, channels, offset](Workspace &memory, int64_t channel) {
+        const Image &to = plan.images[size_t(out)];
+        for (int64_t example = 0; example < plan.num_stacked; example++)
+            for (int64_t x = 0; x < to.size.width; x++)
+                to.plane(memory.floats, channel)[row_of(to, example, 0) + x] = numbers[(offset + x) * channels + channel];
+    });
+    Value value;
+    value.size = size;
+    value.image = out;
+    return value;
+}
+
+}  // namespace swamp

@@ -1,0 +1,117 @@
+"""Attention of a graph: torch's own operation, or products of queries, keys and values that are written out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from swamp.export.layouts import (
+    BATCH,
+    CHANNEL,
+    KEY,
+    PIXEL,
+    Dimension,
+    Factor,
+    ImageSize,
+    NoProgram,
+    TensorLayout,
+    axis,
+    is_free,
+    is_whole,
+    joined,
+)
+from swamp.export.probing import SeenKeys
+from swamp.export.program_builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores
+
+
+def scaled_dot_product_attention(
+    b: ProgramBuilder,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> ImageView:
+    if enable_gqa or dropout_p or is_free(scale):
+        raise NoProgram("groups of queries, dropout and scales that depend on sizes are not known")
+    query, key, value = b.image(query), b.image(key), b.image(value)
+    found = scores(b, query, key._replace(layout=_swapped(key.layout)))
+    _, features = _heads(query)
+    found = found._replace(scale=features**-0.5 if scale is None else float(scale))
+    if is_causal:
+        found = found._replace(seen=(SeenKeys(True, None, 0),))
+    if attn_mask is not None:
+        q, k = (node.meta["val"].shape for node in b.node.args[:2])  # type: ignore[union-attr]
+        found = masked(b, found, attn_mask, shape=[*q[:-1], k[-2]])
+    return attended(b, found._replace(normalised=True), value)
+
+
+def scores(b: ProgramBuilder, query: ImageView, key: ImageView) -> Scores:
+    """Return the products of queries (…, tokens, features) and keys (…, features, tokens)."""
+    swapped = key._replace(layout=_swapped(key.layout))
+    (heads, features), (key_heads, key_features) = _heads(query), _heads(swapped)
+    if (heads, features, query.layout[:-2]) != (key_heads, key_features, swapped.layout[:-2]):
+        raise NoProgram("queries and keys differ in their heads")
+    return Scores(query, key, heads, 1.0, (), False, (*query.layout[:-1], axis(KEY, key.size.pixels)))
+
+
+def masked(b: ProgramBuilder, found: Scores, mask: Any, *, hides: bool = False, shape: Sequence[Any] | None = None) -> Scores:
+    """Return the scores with a mask applied; the shape is that of the scores."""
+    if not isinstance(mask, (IndexNode, FixedTensor)) or (isinstance(mask, FixedTensor) and mask.trained):
+        raise NoProgram("something that was computed is added to the scores of an attention, which takes masks alone")
+    keys = b.probes.seen_keys(mask.node, found.layout, b.node.meta["val"].shape if shape is None else shape, hides)
+    return found._replace(seen=(*found.seen, keys))
+
+
+def attended(b: ProgramBuilder, found: Scores, value: ImageView) -> ImageView:
+    """Return the mean of the values, weighed by the softmax of the scores."""
+    heads, features = _heads(value)
+    theirs = (*_as_heads(value.layout[:-2], features), axis(PIXEL, found.query.size.pixels), axis(KEY, value.size.pixels))
+    if (
+        not found.normalised
+        or heads != found.heads
+        or theirs
+        != (
+            *_as_heads(found.layout[:-2], _heads(found.query)[1]),
+            *found.layout[-2:],
+        )
+    ):
+        raise NoProgram("the values of an attention do not fit its scores, or softmax was not applied to them")
+    masks = list(dict.fromkeys((seen.input, seen.hidden) for seen in found.seen if seen.input is not None))
+    if len(masks) > 1:
+        raise NoProgram("it has several masks of padding")
+    numbers = [found.query.number, found.key.number, value.number]
+    for node, hidden in masks:
+        number = b.inputs[node].number
+        numbers.append(b.emit("affine", number, factor=1.0, offset=-float(hidden)) if hidden else number)
+    causal = any(seen.causal for seen in found.seen)
+    number = b.emit("attention", *numbers, heads=heads, causal=causal, scale=found.scale)
+    size = ImageSize(heads * features, found.query.size.height, found.query.size.width)
+    return ImageView(number, size, (*value.layout[:-2], found.query.layout[-2], value.layout[-1]))
+
+
+def _swapped(layout: TensorLayout) -> TensorLayout:
+    return (*layout[:-2], layout[-1], layout[-2])
+
+
+def _heads(x: ImageView) -> tuple[int, int]:
+    """Return the number of heads, and the features of each, of an image whose dimensions are (batch and heads …, tokens, features)."""
+    features = x.layout[-1]
+    width = features[0].size if features else 1
+    heads = x.size.channels // width
+    outer = [factor for dimension in x.layout[:-2] for factor in dimension if factor.axis != BATCH]
+    good = is_whole(features, CHANNEL, width) and is_whole(x.layout[-2], PIXEL, x.size.pixels)
+    if not good or joined(outer) != joined([Factor(CHANNEL, width, heads)]):
+        raise NoProgram("its dimensions are not (batch, heads, tokens, features) with the features of each head side by side")
+    return heads, width
+
+
+def _as_heads(dimensions: Sequence[Dimension], features: int) -> TensorLayout:
+    """Return dimensions that have heads as if each head had one feature."""
+    return tuple(
+        tuple(factor._replace(stride=factor.stride // features) if factor.axis == CHANNEL else factor for factor in dimension)
+        for dimension in dimensions
+    )

@@ -1,0 +1,171 @@
+"""Finds out what integers of a graph are: token numbers, positions, masks.
+
+Models compute masks and positions in many ways, by comparing ranges, slicing buffers, gathering and summing. Here none of these operations
+is interpreted. They are few and cheap, and depend on no weight, so they are run for several batches of random tokens and masks, and what
+comes out is compared with the few things that a program can say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from swamp.export.layouts import BATCH, CHANNEL, KEY, PIXEL, NoProgram, TensorLayout
+
+BATCH_SIZE = 3
+NUM_PROBES = 4
+MASKED = -1e4  # a number that is added to scores masks them if it is at most this
+Symbols = Mapping[Any, int]  # values of the symbols in a graph's sizes
+
+
+def concrete(size: Any, symbols: Symbols) -> int:
+    """Return a size of a graph as a number.
+
+    >>> concrete(3, {})
+    3
+    """
+    return size if type(size) is int else int(size.node.expr.xreplace(dict(symbols)))
+
+
+class Probe(NamedTuple):
+    """Random inputs of some size, and all that was computed from them so far."""
+
+    symbols: Symbols
+    found: dict[Node, Any]
+
+
+class Positions(NamedTuple):
+    """The numbers offset, offset + 1, ... of the tokens."""
+
+    offset: int
+
+
+class SeenKeys(NamedTuple):
+    """A mask of attention: a query sees the keys whose token of an input is not `hidden`, and if causal none after itself."""
+
+    causal: bool
+    input: Node | None
+    hidden: int
+
+
+class Probes:
+    """Several random batches of a graph's integer inputs."""
+
+    def __init__(self, tokens: Mapping[Node, Tensor], tensors: Mapping[Node, Tensor], ranges: Mapping[Any, Any], batch: set[Any]) -> None:
+        """`tokens` are examples of the integer inputs, `tensors` the model's, `ranges` those of the symbols in sizes, and
+        `batch` the symbols of the number of examples."""
+        self.tokens, self.tensors = tokens, tensors
+        self.ranges, self.batch = ranges, batch
+        self.computed: set[Node] = set()  # nodes that may be run
+        self._probes: list[Probe] = []
+
+    def _all(self) -> Iterator[Probe]:
+        draw = torch.Generator().manual_seed(0)
+        while len(self._probes) < NUM_PROBES:
+            number, symbols = len(self._probes), {}
+            for index, (symbol, allowed) in enumerate(self.ranges.items()):
+                lowest, highest = int(allowed.lower), int(min(allowed.upper, 1 << 30))
+                wanted = BATCH_SIZE if symbol in self.batch else 5 + number + 7 * index
+                symbols[symbol] = min(max(wanted, lowest), highest) - (number if highest < wanted and highest - number >= lowest else 0)
+            found: dict[Node, Any] = {}
+            for node, example in self.tokens.items():
+                shape = [concrete(size, symbols) for size in node.meta["val"].shape]
+                known = example.unique().long()
+                # Masks of zeros and ones stay so: a model may rely on it.
+                choice = torch.tensor([0, 1]) if int(known.max()) <= 1 and int(known.min()) >= 0 else torch.cat([known, torch.arange(4)])
+                found[node] = choice[torch.randint(len(choice), shape, generator=draw)].to(example.dtype)
+            self._probes.append(Probe(symbols, found))
+        return iter(self._probes)
+
+    def run(self, node: Node, probe: Probe) -> Any:
+        """Return what a node computes for one probe."""
+        if node in probe.found:
+            return probe.found[node]
+        if node in self.tensors:
+            return self.tensors[node]
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, int)):
+            return concrete(value, probe.symbols)
+        if node not in self.computed:  # an image, of which only the shape matters here
+            return torch.zeros([concrete(size, probe.symbols) for size in value.shape], dtype=value.dtype)  # type: ignore[union-attr]
+        arguments, options = pytree.tree_map(
+            lambda leaf: self.run(leaf, probe) if isinstance(leaf, Node) else leaf, (list(node.args), dict(node.kwargs))
+        )
+        probe.found[node] = node.target(*arguments, **options)  # type: ignore[operator]
+        return probe.found[node]
+
+    def index(self, node: Node) -> Node | Positions | int:
+        """Return what an index of shape (batch, tokens) is: an input, positions, or the same number everywhere."""
+        guesses: list[Node | Positions | int] = list(self.tokens)
+        first = self.run(node, next(self._all()))
+        guesses += [Positions(int(first.reshape(-1)[0])), int(first.reshape(-1)[0])] if first.numel() else []
+        for guess in guesses:
+            if all(self._is_index(node, guess, probe) for probe in self._all()):
+                return guess
+        raise NoProgram("the index is neither an input nor the positions of the tokens")
+
+    def _is_index(self, node: Node, guess: Node | Positions | int, probe: Probe) -> bool:
+        found = self.run(node, probe)
+        if isinstance(guess, Node):
+            return bool(found.shape == probe.found[guess].shape and (found == probe.found[guess]).all())
+        if isinstance(guess, Positions):
+            return bool((found == guess.offset + torch.arange(found.shape[-1])).all())
+        return bool((found == guess).all())
+
+    def seen_keys(self, node: Node, layout: TensorLayout, shape: Sequence[Any], hides: bool = False) -> SeenKeys:
+        """Return which keys a mask of scores with this layout and shape shows. The mask is boolean (true: seen, or hidden if `hides`), or
+        it is added."""
+        shown = []
+        for probe in self._all():
+            sizes = [concrete(size, probe.symbols) for size in shape]
+            shown.append((probe, _shown(self.run(node, probe), layout, sizes, BATCH_SIZE, hides)))
+        hidden = [0, *sorted({int(token) for probe in self._all() for entry in self.tokens for token in probe.found[entry].unique()} - {0})]
+        guesses = [SeenKeys(causal, None, 0) for causal in (False, True)]
+        guesses += [SeenKeys(causal, entry, token) for entry in self.tokens for causal in (False, True) for token in hidden]
+        for guess in guesses:
+            if all(_agrees(guess, mask, probe) for probe, mask in shown):
+                return guess
+        raise NoProgram("its mask is neither causal nor one of padding, which is 0 for tokens that are not seen")
+
+
+def _agrees(guess: SeenKeys, mask: Tensor, probe: Probe) -> bool:
+    expected = torch.ones(mask.shape, dtype=torch.bool)
+    if guess.causal:
+        if mask.shape[1] != mask.shape[2]:
+            return False
+        expected = expected.tril()
+    if guess.input is not None:
+        tokens = probe.found[guess.input]
+        if tokens.shape != (mask.shape[0], mask.shape[2]):
+            return False
+        expected = expected & (tokens != guess.hidden)[:, None, :]
+    some = expected.any(2)  # a query that sees nothing has no meaningful answer
+    return bool((expected == mask)[some].all())
+
+
+def _shown(mask: Tensor, layout: TensorLayout, shape: Sequence[int], batch: int, hides: bool) -> Tensor:
+    """Return a mask of scores with this layout and shape as (batch, queries, keys), true where a query sees a key."""
+    if mask.dtype == torch.bool:
+        seen = ~mask if hides else mask
+    else:
+        seen = mask == 0
+        if not bool((seen | (mask <= MASKED)).all()):
+            raise NoProgram("something other than a mask is added to its scores")
+    sizes: list[tuple[str, int]] = []
+    for dimension, size in zip(layout, shape, strict=True):
+        known = {BATCH: batch}
+        parts = [(factor.axis, factor.size if factor.axis == CHANNEL else known.get(factor.axis, 0)) for factor in dimension]
+        rest = size // math.prod(part for _, part in parts if part)
+        sizes += [(axis, part or rest) for axis, part in parts]
+    order = [place for name in (CHANNEL, BATCH, PIXEL, KEY) for place, (axis, _) in enumerate(sizes) if axis == name]
+    lengths = [math.prod(size for axis, size in sizes if axis == name) for name in (CHANNEL, BATCH, PIXEL, KEY)]
+    heads = seen.expand(list(shape)).reshape([size for _, size in sizes]).permute(order).reshape(lengths)
+    if not bool((heads == heads[:1]).all()):
+        raise NoProgram("its heads have different masks")
+    return heads[0]

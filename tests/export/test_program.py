@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils import _pytree as pytree
+
+from swamp.export.layouts import NoProgram
+from swamp.export.program import NetworkProgram, read_program
+from tests.support.networks import (
+    FUNCTIONS,
+    GPT,
+    IMAGE,
+    NETWORKS,
+    SEQUENCE,
+    VECTOR,
+    Function,
+    Given,
+    Two,
+    bert,
+    given,
+    normal,
+    sentences,
+    settled,
+    tokens,
+    wide_resnet,
+)
+from tests.support.own_models import images as own_images
+from tests.support.own_models import sequences as own_sequences
+from tests.support.programs import run_program
+
+
+def tensors_of(model: nn.Module, made: NetworkProgram) -> dict[str, np.ndarray]:
+    ours = {name: tensor.detach().numpy() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
+    return ours | {name: tensor.numpy() for name, tensor in made.tensors.items()}
+
+
+def compare(model: nn.Module, *examples: Given, **options: Any) -> NetworkProgram:
+    """Read the program with the first example, and compare it with torch on all."""
+    settled(model)
+    made = read_program(model, *examples[0], **options)
+    for inputs, named in examples:
+        with torch.no_grad():
+            expected = pytree.tree_leaves(model(*inputs, **named))
+        arrays = [leaf.numpy() for leaf in pytree.tree_leaves((inputs, named)) if isinstance(leaf, Tensor)]
+        found = run_program(made.program, tensors_of(model, made), arrays)
+        assert len(found) == len(expected)
+        for ours, theirs in zip(found.values(), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+    return made
+
+
+def operations(made: NetworkProgram) -> list[str]:
+    return [node["op"] for node in made.program["nodes"]]
+
+
+# -- whole networks ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_program_computes_what_its_network_does(name: str) -> None:
+    factory, examples, options = NETWORKS[name]
+    torch.manual_seed(0)
+    model = factory()
+    if name == "gpt-2 of transformers":  # It returns keys and values, too, which a program leaves out.
+        model.config.use_cache = False
+    compare(model, *examples, **options)
+
+
+def test_a_wide_residual_network_has_one_node_for_each_layer() -> None:
+    made = compare(wide_resnet(), given(normal(2, 3, 8, 8)))
+    counts = {op: operations(made).count(op) for op in set(operations(made))}
+    assert counts == {"conv": 9, "batch_norm": 7, "activation": 7, "add": 3, "global_mean": 1, "linear": 1}
+    assert not made.tensors
+
+
+def test_names_kinds_and_sizes_of_inputs_and_outputs() -> None:
+    program = compare(Two(), given(normal(2, 3, 5, 5), vector=normal(2, 6))).program
+    assert program["inputs"] == [
+        {"name": "image", "kind": "image", "size": [3, 5, 5]},
+        {"name": "vector", "kind": "vector", "size": [6, 1, 1]},
+    ]
+    assert [(output["name"], output["kind"]) for output in program["outputs"]] == [
+        ("maps", "image"),
+        ("sums.0", "vector"),
+        ("sums.1", "vector"),
+    ]
+    free = compare(bert(), sentences(2, 5), free_length=True).program
+    assert [(entry["kind"], entry["size"]) for entry in free["inputs"]] == 3 * [("tokens", [1, 1, None])]
+    assert free["outputs"][0]["name"] == "logits"
+
+
+def test_tied_weights_have_the_name_that_states_have() -> None:
+    made = compare(GPT(), given(tokens(2, 5)))
+    assert [node["weight"] for node in made.program["nodes"] if node["op"] in ("embedding", "positions")] == [
+        "embedding.weight",
+        "positions.weight",
+    ]
+    assert made.program["nodes"][-1]["weight"] == "embedding.weight"
+    assert not made.tensors
+
+
+# -- operations by themselves ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_operation_by_itself(name: str) -> None:
+    function, x, tensors, expected = FUNCTIONS[name]
+    if name == "gated":
+        with pytest.raises(NoProgram, match="glu cannot be part of a program"):
+            read_program(Function(function), (x,))
+        return
+    made = compare(Function(function, **tensors), given(x))
+    assert not expected or operations(made) == expected
+
+
+def test_hand_computed_values() -> None:
+    """The reference itself: a convolution, attention with a mask, and an int8 layer."""
+    program = {
+        "inputs": [{"name": "x", "kind": "sequence", "size": [1, 1, None]}, {"name": "m", "kind": "tokens", "size": [1, 1, None]}],
+        "nodes": [
+            {"op": "attention", "in": [0, 0, 0, 1], "heads": 1, "causal": True, "scale": 0.0},
+            {"op": "linear", "in": [0], "weight": "w", "bias": "b", "input": [0.5, 0]},
+        ],
+        "outputs": [{"name": "a", "value": 2, "kind": "sequence"}, {"name": "l", "value": 3, "kind": "sequence"}],
+    }
+    x, mask = np.array([[[2.0], [4.0], [-6.3]]]), np.array([[1, 1, 0]])
+    found = run_program(program, {"w": np.array([[3.0]]), "b": np.array([1.0])}, [x, mask])
+    assert found["a"].ravel().tolist() == [2, 3, 3]  # means of what each token sees
+    assert found["l"].ravel().tolist() == [7, 13, 1]  # -6.3 is clipped at 0, as all that is negative with zero 0
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------------------------
+
+
+class Branching(nn.Module):
+    """What it computes depends on its input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            return x
+        return -x
+
+
+def first_pad(x: Tensor) -> Tensor:
+    return x * len(x)
+
+
+REFUSALS: dict[str, tuple[nn.Module, Given, dict[str, Any], str]] = {
+    "lstm": (own_sequences.Reader(), given(tokens(2, 5)), {}, r"^lstm cannot .* \(module rnn, sequences.py line \d+\): .* not known$"),
+    "a branch": (
+        Branching(),
+        given(VECTOR),
+        {},
+        r"^torch.export cannot read the forward pass \(test_program.py line \d+\): Could not guard",
+    ),
+    "conv3d": (own_images.conv3d(), given(normal(2, 1, 4, 5, 5)), {}, r"^the input input of type float32 and shape \(batch, 1, 4, 5, 5\)"),
+    "transposed convolution": (own_images.UNet(), given(normal(2, 1, 8, 8)), {}, r"^conv_transpose2d .* \(module up, images.py line \d+\)"),
+    "batch as a number": (Function(first_pad), given(VECTOR), {}, "must write x.shape\\[0\\], not len"),
+    "division": (Function(lambda x: x / (x**2 + 1)), given(VECTOR), {}, r"^div .* \(networks.py line \d+\): division by something"),
+    "free size as a number": (
+        Function(lambda x, w: x @ w / x.shape[1], w=normal(8, 8)),
+        given(SEQUENCE),
+        {"free_length": True},
+        "computes with a free size",
+    ),
+    "fixed length": (
+        Function(lambda x, p: x + p, p=normal(5, 8)),
+        given(SEQUENCE),
+        {"free_length": True},
+        "input inputs_0.*cannot be free",
+    ),
+    "position bias": (
+        Function(lambda x, p: F.scaled_dot_product_attention(x, x, x, attn_mask=p), p=normal(5, 5)),
+        given(SEQUENCE),
+        {},
+        "something other than a mask is added",
+    ),
+    "other mask": (
+        Function(lambda x, p: F.scaled_dot_product_attention(x, x, x, attn_mask=p), p=torch.tril(torch.ones(5, 5), 1).bool()),
+        given(SEQUENCE),
+        {},
+        "neither causal nor one of padding",
+    ),
+    "tokens as numbers": (Function(lambda x: x.float()), given(tokens(2, 5)), {}, "output depends on no image"),
+    "vector to image": (Function(lambda x: F.max_pool2d(x.view(-1, 1, 2, 3), 2)), given(VECTOR), {}, "is turned into an image"),
+    "over the batch": (Function(lambda x: x - x.mean(0)), given(VECTOR), {}, "over all pixels of an image"),
+    "half precision": (nn.Linear(6, 2).half(), given(VECTOR), {}, "computes in float32"),
+    "ceil_mode": (Function(lambda x: F.max_pool2d(x, 4, 3, ceil_mode=True)), given(IMAGE), {}, "ceil_mode"),
+    "one-sided padding": (nn.Conv2d(4, 4, 2, padding="same"), given(IMAGE), {}, "padding on one side"),
+    "whole number outputs": (Function(lambda x: x[:, 0]), given(VECTOR), {}, "output is neither an image, a vector nor a sequence"),
+    "random numbers": (Function(lambda x: F.dropout(x, 0.5)), given(VECTOR), {}, "training=self.training"),
+    "repeated numbers": (
+        Function(lambda x: x.mean(1, keepdim=True).expand(-1, 5, -1) + x.amax(1, keepdim=True).expand(-1, 5, -1)),
+        given(SEQUENCE),
+        {},
+        r"^add .* it repeats numbers",
+    ),
+    "scores": (Function(lambda x: x @ x.transpose(1, 2)), given(SEQUENCE), {}, "output depends on no image"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_is_no_program_gets_one_sentence(name: str) -> None:
+    model, (inputs, named), options, why = REFUSALS[name]
+    with pytest.raises(NoProgram, match=why) as error:
+        read_program(model, inputs, named, **options)
+    assert "\n" not in str(error.value)
