@@ -1,8 +1,8 @@
 """Measure the kernels of residual blocks on one GPU: the table of docs/kernels.md.
 
-    python benchmarks/kernels.py passes                       each kernel of a block: bytes, their floor, time alone and side by side
-    python benchmarks/kernels.py tiles                        the candidates among which the tiles of the kernels were chosen
-    python benchmarks/kernels.py step [N …] [--dst] [--halo] [--beside] [--top K]
+    python benchmarks/kernels.py passes [CHANNELS …]          each kernel of a block: bytes, their floor, time alone and side by side
+    python benchmarks/kernels.py tiles [CHANNELS …]           the candidates among which the tiles of the kernels were chosen
+    python benchmarks/kernels.py step [N …] [--model M] [--dst] [--halo] [--beside] [--top K]
                                                               seconds of an epoch, and where they go, by kernel, with N particles
 
 The floor is the bytes over the bandwidth of a large copy. "alone" is one launch after the other; "of four" is the time of each when four
@@ -152,19 +152,26 @@ def passes(channels: int, width: int) -> Iterator[tuple[str, float, Callable[[in
     )
 
 
-def measure_passes() -> None:
+def measured(launch: Callable[[int], object]) -> list[str]:
+    """Return the times alone and of four, or the error of a kernel that cannot be launched; others are measured nevertheless."""
+    try:
+        return [f"{microseconds(launch, streams):.2f}" for streams in (1, 4)]
+    except Exception as error:
+        return [type(error).__name__, str(error)[-160:].replace("\n", " ")]
+
+
+def measure_passes(stages: list[tuple[int, int]]) -> None:
     bandwidth, table = copy_bandwidth(torch.device("cuda")), []
-    for channels, width in STAGES:
+    for channels, width in stages:
         size = 2 * BATCH * width * width * channels
         for name, tensors, launch in passes(channels, width):
             floor = 1e6 * tensors * size / bandwidth
-            times = [microseconds(launch, streams) for streams in (1, 4)]
-            table.append([f"{channels}", name, f"{tensors * size / 1e6:.1f}", f"{floor:.1f}", *(f"{t:.1f}" for t in times)])
+            table.append([f"{channels}", name, f"{tensors * size / 1e6:.1f}", f"{floor:.1f}", *measured(launch)])
             print(*table[-1], flush=True)
     print_table(Table("kernels", ["channels", "kernel", "MB", "floor µs", "alone µs", "of four µs"], table, ""))
 
 
-def measure_tiles() -> None:
+def measure_tiles(stages: list[tuple[int, int]]) -> None:
     from swamp.tasks.models import convolution_kernels as convolution
     from swamp.tasks.models import halo_kernels
 
@@ -174,16 +181,12 @@ def measure_tiles() -> None:
             table[key] = value
         convolution._tile.cache_clear()
         convolution._gradient_split.cache_clear()
-        try:
-            times = " ".join(f"{microseconds(launch, streams):6.2f}" for streams in (1, 4))
-        except Exception as error:
-            times = f"{type(error).__name__}: {str(error)[:80]}"
-        print(f"{what:9} {key!s:10} {tuple(value) if value else None!s:24} {times}", flush=True)
+        print(f"{what:9} {key!s:10} {tuple(value) if value else None!s:24}", *measured(launch), flush=True)
         table.pop(key, None)
         if before is not None:
             table[key] = before
 
-    for channels, width in STAGES:
+    for channels, width in stages:
         sets = input_sets(channels, width)
 
         def forward(k: int, sets: list[Inputs] = sets) -> object:
@@ -214,10 +217,10 @@ def measure_tiles() -> None:
             tried("by weight", convolution.GRADIENT_SPLITS, channels, given, by_weight)
 
 
-def measure_step(counts: list[int], dst: bool, top: int) -> None:
-    workload = WORKLOADS["wrn28-2"]
+def measure_step(model: str, counts: list[int], dst: bool, top: int) -> None:
+    workload = WORKLOADS[model]
     image_sets()["random"] = partial(random_images, workload, NUM_STEPS * workload.batch_size)
-    image = {"dataset": "random", "model": "wrn28-2", "batch_size": workload.batch_size, "pad": 4, "flip": True}
+    image = {"dataset": "random", "model": model, "batch_size": workload.batch_size, "pad": 4, "flip": True}
     config = resolve(build_config("digits", {"tasks": {"image": image}, "device": "cuda", "precision": "bf16", "engine": "graphed"}))
     task = open_task(config)
     begin = time.perf_counter()
@@ -231,7 +234,7 @@ def measure_step(counts: list[int], dst: bool, top: int) -> None:
             each = min(engine.step_seconds(jobs) for _ in range(2)) / count
             epoch = each * math.ceil(workload.num_images / workload.batch_size)
             print(
-                f"{count} particles: {epoch:.3f} s an epoch and particle, a step {1e6 * each:.0f} µs each, set-up {set_up:.0f} s",
+                f"{model}, {count} particles: {epoch:.3f} s an epoch and particle, a step {1e6 * each:.0f} µs each, set-up {set_up:.0f} s",
                 flush=True,
             )
             if top:
@@ -275,18 +278,19 @@ def print_kernels(work: Callable[[], object], num_steps: int, top: int) -> None:
 
 def main(arguments: list[str]) -> None:
     what, *rest = arguments or ["passes"]
+    values = {name: rest.pop(rest.index(name) + 1) for name in ("--top", "--model") if name in rest}
+    numbers = [int(argument) for argument in rest if argument.isdigit()]
+    stages = [stage for stage in STAGES if not numbers or stage[0] in numbers]
     if what == "passes":
-        measure_passes()
+        measure_passes(stages)
     elif what == "tiles":
-        measure_tiles()
+        measure_tiles(stages)
     elif what == "step":
-        top = int(rest.pop(rest.index("--top") + 1)) if "--top" in rest else 0
         if "--halo" in rest:
             use_halo()
         if "--beside" in rest:
             compute_weights_beside()
-        counts = [int(argument) for argument in rest if argument.isdigit()] or [1, 4]
-        measure_step(counts, "--dst" in rest, top)
+        measure_step(values.get("--model", "wrn28-2"), numbers or [1, 4], "--dst" in rest, int(values.get("--top", 0)))
     else:
         raise SystemExit(f"{what!r} is none of passes, tiles, step")
 

@@ -27,7 +27,17 @@ from torch import Tensor
 
 from swamp.tasks.models.halo_kernels import NormGradient, halo_by_input, halo_by_norm_and_input, halo_normed_convolved, halo_tile
 from swamp.tasks.models.layers import Moments
-from swamp.tasks.models.norm_relu_kernels import Norm, by_sum, normed_relu, parts_at_once, store_sums, through_relu, totals
+from swamp.tasks.models.norm_relu_kernels import (
+    LAUNCH,
+    Norm,
+    begin_after_others,
+    by_sum,
+    normed_relu,
+    parts_at_once,
+    store_sums,
+    through_relu,
+    totals,
+)
 
 
 @triton.jit
@@ -40,6 +50,7 @@ def convolution_kernel(
     HAS_NORM: tl.constexpr, LEAVES_MOMENTS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     """Write a tile of y = convolved(x) + added + short · short_weight. With HAS_NORM, set it to zero where relu(norm(s)) is zero."""
+    begin_after_others()
     number = tl.program_id(0)
     inputs, outputs = tl.arange(0, INPUTS), tl.arange(0, OUTPUTS)
     if BACKWARD and STRIDE == 2:  # one parity of rows and one of columns
@@ -109,6 +120,7 @@ def weight_gradient_kernel(
     DOWNS: tl.constexpr, RIGHTS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     """Compute the taps of DOWNS rows and RIGHTS columns. A tile may be larger than the three rows or columns that exist."""
+    begin_after_others()
     along, across = tl.arange(0, DOWNS * INPUTS), tl.arange(0, RIGHTS * OUTPUTS)
     inputs, outputs = along % INPUTS, across % OUTPUTS
     down = tl.program_id(1) * DOWNS + along // INPUTS - 1
@@ -141,6 +153,7 @@ def finish_kernel(
     C: tl.constexpr, PARTS: tl.constexpr, PRODUCTS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """The first C programs finish the sums of a BatchNorm, the others add up a convolution's weight gradient: one launch for both."""
+    begin_after_others()
     number = tl.program_id(0)
     if number < C:
         first, second = totals(partial, number, num_parts, C, PARTS)
@@ -267,7 +280,7 @@ def _launched(
         count, programs, *_channel_strides(weight, backward), weight.stride(3), *_channel_strides(short_weight, backward),
         *size, *source_size, *short.shape[2:], inputs, outputs, short.shape[1],
         stride, short_stride, backward, added is not None, shortcut is not None, before is not None, before is None,
-        tile.pixels, num_warps=tile.warps, num_stages=tile.stages,
+        tile.pixels, num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
     )  # fmt: skip
     return y, moments
 
@@ -329,7 +342,7 @@ def by_weight(x: Tensor, gradient: Tensor, weight: Tensor, stride: int) -> Produ
     partial = torch.empty(programs * size, device=x.device)
     weight_gradient_kernel[(programs, triton.cdiv(3, downs), triton.cdiv(3, rights))](
         x, gradient, partial, num_pixels, pixels_each,
-        height, width, inputs, outputs, downs, rights, pixels, num_warps=warps, num_stages=stages,
+        height, width, inputs, outputs, downs, rights, pixels, num_warps=warps, num_stages=stages, **LAUNCH,
     )  # fmt: skip
     return Products(torch.empty_like(weight), partial, programs)  # It has the channels innermost, as the partial sums do.
 
@@ -341,6 +354,6 @@ def finished(sums: Moments, norm: Norm, products: Products) -> tuple[Tensor, Ten
     finish_kernel[(channels + triton.cdiv(size, SUMMED),)](
         sums.partial, by_bias, by_weight, sums.num_parts,
         sums.partial if products.partial is None else products.partial, products.out, products.num_parts, size,
-        channels, parts_at_once(sums.num_parts), min(triton.next_power_of_2(max(products.num_parts, 1)), 32), SUMMED,
+        channels, parts_at_once(sums.num_parts), min(triton.next_power_of_2(max(products.num_parts, 1)), 32), SUMMED, **LAUNCH,
     )  # fmt: skip
     return by_weight, by_bias

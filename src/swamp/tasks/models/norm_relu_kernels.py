@@ -12,6 +12,7 @@ first pass of either direction is left out where a convolution has left the part
 # mypy: disable-error-code="misc, untyped-decorator, no-untyped-def, arg-type, type-arg"
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import torch
@@ -21,10 +22,22 @@ from torch import Tensor, nn
 
 from swamp.tasks.models.layers import Moments
 
+EARLY = int(os.environ.get("SWAMP_EARLY", "0"))  # experiment: 1 launches early, 2 also lets the next kernel start early
+WAITS, RELEASES = tl.constexpr(EARLY > 0), tl.constexpr(EARLY > 1)
+LAUNCH = {"launch_pdl": True} if EARLY else {}
 MAX_PROGRAMS = 512  # programs that share a sum: enough to fill a large card
 TILE = 8192  # numbers that a program loads at once
 NUM_WARPS = 4
 MAX_PARTS = 1024  # the partial sums that a program loads at once
+
+
+@triton.jit
+def begin_after_others():
+    """Wait until earlier kernels have finished, if this one was launched before."""
+    if WAITS:
+        tl.extra.cuda.gdc_wait()
+    if RELEASES:
+        tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
@@ -54,6 +67,7 @@ def moments_kernel(
     HAS_BRANCH: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Leave the mean of each program's rows, and the sum of squares around it."""
+    begin_after_others()
     columns = tl.arange(0, C)
     shift = tl.load(running_mean + columns)  # Squares around a value near the mean lose no digits.
     first = tl.zeros((ROWS, C), tl.float32)
@@ -82,6 +96,7 @@ def finish_moments_kernel(
     C: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Combine the moments of all programs: the squares around the common mean are Σ (theirs + rows · (their mean − the mean)²)."""
+    begin_after_others()
     channel = tl.program_id(0)
     weighted = tl.zeros((PARTS,), tl.float32)
     for begin in range(0, num_parts, PARTS):
@@ -108,6 +123,7 @@ def finish_moments_kernel(
 
 @triton.jit
 def apply_kernel(s, h, mean, scale, weight, bias, num_rows, C: tl.constexpr, ROWS: tl.constexpr):
+    begin_after_others()
     columns = tl.arange(0, C)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = (rows < num_rows)[:, None]
@@ -133,6 +149,7 @@ def backward_sums_kernel(
     gradient, s, partial, mean, scale, weight, bias, num_rows, rows_each,
     C: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
+    begin_after_others()
     columns = tl.arange(0, C)
     first = tl.zeros((ROWS, C), tl.float32)
     second = tl.zeros((ROWS, C), tl.float32)
@@ -151,6 +168,7 @@ def backward_sums_kernel(
 
 @triton.jit
 def finish_sums_kernel(partial, bias_gradient, weight_gradient, num_parts, C: tl.constexpr, PARTS: tl.constexpr):
+    begin_after_others()
     channel = tl.program_id(0)
     first, second = totals(partial, channel, num_parts, C, PARTS)
     tl.store(bias_gradient + channel, first)
@@ -162,6 +180,7 @@ def backward_apply_kernel(
     gradient, s, other, out, mean, scale, weight, bias, weight_gradient, bias_gradient, num_rows,
     HAS_OTHER: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
+    begin_after_others()
     columns = tl.arange(0, C)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = (rows < num_rows)[:, None]
@@ -193,7 +212,7 @@ def summed_moments(layer: nn.BatchNorm2d, x: Tensor, branch: Tensor | None) -> t
     moments = Moments(torch.empty(2 * channels * programs, device=x.device), programs, rows_each)
     moments_kernel[(programs,)](
         x, x if branch is None else branch, s, moments.partial, layer.running_mean, num_rows, rows_each,
-        branch is not None, channels, rows, num_warps=NUM_WARPS,
+        branch is not None, channels, rows, num_warps=NUM_WARPS, **LAUNCH,
     )  # fmt: skip
     return s, moments
 
@@ -204,7 +223,7 @@ def batch_norm(layer: nn.BatchNorm2d, moments: Moments, num_rows: int, weight: T
     norm = Norm(torch.empty_like(weight), torch.empty_like(weight), weight, bias)
     finish_moments_kernel[(channels,)](
         moments.partial, norm.mean, norm.scale, layer.running_mean, layer.running_var, layer.num_batches_tracked,
-        num_rows, moments.rows_each, moments.num_parts, layer.momentum, layer.eps, channels, parts_at_once(moments.num_parts),
+        num_rows, moments.rows_each, moments.num_parts, layer.momentum, layer.eps, channels, parts_at_once(moments.num_parts), **LAUNCH,
     )  # fmt: skip
     return norm
 
@@ -213,7 +232,7 @@ def normed_relu(s: Tensor, norm: Norm) -> Tensor:
     """Return relu(BatchNorm(s))."""
     channels, num_rows = s.shape[1], s.numel() // s.shape[1]
     h, rows = torch.empty_like(s), TILE // 2 // channels
-    apply_kernel[(triton.cdiv(num_rows, rows),)](s, h, *norm, num_rows, channels, rows)
+    apply_kernel[(triton.cdiv(num_rows, rows),)](s, h, *norm, num_rows, channels, rows, **LAUNCH)
     return h
 
 
@@ -225,7 +244,7 @@ def by_sum(gradient: Tensor, s: Tensor, other: Tensor | None, norm: Norm, by_wei
     channels, num_rows = s.shape[1], s.numel() // s.shape[1]
     rows = TILE // 2 // channels
     backward_apply_kernel[(triton.cdiv(num_rows, rows),)](
-        gradient, s, s if other is None else other, out, *norm, by_weight, by_bias, num_rows, other is not None, channels, rows
+        gradient, s, s if other is None else other, out, *norm, by_weight, by_bias, num_rows, other is not None, channels, rows, **LAUNCH
     )
     return out
 
@@ -260,8 +279,8 @@ class _NormReLU(torch.autograd.Function):
         by_weight, by_bias = torch.empty_like(norm.weight), torch.empty_like(norm.bias)
         programs, rows_each, rows = _share(num_rows, channels)
         partial = torch.empty(2 * channels * programs, device=s.device)
-        backward_sums_kernel[(programs,)](gradient, s, partial, *norm, num_rows, rows_each, channels, rows, num_warps=NUM_WARPS)
-        finish_sums_kernel[(channels,)](partial, by_bias, by_weight, programs, channels, parts_at_once(programs))
+        backward_sums_kernel[(programs,)](gradient, s, partial, *norm, num_rows, rows_each, channels, rows, num_warps=NUM_WARPS, **LAUNCH)
+        finish_sums_kernel[(channels,)](partial, by_bias, by_weight, programs, channels, parts_at_once(programs), **LAUNCH)
         out = by_sum(gradient, s, other, norm, by_weight, by_bias, torch.empty_like(s))
         return None, out, out if ctx.has_branch else None, None, by_weight, by_bias
 
