@@ -2,12 +2,12 @@
 
     python benchmarks/kernels.py passes [CHANNELS …]          each kernel of a block: bytes, their floor, time alone and side by side
     python benchmarks/kernels.py tiles [CHANNELS …]           the candidates among which the tiles of the kernels were chosen
-    python benchmarks/kernels.py step [N …] [--model M] [--dst] [--halo] [--beside] [--top K]
+    python benchmarks/kernels.py step [N …] [--model M] [--dst] [--top K]
                                                               seconds of an epoch, and where they go, by kernel, with N particles
 
 The floor is the bytes over the bandwidth of a large copy. "alone" is one launch after the other; "of four" is the time of each when four
 streams launch at once, as four particles do. Inputs rotate so that they do not all come from the cache. `step` also runs on earlier
-versions of the package. --halo uses the convolutions of halo.cu, --beside computes gradients of weights on a stream of their own.
+versions of the package.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ SPLITS = {
 
 # Image rows and threads of halo.cu.
 HALO_TILES = {32: [(8, 128), (8, 256), (4, 128), (4, 64), (16, 256)], 64: [(8, 128), (8, 256), (16, 256), (4, 64)], 128: []}
-HALO_CHOSEN = {(16, 16): (8, 128), (16, 32): (8, 128), (32, 16): (8, 128), (32, 32): (8, 128)}
 
 
 def microseconds(launch: Callable[[int], object], num_streams: int) -> float:
@@ -131,6 +130,7 @@ def input_sets(channels: int, width: int) -> list[Inputs]:
 def passes(channels: int, width: int) -> Iterator[tuple[str, float, Callable[[int], object]]]:
     """Yield the kernels of a block with the tensors of an image batch that each moves."""
     from swamp.tasks.models import convolution_kernels as convolution
+    from swamp.tasks.models import halo_kernels
     from swamp.tasks.models import norm_relu_kernels as norm
 
     sets, rows = input_sets(channels, width), BATCH * width * width
@@ -139,6 +139,18 @@ def passes(channels: int, width: int) -> Iterator[tuple[str, float, Callable[[in
     sums = [convolution.by_input(i.gradient, i.weight, 1, i.s, i.norm)[1] for i in sets]
     products = [convolution.by_weight(i.x, i.gradient, i.weight, 1) for i in sets]
     by_norm = [convolution.finished(s, i.norm, p) for s, i, p in zip(sums, sets, products, strict=True)]
+    if halo_kernels.halo_tile(sets[0].x, channels):
+        forward, backward, both = convolution.normed_convolved, convolution.by_input, convolution.by_norm_and_input
+        after = [halo_kernels.NormGradient(i.x, i.norm, *gradients) for i, gradients in zip(sets, by_norm, strict=True)]
+        yield "norm, relu, convolution, moments", 3, lambda k: forward(sets[k].s, sets[k].norm, sets[k].weight, 1)
+        yield "norm, relu, convolution, sum, moments", 4, lambda k: forward(sets[k].s, sets[k].norm, sets[k].weight, 1, added=sets[k].x)
+        yield "by input, relu, sums (halo)", 3, lambda k: backward(sets[k].gradient, sets[k].weight, 1, sets[k].s, sets[k].norm)
+        yield (
+            "norm backward, by input, relu, sums",
+            5,
+            lambda k: both(sets[k].gradient, after[k], sets[k].weight, 1, sets[k].s, sets[k].norm),
+        )
+    halo_kernels.HALO_TILES.clear()
     yield "convolution, moments", 2, lambda k: convolution.convolved(sets[k].x, sets[k].weight, 1)
     yield "convolution, sum, moments", 3, lambda k: convolution.convolved(sets[k].x, sets[k].weight, 1, added=sets[k].s)
     yield "finish moments", 0, lambda k: norm.batch_norm(layer, left[k], rows, sets[k].norm.weight, sets[k].norm.bias)
@@ -176,6 +188,8 @@ def measure_passes(stages: list[tuple[int, int]]) -> None:
 def measure_tiles(stages: list[tuple[int, int]]) -> None:
     from swamp.tasks.models import convolution_kernels as convolution
     from swamp.tasks.models import halo_kernels
+
+    halo_kernels.HALO_TILES.clear()
 
     def tried(what: str, table: dict[Any, Any], key: Any, value: Any, launch: Callable[[int], object]) -> None:
         before = table.pop(key, None)
@@ -243,30 +257,6 @@ def measure_step(model: str, counts: list[int], dst: bool, top: int) -> None:
                 print_kernels(lambda jobs=jobs: engine.step_seconds(jobs), 2 * NUM_STEPS * count, top)
 
 
-def use_halo() -> None:
-    from swamp.tasks.models import halo_kernels
-
-    halo_kernels.HALO_TILES.update({key: halo_kernels.HaloTile(*tile) for key, tile in HALO_CHOSEN.items()})
-
-
-def compute_weights_beside() -> None:
-    """Launch gradients of weights on a second stream, which joins the first where their sums are finished."""
-    from swamp.tasks.models import block_kernels
-
-    by_weight, finished, side = block_kernels.by_weight, block_kernels.finished, torch.cuda.Stream()
-
-    def by_weight_beside(*arguments: Any) -> Any:
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            return by_weight(*arguments)
-
-    def finished_after(*arguments: Any) -> Any:
-        torch.cuda.current_stream().wait_stream(side)
-        return finished(*arguments)
-
-    block_kernels.by_weight, block_kernels.finished = by_weight_beside, finished_after
-
-
 def print_kernels(work: Callable[[], object], num_steps: int, top: int) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         work()
@@ -288,10 +278,6 @@ def main(arguments: list[str]) -> None:
     elif what == "tiles":
         measure_tiles(stages)
     elif what == "step":
-        if "--halo" in rest:
-            use_halo()
-        if "--beside" in rest:
-            compute_weights_beside()
         measure_step(values.get("--model", "wrn28-2"), numbers or [1, 4], "--dst" in rest, int(values.get("--top", 0)))
     else:
         raise SystemExit(f"{what!r} is none of passes, tiles, step")

@@ -64,6 +64,10 @@ def test_kernels_agree_with_float64(
     reference = copy.deepcopy(layer).double()
     layer.fused = True
     assert INTERPRETED or norm_relu_fits(x)
+    with torch.no_grad():  # Rounding decides whether the ReLU lets through what is all but zero: no gradient comes from there.
+        total = x.double() if branch is None else x.double() + branch.double()
+        normed = F.batch_norm(total, None, None, reference.weight, reference.bias, training=True)
+        weights[0].masked_fill_(normed.abs() < (1e-5 if dtype == torch.float32 else 1e-2), 0.0)
     double_branch = None if branch is None else branch.double()
     double_x = x.double()
     if branch is not None and dtype == torch.bfloat16:  # the sum is rounded before anything else sees it

@@ -35,21 +35,30 @@ from swamp.tasks.models.norm_relu_kernels import (
     normed_relu,
     parts_at_once,
     store_sums,
-    through_relu,
     totals,
 )
 
 
 @triton.jit
+def add_both(first, second, other_first, other_second):
+    return first + other_first, second + other_second
+
+
+@triton.jit
 def convolution_kernel(
     x, weight, y, added, short, short_weight, s, mean, scale, gamma, beta, partial,
-    count, num_parts, input_stride, output_stride, tap_stride, short_input_stride, short_output_stride,
+    taps, count, num_parts, input_stride, output_stride, tap_stride, short_input_stride, short_output_stride,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SOURCE_HEIGHT: tl.constexpr, SOURCE_WIDTH: tl.constexpr,
     SHORT_HEIGHT: tl.constexpr, SHORT_WIDTH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SHORT_INPUTS: tl.constexpr,
     STRIDE: tl.constexpr, SHORT_STRIDE: tl.constexpr, BACKWARD: tl.constexpr, HAS_ADDED: tl.constexpr, HAS_SHORT: tl.constexpr,
-    HAS_NORM: tl.constexpr, LEAVES_MOMENTS: tl.constexpr, PIXELS: tl.constexpr,
+    HAS_NORM: tl.constexpr, EXACT: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """Write a tile of y = convolved(x) + added + short · short_weight. With HAS_NORM, set it to zero where relu(norm(s)) is zero."""
+    """Write a tile of y = convolved(x) + added + short · short_weight. With HAS_NORM, set it to zero where relu(norm(s)) is zero.
+
+    The nine taps are counted by an argument, not by a constant: from a constant, the compiler concludes that the tap's row and column fit
+    into 16 bits and adds to both in one instruction, and the assembler of Triton 3.6 (CUDA 12.8) may leave one of them as it was.
+    EXACT says that the pixels of every program are pixels of images.
+    """
     begin_after_others()
     number = tl.program_id(0)
     inputs, outputs = tl.arange(0, INPUTS), tl.arange(0, OUTPUTS)
@@ -59,7 +68,7 @@ def convolution_kernel(
         column = 2 * (index % ((WIDTH + 1) // 2)) + odd_column
         rows = index // ((WIDTH + 1) // 2)
         row, image = 2 * (rows % ((HEIGHT + 1) // 2)) + odd_row, rows // ((HEIGHT + 1) // 2)
-        inside = (image < count) & (row < HEIGHT) & (column < WIDTH)
+        inside = tl.full((PIXELS,), True, tl.int1) if EXACT else (image < count) & (row < HEIGHT) & (column < WIDTH)
         num_rights = 1 + odd_column
         num_taps = (1 + odd_row) * num_rights
     else:
@@ -67,8 +76,10 @@ def convolution_kernel(
         index = number * PIXELS + tl.arange(0, PIXELS)
         column, rows = index % WIDTH, index // WIDTH
         row, image = rows % HEIGHT, rows // HEIGHT
-        inside = image < count
-        num_taps = 9
+        inside = tl.full((PIXELS,), True, tl.int1) if EXACT else image < count
+        num_taps = taps
+    offsets = ((image * HEIGHT + row) * WIDTH + column)[:, None] * OUTPUTS + outputs[None, :]
+    here = inside[:, None]
     total = tl.zeros((PIXELS, OUTPUTS), tl.float32)
     for tap in range(num_taps):
         down, right = tap // num_rights - 1, tap % num_rights - 1
@@ -96,21 +107,18 @@ def convolution_kernel(
         values = tl.load(short + source[:, None] * SHORT_INPUTS + short_inputs[None, :], mask=there[:, None], other=0.0)
         factors = tl.load(short_weight + short_inputs[:, None] * short_input_stride + outputs[None, :] * short_output_stride)
         total = tl.dot(values, factors, total)
-    offsets = ((image * HEIGHT + row) * WIDTH + column)[:, None] * OUTPUTS + outputs[None, :]
-    here = inside[:, None]
     if HAS_ADDED:
         total += tl.load(added + offsets, mask=here, other=0.0).to(tl.float32)
     if HAS_NORM:
-        total, normed = through_relu(total, s, offsets, here, mean, scale, gamma, beta, outputs)
+        before = tl.load(s + offsets, mask=here, other=0.0).to(tl.float32)
+        slope = tl.load(scale + outputs) * tl.load(gamma + outputs)
+        shift = tl.load(beta + outputs) - tl.load(mean + outputs) * slope
+        total = tl.where(before * slope[None, :] + shift[None, :] > 0.0, total, 0.0)
     written = total.to(y.dtype.element_ty)
     tl.store(y + offsets, written, mask=here)
     value = tl.where(here, written.to(tl.float32), 0.0)  # Later kernels see the rounded numbers, too.
-    if HAS_NORM:
-        store_sums(tl.sum(value, 0), tl.sum(value * normed, 0), partial, number, num_parts, OUTPUTS)
-    if LEAVES_MOMENTS:
-        centre = tl.sum(value, 0) / tl.sum(inside.to(tl.float32), 0)
-        away = tl.where(here, value - centre[None, :], 0.0)
-        store_sums(centre, tl.sum(away * away, 0), partial, number, num_parts, OUTPUTS)
+    first, second = tl.reduce((value, value * (before if HAS_NORM else value)), 0, add_both)
+    store_sums(first, second, partial, number, num_parts, OUTPUTS)
 
 
 @triton.jit
@@ -149,14 +157,16 @@ def weight_gradient_kernel(
 
 @triton.jit
 def finish_kernel(
-    partial, bias_gradient, weight_gradient, num_parts, products, out, num_products, size,
-    C: tl.constexpr, PARTS: tl.constexpr, PRODUCTS: tl.constexpr, SIZE: tl.constexpr,
+    partial, mean, scale, bias_gradient, weight_gradient, num_parts, products, out, num_products, size,
+    RAW: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr, PRODUCTS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """The first C programs finish the sums of a BatchNorm, the others add up a convolution's weight gradient: one launch for both."""
     begin_after_others()
     number = tl.program_id(0)
     if number < C:
         first, second = totals(partial, number, num_parts, C, PARTS)
+        if RAW:
+            second = (second - tl.load(mean + number) * first) * tl.load(scale + number)
         tl.store(bias_gradient + number, first)
         tl.store(weight_gradient + number, second)
     else:
@@ -189,11 +199,10 @@ class Tile(NamedTuple):
     stages: int  # pipeline stages
 
 
-# By the larger number of channels. With few channels many pixels are needed to keep the matrix units busy; the backward kernel holds a
-# second tensor in registers, so that it has fewer. They are those of the convolution alone, which were the fastest measured on an H200
-# with four particles side by side; `benchmarks/kernels.py tiles` compares others.
-FORWARD_TILES = {16: Tile(256, 4, 3), 32: Tile(256, 4, 3), 64: Tile(128, 8, 3), 128: Tile(128, 8, 3)}
-BACKWARD_TILES = {16: Tile(128, 4, 3), 32: Tile(128, 4, 3), 64: Tile(128, 8, 3), 128: Tile(128, 8, 3)}
+# By the larger number of channels: the fastest measured on an H200, alone and with four particles side by side
+# (`benchmarks/kernels.py tiles`). With 128 channels, 128 pixels would be 10 % faster with four particles but 50 % slower alone.
+FORWARD_TILES = {16: Tile(256, 4, 3), 32: Tile(256, 4, 3), 64: Tile(128, 4, 3), 128: Tile(64, 4, 3)}
+BACKWARD_TILES = {16: Tile(128, 4, 3), 32: Tile(256, 4, 3), 64: Tile(128, 4, 3), 128: Tile(64, 4, 3)}
 
 
 @cache
@@ -272,15 +281,16 @@ def _launched(
     parities = stride**2 if backward else 1
     pixels_each_parity = count * (size[0] * size[1] if parities == 1 else triton.cdiv(size[0], 2) * triton.cdiv(size[1], 2))
     programs = triton.cdiv(pixels_each_parity, tile.pixels) * parities
-    moments = Moments(torch.empty(2 * outputs * programs, device=x.device), programs, tile.pixels)
+    exact = programs * tile.pixels == count * size[0] * size[1]
+    moments = Moments(torch.empty(2 * outputs * programs, device=x.device), programs, tile.pixels, raw=True)
     s, norm = before or (y, Norm(moments.partial, moments.partial, moments.partial, moments.partial))
     short, short_weight, short_stride = shortcut or Shortcut(x, weight, 1)
     convolution_kernel[(programs,)](
         x, weight, y, y if added is None else added, short, short_weight, s, *norm, moments.partial,
-        count, programs, *_channel_strides(weight, backward), weight.stride(3), *_channel_strides(short_weight, backward),
+        9, count, programs, *_channel_strides(weight, backward), weight.stride(3), *_channel_strides(short_weight, backward),
         *size, *source_size, *short.shape[2:], inputs, outputs, short.shape[1],
-        stride, short_stride, backward, added is not None, shortcut is not None, before is not None, before is None,
-        tile.pixels, num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
+        stride, short_stride, backward, added is not None, shortcut is not None, before is not None,
+        exact, tile.pixels, num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
     )  # fmt: skip
     return y, moments
 
@@ -352,8 +362,8 @@ def finished(sums: Moments, norm: Norm, products: Products) -> tuple[Tensor, Ten
     channels, size = len(norm.weight), 0 if products.partial is None else products.out.numel()
     by_weight, by_bias = torch.empty_like(norm.weight), torch.empty_like(norm.bias)
     finish_kernel[(channels + triton.cdiv(size, SUMMED),)](
-        sums.partial, by_bias, by_weight, sums.num_parts,
+        sums.partial, norm.mean, norm.scale, by_bias, by_weight, sums.num_parts,
         sums.partial if products.partial is None else products.partial, products.out, products.num_parts, size,
-        channels, parts_at_once(sums.num_parts), min(triton.next_power_of_2(max(products.num_parts, 1)), 32), SUMMED, **LAUNCH,
+        sums.raw, channels, parts_at_once(sums.num_parts), min(triton.next_power_of_2(max(products.num_parts, 1)), 32), SUMMED, **LAUNCH,
     )  # fmt: skip
     return by_weight, by_bias

@@ -5,16 +5,22 @@ While they read their input they compute BatchNorm and ReLU of it, or the gradie
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import cpp_extension
 
 from swamp.tasks.models.layers import Moments
 from swamp.tasks.models.norm_relu_kernels import Norm
 
+log = logging.getLogger("swamp")
 SOURCE = Path(__file__).with_name("halo.cu")
 LARGE = 48 * 1024  # bytes of shared memory that a kernel has to ask for
 
@@ -26,17 +32,22 @@ class HaloTile(NamedTuple):
     threads: int
 
 
-# By the channels that are read and written. It is empty until it has been measured that these kernels are faster.
-HALO_TILES: dict[tuple[int, int], HaloTile] = {}
+# By the channels that are read and written. With 64 they were slower than the kernels that they would replace.
+HALO_TILES = {(inputs, outputs): HaloTile(8, 128) for inputs in (16, 32) for outputs in (16, 32)}
 
 
 def halo_tile(x: Tensor, outputs: int) -> HaloTile | None:
     """Return the tile for these images, or None if there is none that fits them."""
     _, inputs, height, width = x.shape
     tile = HALO_TILES.get((inputs, outputs))
-    if tile is None or height % tile.rows or (tile.rows * width) % (tile.threads // 2):  # A warp has multiples of 16 pixels.
+    if tile is None or height % tile.rows:
         return None
-    return tile if x.is_cuda and torch.cuda.get_device_capability(x.device) >= (8, 0) else None
+    pixels = tile.rows * width
+    if pixels % (tile.threads // 2) or pixels > 2 * tile.threads:  # A warp has a multiple of 16 pixels, and registers for 64.
+        return None
+    if not x.is_cuda or torch.cuda.get_device_capability(x.device) < (8, 0):
+        return None
+    return tile if _compiles(inputs, outputs, height, width, tile, x.device.index) else None
 
 
 class NormGradient(NamedTuple):
@@ -89,6 +100,28 @@ def _launched(
 
 
 @cache
+def _compiles(inputs: int, outputs: int, height: int, width: int, tile: HaloTile, device: int) -> bool:
+    """Return whether NVRTC compiles the kernels. Where it is missing or fails, others compute the same."""
+    try:
+        _kernel(inputs, outputs, height, width, tile, "NORM", False, device)
+    except Exception as error:
+        log.warning(f"some convolutions are slower than they could be: NVRTC did not compile their kernels ({error})")
+        return False
+    return True
+
+
+@contextmanager
+def _any_cuda_home() -> Iterator[None]:
+    """Name some folder as that of the CUDA toolkit. Without any, torch does not call NVRTC, although these kernels include no header."""
+    before = cpp_extension.CUDA_HOME
+    cpp_extension.CUDA_HOME = before or sys.prefix
+    try:
+        yield
+    finally:
+        cpp_extension.CUDA_HOME = before
+
+
+@cache
 def _kernel(inputs: int, outputs: int, height: int, width: int, tile: HaloTile, kind: str, adds: bool, device: int) -> tuple[Any, int]:
     """Return the compiled kernel and the bytes of shared memory that it uses."""
     backward = kind != "NORM"
@@ -98,7 +131,10 @@ def _kernel(inputs: int, outputs: int, height: int, width: int, tile: HaloTile, 
         "ADD": int(adds),
     }  # fmt: skip
     shared = shared_bytes(inputs, outputs, width, tile, backward)
-    kernel = torch.cuda._compile_kernel(SOURCE.read_text(), "halo", nvcc_options=[f"-D{name}={value}" for name, value in values.items()])
+    with torch.cuda.device(device), _any_cuda_home():
+        kernel = torch.cuda._compile_kernel(
+            SOURCE.read_text(), "halo", nvcc_options=[f"-D{name}={value}" for name, value in values.items()]
+        )
     if shared >= LARGE:
         kernel.set_shared_memory_config(shared)
     return kernel, shared

@@ -27,12 +27,14 @@ def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
 class Moments(NamedTuple):
     """Sums over parts of an image batch, by channel, which the programs of a kernel leave for the norm that follows.
 
-    Forward they are the mean of each part and the squares around it; backward, the two sums of the norm's gradient.
+    Forward they are the mean of each part and the squares around it or, if `raw`, Σ x and Σ x²; backward, with the gradient g that is
+    zero where the ReLU is, Σ g and Σ g ŝ or, if `raw`, Σ g and Σ g s.
     """
 
     partial: Tensor  # two sums × channels × parts
     num_parts: int
     rows_each: int  # the pixels of a part; the last may have fewer
+    raw: bool = False
 
 
 class NormReLU(nn.BatchNorm2d):

@@ -22,9 +22,18 @@ from torch import Tensor, nn
 
 from swamp.tasks.models.layers import Moments
 
-EARLY = int(os.environ.get("SWAMP_EARLY", "0"))  # experiment: 1 launches early, 2 also lets the next kernel start early
-WAITS, RELEASES = tl.constexpr(EARLY > 0), tl.constexpr(EARLY > 1)
-LAUNCH = {"launch_pdl": True} if EARLY else {}
+
+def _can_begin_early() -> bool:
+    """Return whether a kernel can be launched before the last has ended: on Hopper and later cards."""
+    if os.environ.get("TRITON_INTERPRET") or not hasattr(tl.extra.cuda, "gdc_wait"):
+        return False
+    return all(torch.cuda.get_device_capability(device) >= (9, 0) for device in range(torch.cuda.device_count()))
+
+
+# A kernel that is launched early has its place on the card when the last one ends. It waits there (`begin_after_others`), because it reads
+# what the last one writes.
+EARLY = tl.constexpr(_can_begin_early())
+LAUNCH = {"launch_pdl": True} if EARLY.value else {}
 MAX_PROGRAMS = 512  # programs that share a sum: enough to fill a large card
 TILE = 8192  # numbers that a program loads at once
 NUM_WARPS = 4
@@ -33,11 +42,9 @@ MAX_PARTS = 1024  # the partial sums that a program loads at once
 
 @triton.jit
 def begin_after_others():
-    """Wait until earlier kernels have finished, if this one was launched before."""
-    if WAITS:
+    """Wait until earlier kernels have ended, if this one was launched before. Every kernel that is launched with LAUNCH begins with it."""
+    if EARLY:
         tl.extra.cuda.gdc_wait()
-    if RELEASES:
-        tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
@@ -93,7 +100,7 @@ def moments_kernel(
 @triton.jit
 def finish_moments_kernel(
     partial, mean, scale, running_mean, running_var, tracked, num_rows, rows_each, num_parts, momentum, eps,
-    C: tl.constexpr, PARTS: tl.constexpr,
+    RAW: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Combine the moments of all programs: the squares around the common mean are Σ (theirs + rows · (their mean − the mean)²)."""
     begin_after_others()
@@ -102,16 +109,23 @@ def finish_moments_kernel(
     for begin in range(0, num_parts, PARTS):
         parts = begin + tl.arange(0, PARTS)
         rows = tl.maximum(tl.minimum(num_rows - parts * rows_each, rows_each), 0).to(tl.float32)
-        weighted += rows * tl.load(partial + channel * num_parts + parts, mask=parts < num_parts, other=0.0)
+        first = tl.load(partial + channel * num_parts + parts, mask=parts < num_parts, other=0.0)
+        weighted += first if RAW else rows * first
     centre = tl.sum(weighted, 0) / num_rows
     squares = tl.zeros((PARTS,), tl.float32)
     for begin in range(0, num_parts, PARTS):
         parts = begin + tl.arange(0, PARTS)
         rows = tl.maximum(tl.minimum(num_rows - parts * rows_each, rows_each), 0).to(tl.float32)
-        away = tl.load(partial + channel * num_parts + parts, mask=parts < num_parts, other=0.0) - centre
-        squares += rows * away * away + tl.load(partial + (C + channel) * num_parts + parts, mask=parts < num_parts, other=0.0)
-    total = tl.sum(squares, 0)
-    variance, unbiased = total / num_rows, total / (num_rows - 1.0)
+        first = tl.load(partial + channel * num_parts + parts, mask=parts < num_parts, other=0.0)
+        second = tl.load(partial + (C + channel) * num_parts + parts, mask=parts < num_parts, other=0.0)
+        if RAW:
+            total = first
+            first = total / tl.maximum(rows, 1.0)
+            second = tl.maximum(second - total * first, 0.0)
+        away = first - centre
+        squares += rows * away * away + second
+    all_squares = tl.sum(squares, 0)
+    variance, unbiased = all_squares / num_rows, all_squares / (num_rows - 1.0)
     before, spread = tl.load(running_mean + channel), tl.load(running_var + channel)
     tl.store(mean + channel, centre)
     tl.store(scale + channel, 1.0 / tl.sqrt(variance + eps))
@@ -223,7 +237,8 @@ def batch_norm(layer: nn.BatchNorm2d, moments: Moments, num_rows: int, weight: T
     norm = Norm(torch.empty_like(weight), torch.empty_like(weight), weight, bias)
     finish_moments_kernel[(channels,)](
         moments.partial, norm.mean, norm.scale, layer.running_mean, layer.running_var, layer.num_batches_tracked,
-        num_rows, moments.rows_each, moments.num_parts, layer.momentum, layer.eps, channels, parts_at_once(moments.num_parts), **LAUNCH,
+        num_rows, moments.rows_each, moments.num_parts, layer.momentum, layer.eps,
+        moments.raw, channels, parts_at_once(moments.num_parts), **LAUNCH,
     )  # fmt: skip
     return norm
 
