@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import IO, Annotated, Any, Generic, NamedTuple, TypeVar, cast
+from typing import IO, Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import torch
 from msgspec import Meta
@@ -107,7 +107,16 @@ class Pairs:
         return Pairs([self.first[index] for index in indices], [self.second[index] for index in indices], self.labels[chosen])
 
 
-AnySplit = TypeVar("AnySplit", Images, Files, Pairs)
+class LabelledExamples(Protocol):
+    """What every split of a data set has, whatever its examples are."""
+
+    @property
+    def labels(self) -> Tensor: ...
+
+    def take(self, chosen: Tensor) -> Self: ...
+
+
+AnySplit = TypeVar("AnySplit", bound=LabelledExamples)
 
 
 class Dataset(Generic[AnySplit]):

@@ -1,0 +1,195 @@
+"""Decodes image files to RGB pixels, by the fastest JPEG decoder that is installed, and scales them.
+
+A decoder that is given the wanted size of the shorter side may decode at 1/2, 1/4 or 1/8 of the size, as long as the shorter side stays
+that long. What a fast decoder refuses (PNG files, CMYK, whatever is damaged) is read by PIL, which also says what is wrong with it.
+Pixels may depend on the decoder, so that its name belongs to the settings of prepared images.
+
+Grey images and palettes become RGB, CMYK is converted, 16-bit greys are divided by 257, and transparency is dropped. A rotation that
+EXIF data ask for is ignored, as is usual for ImageNet.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from torch.nn import functional as F
+
+from swamp.core.errors import nearest, reason_of
+
+MOST_PIXELS = 2**27  # of an image; PIL's own limit is higher, and the largest image of ImageNet has less than half as many
+RESAMPLING = "bilinear with antialias (torch)"
+
+Pixels = NDArray[np.uint8]  # (height, width, 3)
+Decode = Callable[[bytes, int], Pixels]  # gets an image file and the wanted shorter side, 0 for the whole image
+
+
+class Unreadable(ValueError):
+    """A file is no image that can be read."""
+
+
+def decode_by_pil(data: bytes, size: int) -> Pixels:
+    """Decode any image that PIL reads."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PIL warns of damaged EXIF data, which are ignored, and of images that MOST_PIXELS allows.
+            with Image.open(io.BytesIO(data)) as image:
+                check_area(*image.size)
+                if size and image.format == "JPEG":
+                    image.draft(None, _draft_size(*image.size, size))
+                return np.asarray(to_rgb(image))
+    except Unreadable:
+        raise
+    except UnidentifiedImageError:
+        raise Unreadable("it is no image of a known kind") from None
+    except (OSError, SyntaxError, ValueError, IndexError, TypeError, EOFError, Image.DecompressionBombError) as error:
+        raise Unreadable(reason_of(error)) from None
+
+
+def check_area(width: int, height: int) -> None:
+    if width * height > MOST_PIXELS:
+        raise Unreadable(f"it has {width:,}×{height:,} pixels, more than {MOST_PIXELS:,}")
+    if not width * height:
+        raise Unreadable("it has no pixels")
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Convert an image of any mode to RGB. 16-bit greys, which PIL would cut off at 255, are scaled."""
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        values = np.asarray(image, np.float64)
+        image = Image.fromarray(np.clip(np.rint(values / 257), 0, 255).astype(np.uint8))
+    return image.convert("RGB")
+
+
+def scale_for(height: int, width: int, size: int) -> int:
+    """Return by which of 1, 2, 4 and 8 an image can be divided while its shorter side stays at least `size`."""
+    return next((scale for scale in (8, 4, 2) if size and -(-min(height, width) // scale) >= size), 1)
+
+
+def _draft_size(width: int, height: int, size: int) -> tuple[int, int]:
+    scale = scale_for(height, width, size)
+    return width // scale, height // scale  # PIL takes the largest division that leaves at least these
+
+
+def _simplejpeg() -> Decode:
+    jpeg = importlib.import_module("simplejpeg")
+
+    def decode(data: bytes, size: int) -> Pixels:
+        try:
+            height, width, space, _ = jpeg.decode_jpeg_header(data)
+            if space not in ("YCbCr", "Gray", "RGB"):
+                return decode_by_pil(data, size)
+            check_area(width, height)
+            scale = scale_for(height, width, size)
+            least = {"min_height": -(-height // scale), "min_width": -(-width // scale), "min_factor": 2} if scale > 1 else {}
+            found: Pixels = jpeg.decode_jpeg(data, "RGB", **least)
+            return found
+        except Unreadable:
+            raise
+        except (ValueError, RuntimeError, MemoryError):
+            return decode_by_pil(data, size)
+
+    return decode
+
+
+def _turbojpeg() -> Decode:
+    module = importlib.import_module("turbojpeg")
+    jpeg = module.TurboJPEG(os.environ.get("TURBOJPEG") or None)  # The package needs libturbojpeg.so, which it does not bring.
+
+    def decode(data: bytes, size: int) -> Pixels:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # The library warns of truncated files and returns grey pixels.
+                width, height, _, space = jpeg.decode_header(data)[:4]
+                if space not in (module.TJCS_YCbCr, module.TJCS_GRAY, module.TJCS_RGB):
+                    return decode_by_pil(data, size)
+                check_area(width, height)
+                found: Pixels = jpeg.decode(data, module.TJPF_RGB, (1, scale_for(height, width, size)))
+                return found
+        except Unreadable:
+            raise
+        except (ValueError, RuntimeError, OSError, Warning):
+            return decode_by_pil(data, size)
+
+    return decode
+
+
+def _torchcodec() -> Decode:
+    decode_image = importlib.import_module("torchcodec.decoders").decode_image
+
+    def decode(data: bytes, size: int) -> Pixels:
+        try:
+            found = decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+            return np.ascontiguousarray(found.permute(1, 2, 0).numpy())
+        except (ValueError, RuntimeError):
+            return decode_by_pil(data, size)
+
+    return decode
+
+
+# From the fastest to the slowest (benchmarks/preparation.py measures them).
+_LOADERS: dict[str, Callable[[], Decode]] = {
+    "simplejpeg": _simplejpeg,
+    "turbojpeg": _turbojpeg,
+    "pil": lambda: decode_by_pil,
+}
+
+
+@cache
+def installed_decoders() -> dict[str, Decode]:
+    """Return the decoders that can be used here, the fastest first."""
+    found = {}
+    for name, load in _LOADERS.items():
+        try:
+            found[name] = load()
+        except (ImportError, RuntimeError, OSError):
+            continue
+    return found
+
+
+def best_decoder() -> str:
+    return next(iter(installed_decoders()))
+
+
+def find_decoder(name: str) -> Decode:
+    if name not in _LOADERS:
+        raise ValueError(f"unknown decoder {name!r}; {nearest(name, _LOADERS)}")
+    if name not in installed_decoders():
+        raise ValueError(f"the decoder {name!r} is not installed here; installed: {', '.join(installed_decoders())}")
+    return installed_decoders()[name]
+
+
+def scaled(pixels: Pixels, size: int) -> Pixels:
+    """Scale an image down until its shorter side has `size` pixels. A smaller one stays as it is."""
+    height, width = pixels.shape[:2]
+    shorter = min(height, width)
+    if not size or shorter <= size:
+        return np.ascontiguousarray(pixels)
+    target = max(size, round(height * size / shorter)), max(size, round(width * size / shorter))
+    x = torch.from_numpy(np.require(pixels, requirements="W")).permute(2, 0, 1)[None]
+    small = F.interpolate(x, target, mode="bilinear", antialias=True)[0].permute(1, 2, 0)
+    return np.ascontiguousarray(small.numpy())
+
+
+def encode_jpeg(pixels: Pixels, quality: int) -> bytes:
+    """Return an image as a JPEG file with halved colour resolution."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=quality, subsampling="4:2:0")
+    return buffer.getvalue()
+
+
+def decode_stored(data: Any, height: int, width: int) -> Pixels:
+    """Decode a JPEG file of a prepared folder, whose size is known. All decoders of `installed_decoders` give the same pixels here."""
+    pixels = installed_decoders()[best_decoder()](data, 0)
+    if pixels.shape != (height, width, 3):
+        raise ValueError(f"it is {pixels.shape[1]}×{pixels.shape[0]} and not {width}×{height}")
+    return pixels
