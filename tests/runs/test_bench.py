@@ -67,7 +67,7 @@ def test_an_estimate_adds_up_what_trains_side_by_side(quick: Callable[..., Confi
     engine_context = make_engine_context(config, open_task(config), Store(Path("unused")))
     plan = make_plan(config, engine_context)
     assert [len(group) for group in plan.groups(4)] == [1, 3, 4, 1, 4, 1]
-    cost = estimate(config, engine_context.task, plan, 4, lambda count: {1: 1.0, 3: 10.0, 4: 100.0}[count])
+    cost = estimate(config, engine_context.task, plan, 4, lambda count, epoch: {1: 1.0, 3: 10.0, 4: 100.0}[count])
     # one epoch of the ticket, two of every other training, two steps each
     assert cost.seconds == 2 * (1.0 + 2 * (10.0 + 100.0 + 1.0 + 100.0 + 1.0))
 
@@ -77,7 +77,7 @@ def test_an_estimate_counts_both_gradients_of_sam(quick: Callable[..., Config]) 
     for method in ("imp", "imp-sam"):
         config = resolve(quick(method=method, device="cpu"))
         engine_context = make_engine_context(config, open_task(config), Store(Path("unused")))
-        seconds[method] = estimate(config, engine_context.task, make_plan(config, engine_context), 4, lambda count: 1.0).seconds
+        seconds[method] = estimate(config, engine_context.task, make_plan(config, engine_context), 4, lambda count, epoch: 1.0).seconds
     ticket = 2  # steps, without SAM in both
     assert seconds["imp-sam"] - ticket == 2 * (seconds["imp"] - ticket)
 

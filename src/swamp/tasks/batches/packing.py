@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from swamp.tasks.resampling import FLIP, HEIGHT, LABEL, LEFT, NUM_COLUMNS, OFFSET, SCALED_HEIGHT, TOP, WIDTH
-from swamp.tasks.views import Views
+from swamp.tasks.batches.resampling import FLIP, HEIGHT, LABEL, LEFT, NUM_COLUMNS, OFFSET, SCALED_HEIGHT, TOP, WIDTH
+from swamp.tasks.batches.views import Views
 
 
 class PixelReader(Protocol):
@@ -44,13 +44,15 @@ def box_bytes(table: Tensor) -> Tensor:
 def pack(images: PixelReader, indices: list[int], views: Views, table: Tensor, target: np.ndarray) -> None:
     """Copy the box of each image to its place in the target. Copies release Python's lock, so that several threads can do this."""
     for index, (top, left, height, width), offset in zip(indices, views.box.tolist(), table[:, OFFSET].tolist(), strict=True):
-        place = target[offset : offset + 3 * height * width].reshape(height, width, 3)
-        np.copyto(place, images.pixels(index)[top : top + height, left : left + width])
+        pixels = images.pixels(index)
+        # Rows of bytes are copied several times as fast as rows of pixels of three bytes.
+        rows = pixels.reshape(len(pixels), -1)[top : top + height, 3 * left : 3 * (left + width)]
+        np.copyto(target[offset : offset + 3 * height * width].reshape(height, 3 * width), rows)
 
 
-def packed(images: PixelReader, indices: Tensor, views: Views, labels: Tensor) -> tuple[Tensor, Tensor]:
+def packed(images: PixelReader, indices: list[int], views: Views, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the bytes of a batch and their table."""
     table = table_of(views, labels)
     pixels = torch.empty(int(box_bytes(table).sum()), dtype=torch.uint8)
-    pack(images, indices.tolist(), views, table, pixels.numpy())
+    pack(images, indices, views, table, pixels.numpy())
     return pixels, table

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from swamp.tasks.batches.views import central_views, random_boxes, training_views
 from swamp.tasks.datasets.jpeg import AREA, RATIO, random_box
-from swamp.tasks.views import central_views, random_boxes, training_views
 
 COUNT = 20_000
 

@@ -14,9 +14,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from swamp.tasks import resampling
-from swamp.tasks.packing import packed
-from swamp.tasks.views import Views, central_views, training_views
+from swamp.tasks.batches import resampling
+from swamp.tasks.batches.packing import packed
+from swamp.tasks.batches.views import Views, central_views, training_views
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 NOTHING = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)  # the normalisation that changes nothing
@@ -87,7 +87,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.parametrize("case", range(3))
 def test_torch_scales_as_pil_does_to_one_grey_level(case: int) -> None:
     (views, size), images = cases()[case], pictures(SIZES)
-    pixels, table = packed(images, torch.arange(len(SIZES)), views, torch.arange(len(SIZES)))
+    pixels, table = packed(images, list(range(len(SIZES))), views, torch.arange(len(SIZES)))
     found = resampling.resampled(pixels, table, size, *NOTHING)
     assert found.shape == (len(SIZES), 3, size, size)
     for row, image in enumerate(images):
@@ -99,14 +99,14 @@ def test_torch_scales_as_pil_does_to_one_grey_level(case: int) -> None:
 
 def test_views_are_normalised_by_channel() -> None:
     (views, size), images = cases()[0], pictures(SIZES)
-    pixels, table = packed(images, torch.arange(len(SIZES)), views, torch.arange(len(SIZES)))
+    pixels, table = packed(images, list(range(len(SIZES))), views, torch.arange(len(SIZES)))
     plain, normal = (resampling.resampled(pixels, table, size, *how) for how in (NOTHING, (MEAN, STD)))
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
     assert torch.equal(normal, (plain - mean) / std)
 
 
 def check_kernel(kernels: ModuleType, views: Views, size: int, device: str, memory_format: torch.memory_format) -> None:
-    pixels, table = packed(pictures(SIZES), torch.arange(len(SIZES)), views, torch.arange(len(SIZES)))
+    pixels, table = packed(pictures(SIZES), list(range(len(SIZES))), views, torch.arange(len(SIZES)))
     wanted = resampling.resampled(pixels, table, size, MEAN, STD)
     out = torch.full((len(SIZES), 3, size, size), torch.nan, device=device).contiguous(memory_format=memory_format)
     kernels.resample(pixels.to(device), table.to(device), out, MEAN, STD)
@@ -123,7 +123,7 @@ def test_the_kernel_computes_what_torch_does(case: int, interpreted: ModuleType)
 @pytest.mark.parametrize("memory_format", [torch.channels_last, torch.contiguous_format])
 @pytest.mark.parametrize("case", range(3))
 def test_the_kernel_on_a_gpu_computes_what_torch_does_on_the_cpu(case: int, memory_format: torch.memory_format) -> None:
-    from swamp.tasks import resampling_kernels
+    from swamp.tasks.batches import resampling_kernels
 
     check_kernel(resampling_kernels, *cases()[case], "cuda", memory_format)
 
@@ -131,7 +131,7 @@ def test_the_kernel_on_a_gpu_computes_what_torch_does_on_the_cpu(case: int, memo
 @pytest.mark.gpu
 def test_large_offsets_do_not_overflow() -> None:
     """The last box of a batch may begin beyond the largest 32-bit number."""
-    from swamp.tasks import resampling_kernels
+    from swamp.tasks.batches import resampling_kernels
 
     box = pictures(torch.tensor([[30, 40]]))[0]
     begin = 2**31 + 5

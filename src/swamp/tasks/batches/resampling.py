@@ -55,7 +55,7 @@ Kernel = Callable[[Tensor, Tensor, Tensor, tuple[float, ...], tuple[float, ...]]
 def find_kernel() -> Kernel | None:
     """Return the kernel for GPUs, or None where there is no Triton."""
     try:
-        from swamp.tasks.resampling_kernels import resample
+        from swamp.tasks.batches.resampling_kernels import resample
     except ImportError as error:
         log.warning(f"Triton was not found ({reason_of(error)}), so images are scaled one by one, which is slow on a GPU")
         return None
