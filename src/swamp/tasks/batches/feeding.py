@@ -90,6 +90,11 @@ class HostFeed:
         return resampled(pixels, table, self.showing.size, self.normalisation.mean, self.normalisation.std)
 
 
+def pinned_bytes(count: int) -> Tensor:
+    """Return memory of the host that a GPU can read by itself."""
+    return torch.empty(count, dtype=torch.uint8, pin_memory=True)
+
+
 @dataclass(eq=False)
 class Place:
     """Memory for one batch, on the host and on a GPU."""
@@ -116,7 +121,7 @@ class Place:
             capacity = int(SPARE * length)
             self.host = torch.empty(0, dtype=torch.uint8)  # Free the old memory first.
             self.bytes = self.host
-            self.host = torch.empty(capacity, dtype=torch.uint8, pin_memory=True)
+            self.host = pinned_bytes(capacity)
             self.bytes = torch.empty(capacity, dtype=torch.uint8, device=self.device)
             # The allocator gives memory that work on the current stream may still use.
             stream.wait_stream(torch.cuda.current_stream(self.device))
