@@ -44,7 +44,8 @@ class RecordedPass:
         last = task.num_examples - (task.steps_per_epoch - 1) * task.batch_size
         self.rows = [*[task.batch_size] * (task.steps_per_epoch - 1), last]
         if not task.resident:
-            first = task.batch(self.plan, 0)
+            # A plan of its own is dropped before the capture, which the threads of a loader that reads ahead might disturb.
+            first = task.batch(refresh_plan(task, noise, device), 0)
             self.staged = {size: StagedBatch(first_rows(first, size)) for size in set(self.rows)}
         with self.statistics.collecting():  # The modules must be in the modes in which the pass will run.
             self.steps = {size: self._captured(size) for size in set(self.rows)}

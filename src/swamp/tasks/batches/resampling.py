@@ -29,10 +29,11 @@ def resampled(pixels: Tensor, table: Tensor, size: int, mean: tuple[float, ...],
 
     On a GPU, images are laid out channels last, which convolutions want there.
     """
-    kernel = find_kernel() if pixels.is_cuda else None
+    kernel = find_kernel(pixels.device) if pixels.is_cuda else None
     if kernel is not None:
         out = torch.empty((len(table), 3, size, size), device=pixels.device, memory_format=torch.channels_last)
-        kernel(pixels, table, out, mean, std)
+        with torch.cuda.device_of(pixels):  # Triton uses the current device, wherever tensors lie.
+            kernel(pixels, table, out, mean, std)
         return out
     return torch.stack([view_of(pixels, row, size, mean, std) for row in table.tolist()])
 
@@ -52,11 +53,19 @@ Kernel = Callable[[Tensor, Tensor, Tensor, tuple[float, ...], tuple[float, ...]]
 
 
 @cache
-def find_kernel() -> Kernel | None:
-    """Return the kernel for GPUs, or None where there is no Triton."""
+def find_kernel(device: torch.device) -> Kernel | None:
+    """Return the kernel for a GPU, or None where there is no Triton or it cannot compile. It is tried on an image of one pixel."""
     try:
         from swamp.tasks.batches.resampling_kernels import resample
-    except ImportError as error:
-        log.warning(f"Triton was not found ({reason_of(error)}), so images are scaled one by one, which is slow on a GPU")
+
+        with torch.cuda.device(device):
+            table = torch.tensor([[0, 1, 1, 1, 1, 0, 0, 0, 0]], device=device)
+            resample(
+                torch.zeros(3, dtype=torch.uint8, device=device), table, torch.empty((1, 3, 1, 1), device=device), (0.0,) * 3, (1.0,) * 3
+            )
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a compiler raises
+        log.warning(f"Triton does not work here ({reason_of(error)}), so images are scaled one by one, which is slow on a GPU")
         return None
     return resample

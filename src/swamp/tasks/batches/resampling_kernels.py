@@ -49,7 +49,7 @@ def resample_kernel(
     index = tl.program_id(1) * PIXELS + tl.arange(0, PIXELS)
     inside = index < size * size
     y, x = index // size, index % size
-    from_left = tl.where(flip != 0, size - 1 - x, x)
+    from_left = x + flip * (size - 1 - 2 * x)
     centre_y, first_y = _taps(y, tl.load(row + 5).to(tl.int32), scale_y, support_y, height)
     centre_x, first_x = _taps(from_left, tl.load(row + 6).to(tl.int32), scale_x, support_x, width)
 
