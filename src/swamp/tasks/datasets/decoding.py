@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -27,13 +26,14 @@ from torch.nn import functional as F
 from swamp.core.errors import nearest, reason_of
 
 MOST_PIXELS = 2**27  # of an image; PIL's own limit is higher, and the largest image of ImageNet has less than half as many
+JPEG_BEGIN = b"\xff\xd8"
 RESAMPLING = "bilinear with antialias (torch)"
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
 Decode = Callable[[bytes, int], Pixels]  # gets an image file and the wanted shorter side, 0 for the whole image
 
 
-class Unreadable(ValueError):
+class UnreadableImage(ValueError):
     """A file is no image that can be read."""
 
 
@@ -47,26 +47,25 @@ def decode_by_pil(data: bytes, size: int) -> Pixels:
                 if size and image.format == "JPEG":
                     image.draft(None, _draft_size(*image.size, size))
                 return np.asarray(to_rgb(image))
-    except Unreadable:
+    except UnreadableImage:
         raise
     except UnidentifiedImageError:
-        raise Unreadable("it is no image of a known kind") from None
+        raise UnreadableImage("it is no image of a known kind") from None
     except (OSError, SyntaxError, ValueError, IndexError, TypeError, EOFError, Image.DecompressionBombError) as error:
-        raise Unreadable(reason_of(error)) from None
+        raise UnreadableImage(reason_of(error)) from None
 
 
 def check_area(width: int, height: int) -> None:
     if width * height > MOST_PIXELS:
-        raise Unreadable(f"it has {width:,}×{height:,} pixels, more than {MOST_PIXELS:,}")
+        raise UnreadableImage(f"it has {width:,}×{height:,} pixels, more than {MOST_PIXELS:,}")
     if not width * height:
-        raise Unreadable("it has no pixels")
+        raise UnreadableImage("it has no pixels")
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert an image of any mode to RGB. 16-bit greys, which PIL would cut off at 255, are scaled."""
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        values = np.asarray(image, np.float64)
-        image = Image.fromarray(np.clip(np.rint(values / 257), 0, 255).astype(np.uint8))
+    if image.mode.startswith("I"):
+        image = Image.fromarray(np.clip(np.rint(np.asarray(image, np.float64) / 257), 0, 255).astype(np.uint8))
     return image.convert("RGB")
 
 
@@ -93,79 +92,65 @@ def _simplejpeg() -> Decode:
             least = {"min_height": -(-height // scale), "min_width": -(-width // scale), "min_factor": 2} if scale > 1 else {}
             found: Pixels = jpeg.decode_jpeg(data, "RGB", **least)
             return found
-        except Unreadable:
+        except UnreadableImage:
             raise
-        except (ValueError, RuntimeError, MemoryError):
-            return decode_by_pil(data, size)
-
-    return decode
-
-
-def _turbojpeg() -> Decode:
-    module = importlib.import_module("turbojpeg")
-    jpeg = module.TurboJPEG(os.environ.get("TURBOJPEG") or None)  # The package needs libturbojpeg.so, which it does not bring.
-
-    def decode(data: bytes, size: int) -> Pixels:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # The library warns of truncated files and returns grey pixels.
-                width, height, _, space = jpeg.decode_header(data)[:4]
-                if space not in (module.TJCS_YCbCr, module.TJCS_GRAY, module.TJCS_RGB):
-                    return decode_by_pil(data, size)
-                check_area(width, height)
-                found: Pixels = jpeg.decode(data, module.TJPF_RGB, (1, scale_for(height, width, size)))
-                return found
-        except Unreadable:
-            raise
-        except (ValueError, RuntimeError, OSError, Warning):
-            return decode_by_pil(data, size)
-
-    return decode
-
-
-def _torchcodec() -> Decode:
-    decode_image = importlib.import_module("torchcodec.decoders").decode_image
-
-    def decode(data: bytes, size: int) -> Pixels:
-        try:
-            found = decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-            return np.ascontiguousarray(found.permute(1, 2, 0).numpy())
         except (ValueError, RuntimeError):
             return decode_by_pil(data, size)
 
     return decode
 
 
-# From the fastest to the slowest (benchmarks/preparation.py measures them).
-_LOADERS: dict[str, Callable[[], Decode]] = {
-    "simplejpeg": _simplejpeg,
-    "turbojpeg": _turbojpeg,
-    "pil": lambda: decode_by_pil,
-}
+def _torchcodec() -> Decode:
+    decode_jpeg = importlib.import_module("torchcodec.decoders").decode_jpeg
+
+    def decode(data: bytes, size: int) -> Pixels:
+        if data[:2] != JPEG_BEGIN:
+            return decode_by_pil(data, size)
+        try:
+            with Image.open(io.BytesIO(data)) as image:  # reads the header alone
+                width, height, mode = *image.size, image.mode
+            check_area(width, height)
+            if mode not in ("RGB", "L") or scale_for(height, width, size) > 1:  # It has no scaled decoding.
+                return decode_by_pil(data, size)
+            return np.ascontiguousarray(decode_jpeg(data).permute(1, 2, 0).numpy())
+        except UnreadableImage:
+            raise
+        except (ValueError, RuntimeError, OSError, SyntaxError):
+            return decode_by_pil(data, size)
+
+    return decode
+
+
+# From the fastest to the slowest; benchmarks/preparation.py measures them.
+_LOADERS: dict[str, Callable[[], Decode]] = {"simplejpeg": _simplejpeg, "torchcodec": _torchcodec, "pil": lambda: decode_by_pil}
+DECODERS = tuple(_LOADERS)
 
 
 @cache
-def installed_decoders() -> dict[str, Decode]:
-    """Return the decoders that can be used here, the fastest first."""
-    found = {}
-    for name, load in _LOADERS.items():
-        try:
-            found[name] = load()
-        except (ImportError, RuntimeError, OSError):
-            continue
-    return found
+def _loaded(name: str) -> Decode | None:
+    """Return a decoder; None where its package is not installed, or does not work here."""
+    try:
+        return _LOADERS[name]()
+    except (ImportError, RuntimeError, OSError):
+        return None
 
 
+def installed_decoders() -> tuple[str, ...]:
+    """Return the names of the decoders that can be used here, the fastest first."""
+    return tuple(name for name in DECODERS if _loaded(name))
+
+
+@cache
 def best_decoder() -> str:
-    return next(iter(installed_decoders()))
+    return next(name for name in DECODERS if _loaded(name))
 
 
 def find_decoder(name: str) -> Decode:
-    if name not in _LOADERS:
-        raise ValueError(f"unknown decoder {name!r}; {nearest(name, _LOADERS)}")
-    if name not in installed_decoders():
-        raise ValueError(f"the decoder {name!r} is not installed here; installed: {', '.join(installed_decoders())}")
-    return installed_decoders()[name]
+    if name not in DECODERS:
+        raise ValueError(f"unknown decoder {name!r}; {nearest(name, DECODERS)}")
+    if found := _loaded(name):
+        return found
+    raise ValueError(f"the decoder {name!r} is not installed here; installed: {', '.join(installed_decoders())}")
 
 
 def scaled(pixels: Pixels, size: int) -> Pixels:
@@ -175,21 +160,25 @@ def scaled(pixels: Pixels, size: int) -> Pixels:
     if not size or shorter <= size:
         return np.ascontiguousarray(pixels)
     target = max(size, round(height * size / shorter)), max(size, round(width * size / shorter))
-    x = torch.from_numpy(np.require(pixels, requirements="W")).permute(2, 0, 1)[None]
+    # With this order of steps the tensor counts as channels-last, and torch's kernel for bytes needs no copy before or after it.
+    x = torch.from_numpy(np.require(pixels, requirements=["C", "W"]))[None].permute(0, 3, 1, 2)
     small = F.interpolate(x, target, mode="bilinear", antialias=True)[0].permute(1, 2, 0)
     return np.ascontiguousarray(small.numpy())
 
 
-def encode_jpeg(pixels: Pixels, quality: int) -> bytes:
-    """Return an image as a JPEG file with halved colour resolution."""
+def encode_jpeg(pixels: Pixels, quality: int, decoder: str) -> bytes:
+    """Return an image as a JPEG file with halved colour resolution, by the package that decodes, where it can encode."""
+    if decoder == "simplejpeg":
+        found: bytes = importlib.import_module("simplejpeg").encode_jpeg(pixels, quality, "RGB", "420", fastdct=False)
+        return found
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "JPEG", quality=quality, subsampling="4:2:0")
     return buffer.getvalue()
 
 
 def decode_stored(data: Any, height: int, width: int) -> Pixels:
-    """Decode a JPEG file of a prepared folder, whose size is known. All decoders of `installed_decoders` give the same pixels here."""
-    pixels = installed_decoders()[best_decoder()](data, 0)
+    """Decode a JPEG file of a prepared folder, whose size is known, by the fastest decoder: here, all give the same pixels."""
+    pixels = find_decoder(best_decoder())(bytes(data), 0)
     if pixels.shape != (height, width, 3):
         raise ValueError(f"it is {pixels.shape[1]}×{pixels.shape[0]} and not {width}×{height}")
     return pixels

@@ -13,11 +13,13 @@ import io
 import json
 import mmap
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -25,17 +27,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from swamp.core.errors import nearest
 from swamp.core.keys import key_of
-from swamp.tasks.datasets.dataset import Dataset
+from swamp.tasks.datasets.dataset import Dataset, data_folder
+from swamp.tasks.datasets.decoding import Pixels, decode_stored
 
 FORMAT = 1
 INDEX = "index.json"
+JOURNAL, PLAN = "journal", "plan.json"  # of a preparation, which may be unfinished: what it will do, and the shards that are done
 MOST_INDEX = 2**28  # bytes; a larger index is not read into memory
 ROW = np.dtype([("shard", "<i4"), ("offset", "<i8"), ("bytes", "<i4"), ("height", "<i4"), ("width", "<i4"), ("label", "<i4")])
 RAW, JPEG = "raw", "jpeg"
+UNFINISHED = ".part"  # how names of temporary files end
 AGAIN = "`swamp prepare` makes it again"
-
-Pixels = NDArray[np.uint8]  # (height, width, 3)
 
 
 class StoredFile(msgspec.Struct, frozen=True):
@@ -115,8 +119,6 @@ class ShardedImages:
         stored = self.stored(index)
         if self.store == RAW:
             return stored.reshape(height, width, 3)
-        from swamp.tasks.datasets.decoding import decode_stored
-
         try:
             return decode_stored(stored, int(height), int(width))
         except ValueError as error:
@@ -143,6 +145,11 @@ class ShardSet(Dataset[ShardedImages]):
     further: Mapping[str, Callable[[], ShardedImages]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
+
+    def check_split(self, name: str) -> None:
+        if name not in self.split_names:
+            known = nearest(name, self.split_names)
+            raise ValueError(f"unknown split {name!r} of these prepared images; {known} (`swamp prepare` adds test sets that it finds)")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------------------------
@@ -263,6 +270,19 @@ def _problem(table: Any, split: SplitIndex, store: str, num_classes: int) -> str
     return None
 
 
+def find_prepared(data: str, name: str) -> ShardSet | None:
+    """Open the prepared folder of a data set, if the user's data folder is one; None if it is not."""
+    folder = data_folder(data)
+    if folder is None or not is_prepared(folder):
+        if folder is not None and (folder / JOURNAL / PLAN).is_file():
+            raise ValueError(f"{folder} is not completely prepared; run `swamp prepare` again, which goes on where it was")
+        return None
+    found = open_shards(folder)
+    if found.settings.get("name") != name:
+        raise ValueError(f"{folder} holds prepared images of {found.settings.get('name')!r} and not of {name!r}")
+    return found
+
+
 # -- writing ----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -280,7 +300,7 @@ class ShardWriter:
 
     def __init__(self, folder: Path, file: str) -> None:
         self.folder, self.file = folder, file
-        self.temporary = folder / f"{file}.part"
+        self.temporary = _temporary(folder / file)
         self.output = self.temporary.open("wb")
         self.checksum = hashlib.sha256()
         self.size = 0
@@ -291,7 +311,8 @@ class ShardWriter:
     def add(self, name: str, data: bytes | Pixels, height: int, width: int, label: int) -> None:
         """Append an image: the raw pixels as a contiguous array, or the bytes of a JPEG file."""
         view = memoryview(data).cast("B")  # type: ignore[arg-type]
-        self.output.write(view)
+        with _naming(self.folder / self.file):
+            self.output.write(view)
         self.checksum.update(view)
         self.rows.append((0, self.size, len(view), height, width, label))
         self.names.append(name)
@@ -303,22 +324,54 @@ class ShardWriter:
 
     def close(self) -> ShardRecord:
         """Write what is buffered to the disk, give the file its name, and return what was written."""
-        with self.output:
+        with _naming(self.folder / self.file):
             self.output.flush()
             os.fsync(self.output.fileno())
-        os.replace(self.temporary, self.folder / self.file)
+            self.output.close()
+            os.replace(self.temporary, self.folder / self.file)
         rows = np.array(self.rows, ROW).tobytes()
         return ShardRecord(StoredFile(self.file, self.size, self.checksum.hexdigest()), rows, tuple(self.names), tuple(self.corrupt))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Remove the temporary file of a shard that was not closed."""
+        with suppress(OSError):
+            self.output.close()
+        with suppress(OSError):
+            self.temporary.unlink()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Give errors of writing the name of the file, which they lack where they come from its descriptor."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def _temporary(path: Path) -> Path:
+    """Return a name that no other process uses: one whose parent was killed may go on for a moment beside its successor."""
+    return path.with_name(f"{path.name}.{uuid.uuid4().hex}{UNFINISHED}")
 
 
 def write_atomically(path: Path, data: bytes) -> StoredFile:
     """Replace a file once the bytes are on the disk."""
-    temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    temporary = _temporary(path)
+    with _naming(path):
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
     return StoredFile(path.name, len(data), hashlib.sha256(data).hexdigest())
 
 
