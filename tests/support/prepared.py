@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from swamp.tasks.datasets.shards import Pixels, open_shards, write_folder
+from swamp.tasks.datasets.shards import Pixels, write_folder
 from swamp.tasks.image import Config, ImageTask
 
 CLASSES = ("n01440764", "n01443537", "n01484850")
@@ -31,12 +31,11 @@ def write_prepared(folder: Path, num_train: int = NUM_TRAIN, images_per_shard: i
     def split(count: int) -> Iterator[tuple[Pixels, int]]:
         return ((picture(draw, index % 3), index % 3) for index in range(count))
 
-    write_folder(folder, {"train": split(num_train), "test": split(NUM_TEST)}, CLASSES, images_per_shard, settings)
+    made = {"name": "imagenet", "size": 18, **settings}
+    write_folder(folder, {"train": split(num_train), "test": split(NUM_TEST)}, CLASSES, images_per_shard, made)
     return folder
 
 
 def prepared_task(folder: Path, **changes: Any) -> ImageTask:
     given: dict[str, Any] = {"dataset": "imagenet", "data": str(folder), "model": "wrn10-1", "pad": 0, "flip": True, "crop_size": CROP}
-    task = ImageTask(Config(**{**given, "batch_size": 5, "workers": 2, **changes}))
-    task.read = lambda data: open_shards(Path(data))
-    return task
+    return ImageTask(Config(**{**given, "batch_size": 5, "workers": 2, **changes}))
