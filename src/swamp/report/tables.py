@@ -21,7 +21,7 @@ from swamp.runs.plan import Estimate, Plan
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metrics
 from swamp.tasks.prunable import not_pruned
-from swamp.tasks.task import Task
+from swamp.tasks.task import Task, stretches
 
 
 def run_table(run: StoredRun) -> Table:
@@ -145,6 +145,7 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> l
     ]
     share = percent(estimate.num_weights / estimate.num_parameters)
     step = f"{1000 * estimate.step_seconds:.1f} ms"
+    several = any(len(stretches(task, job.first_epoch, job.end_epoch)) > 1 for job in plan.jobs)
     totals = [
         ["prunable weights", f"{estimate.num_weights:,} of {estimate.num_parameters:,} parameters ({share} %)"],
         ["trainings", f"{len(plan.jobs)}, together {plan.num_epochs} epochs of {task.steps_per_epoch} steps"],
@@ -152,7 +153,7 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> l
         [
             "time",
             f"about {duration(estimate.seconds)} of training on {config.device}, up to {estimate.num_parallel} at once "
-            f"({step} a step alone)",
+            f"({step} a step alone{', in the first epoch' if several else ''})",
         ],
     ]
     unknown = uncounted(task.macs, task.prunable)
