@@ -42,7 +42,8 @@ from swamp.runs.opening import build_engine, make_engine_context, open_task
 from swamp.store.directory import Store
 from swamp.tasks.batches.packing import packed
 from swamp.tasks.datasets import image_sets
-from swamp.tasks.datasets.shards import Pixels, open_shards, write_folder
+from swamp.tasks.datasets.decoding import Pixels
+from swamp.tasks.datasets.shards import open_shards, write_folder
 from swamp.tasks.image import ImageTask
 from swamp.tasks.prepared import PreparedPlan, PreparedSource
 from swamp.tasks.task import dense_mask
