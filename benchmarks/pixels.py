@@ -52,7 +52,7 @@ def prepare(folder: Path, out: Path, store: str) -> None:
 
 
 def task_of(folder: Path) -> ImageTask:
-    settings = {"dataset": "folder", "model": "wrn10-2", "batch_size": 64, "pad": 0, "flip": True, "crop_size": CROP, "workers": 1}
+    settings = {"dataset": "folder", "model": "wrn10-1", "batch_size": 64, "pad": 0, "flip": True, "crop_size": CROP, "workers": 1}
     return ImageTask(Config(data=str(folder), **settings))  # type: ignore[arg-type]
 
 

@@ -36,6 +36,10 @@ class StagedBatch:
                 fixed.copy_(leaf, non_blocking=True)
 
 
+def num_numbers(batch: Batch) -> int:
+    return sum(leaf.numel() for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor))
+
+
 def first_rows(batch: Batch, count: int) -> Batch:
     """Return the first examples of a batch."""
     return pytree.tree_map(lambda leaf: leaf[:count] if isinstance(leaf, Tensor) else leaf, batch)
@@ -52,10 +56,12 @@ class StagedParticle(Particle):
         self.tables = {}
         self.inputs: dict[Shapes, StagedBatch] = {}
         self.steps: dict[Shapes, Callable[[], None]] = {}
-        last = self._last_size()
-        for stretch in stretches(self.task, 0, MOST_EPOCHS):
-            whole = self.task.batch(self.task.plan(job.noise, stretch.start, self.count.device), 0)
-            for size in sorted({num_examples(whole), last}):
+        firsts = [stretch.start for stretch in stretches(self.task, 0, MOST_EPOCHS)]
+        # The plans are dropped before the captures, which the threads of a loader that reads ahead might disturb.
+        batches = [self.task.batch(self.task.plan(job.noise, epoch, self.count.device), 0) for epoch in firsts]
+        # The largest comes first, so that the others find room in the memory that its graph keeps.
+        for whole in sorted(batches, key=num_numbers, reverse=True):
+            for size in sorted({num_examples(whole), self._last_size()}, reverse=True):
                 self._capture_shape(first_rows(whole, size), fast if size == self.task.batch_size else eager)
 
     def _capture_shape(self, batch: Batch, parts: Parts) -> None:
