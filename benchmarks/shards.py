@@ -4,7 +4,7 @@
     python benchmarks/shards.py wrn10-1:16:8 --images 64 --steps 4 --device cpu --no-compile    # a rehearsal, which measures nothing
 
 The default cases are resnet50:224:256 and resnet18:64:256, in bf16, compiled. The script writes a prepared folder of noise itself (raw,
-256×341 pixels, 5 GB for 20,000 images; 64×64 for sides up to 64), by default below /dev/shm, and removes it. A line is printed after every
+256×341 pixels, 5 GB for 20,000 images; 64×64 for sides up to 64), in memory if there is room, and removes it. A line is printed after every
 measurement, in images a second:
 
   replay    the captured step alone, on a batch that lies in its fixed tensors
@@ -71,6 +71,12 @@ def write_noise(folder: Path, count: int, height: int, width: int) -> None:
     write_folder(folder, {"train": images(count), "test": images(2)}, [f"n{index:08d}" for index in range(NUM_CLASSES)])
 
 
+def place_for(size: int) -> str:
+    """Return a folder in memory if it has room for so many bytes, and else the folder for temporary files."""
+    memory = Path("/dev/shm")
+    return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > 1.2 * size else tempfile.gettempdir()
+
+
 def best_rate(device: torch.device, num_images: int, *rounds: Callable[[], object]) -> list[float]:
     """Return the images a second of each kind of round, the best of some that take turns."""
 
@@ -92,9 +98,10 @@ def synchronise(device: torch.device) -> None:
 def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     model, side, batch_size = case.split(":")
     device = torch.device(options.device)
-    folder = Path(tempfile.mkdtemp(dir=options.folder, prefix="swamp-shards-"))
+    height, width = (256, 341) if int(side) > 64 else (64, 64)
+    parent = options.folder or place_for(options.images * height * width * 3)
+    folder = Path(tempfile.mkdtemp(dir=parent, prefix="swamp-shards-"))
     try:
-        height, width = (256, 341) if int(side) > 64 else (64, 64)
         begin = time.perf_counter()
         write_noise(folder, options.images, height, width)
         written = sum(file.stat().st_size for file in folder.iterdir())
@@ -202,7 +209,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--images", type=int, default=20_000)
     parser.add_argument("--steps", type=int, default=75)
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--folder", default="/dev/shm" if Path("/dev/shm").is_dir() else None)
+    parser.add_argument("--folder")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--no-compile", dest="compile", action="store_false")

@@ -57,12 +57,12 @@ def resample_kernel(
     green = tl.full((PIXELS,), 0.0, tl.float32)
     blue = tl.full((PIXELS,), 0.0, tl.float32)
     total = tl.full((PIXELS,), 0.0, tl.float32)
-    # The triangle is 2 · support wide, so that it covers at most this many source pixels.
-    for down in range((2.0 * support_y).to(tl.int32) + 2):
+    # The triangle is 2 · support wide: no more source pixels than this have their middle inside it.
+    for down in range((2.0 * support_y).to(tl.int32) + 1):
         source_y = first_y + down
         weight_y = _weight(source_y, centre_y, support_y, height)
         line = pixels + offset + source_y.to(tl.int64) * width * 3
-        for right in range((2.0 * support_x).to(tl.int32) + 2):
+        for right in range((2.0 * support_x).to(tl.int32) + 1):
             source_x = first_x + right
             weight = weight_y * _weight(source_x, centre_x, support_x, width)
             used = inside & (weight > 0.0)
