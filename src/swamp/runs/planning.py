@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from msgspec import structs
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -77,22 +78,24 @@ def given_paces(rate: float, shared_rate: float | None) -> Paces:
 
 
 def measured_paces(config: Config, task: Task, shares: Sequence[int], say: Callable[[str], None]) -> Paces:
-    """Time steps on this machine: of one particle alone, and of the shares of a batch that ranks would have."""
-    say(f"timing a step of {config.recipe} on {config.device}")
-    with step_timer(config, task) as (_, step_seconds):
-        whole = step_seconds(1)
-    alone = Pace(0.0, whole / task.batch_size)
-    if not shares:
-        return Paces(alone, alone)
+    """Time steps on this machine: of one particle alone, and of the shares of a batch that ranks would have.
+
+    On a CPU both have the same steps, so that one pace through all times serves both.
+    """
+    say(f"timing steps of {config.recipe} on {config.device}")
     plain = resolve(structs.replace(config, engine=FALLBACK))
-    times = []
-    for share in sorted({1, *shares})[:MOST_TIMED]:
-        smaller = _with_batch_size(plain, max(task.batch_size // share, 1))
-        if smaller is None:
-            return Paces(alone, alone)
-        with step_timer(smaller, open_task(smaller)) as (_, step_seconds):
-            times.append((max(task.batch_size // share, 1), step_seconds(1)))
-    return Paces(alone, Pace.through(times))
+    sizes = [max(task.batch_size // share, 1) for share in sorted({1, *shares})[:MOST_TIMED]]
+    smaller = [_with_batch_size(plain, size) for size in sizes] if shares else []
+    times = [(size, _step_seconds(other, open_task(other))) for size, other in zip(sizes, smaller, strict=False) if other is not None]
+    if times and torch.device(config.device).type != "cuda":
+        return Paces(Pace.through(times), Pace.through(times))
+    alone = Pace(0.0, _step_seconds(config, task) / task.batch_size)
+    return Paces(alone, Pace.through(times) if times else alone)
+
+
+def _step_seconds(config: Config, task: Task) -> float:
+    with step_timer(config, task) as (_, step_seconds):
+        return step_seconds(1)
 
 
 def _with_batch_size(config: Config, batch_size: int) -> Config | None:
