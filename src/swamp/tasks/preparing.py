@@ -176,10 +176,9 @@ class Preparation:
 
     def plan_of(self, split: str) -> SplitPlan:
         files = self.files[split]
-        count = len(files.names)
-        per_shard = max(LEAST_IMAGES, -(-count // NUM_SHARDS.get(split, NUM_FURTHER_SHARDS)))
         listing = key_of("listing", names=list(files.names), labels=files.labels.tolist())
-        return SplitPlan(count, per_shard, listing, None if files.classes is None else tuple(files.classes.tolist()))
+        classes = None if files.classes is None else tuple(files.classes.tolist())
+        return SplitPlan(len(files.names), images_per_shard(split, len(files.names)), listing, classes)
 
     def begin(self) -> None:
         """Compare what is asked for with what the folder holds, write the plan, and remove temporary files. The folder must be locked."""
@@ -244,6 +243,10 @@ class Preparation:
                 stored, _, _ = prepared_image(read_source(job.root / job.names[index]), self.settings)
                 sizes.append(stored.nbytes if isinstance(stored, np.ndarray) else len(stored))
         return sum(sizes) / len(sizes) if sizes else 0.0
+
+
+def images_per_shard(split: str, count: int) -> int:
+    return max(LEAST_IMAGES, -(-count // NUM_SHARDS.get(split, NUM_FURTHER_SHARDS)))
 
 
 def shard_file(split: str, number: int) -> str:
