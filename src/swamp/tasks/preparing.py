@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -107,12 +108,16 @@ class PreparationPlan(msgspec.Struct, frozen=True):
 
 
 def read_source(path: Path) -> bytes:
-    """Read an image file. A directory or an unreadable sector is a corrupt image; a file that is not there is an error of its own."""
+    """Read an image file. What is no regular file, and an unreadable sector, is a corrupt image; a missing file is an error of its own."""
     try:
-        return path.read_bytes()
+        # Opening a pipe without O_NONBLOCK would wait for its other end.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UnreadableImage("it is no regular file")
+            return file.readall()
     except OSError as error:
-        if error.errno in (errno.EISDIR, errno.EIO):
-            raise UnreadableImage(os.strerror(error.errno)) from None
+        if error.errno in (errno.EISDIR, errno.EIO, errno.ENXIO):
+            raise UnreadableImage("it is no regular file" if error.errno != errno.EIO else os.strerror(errno.EIO)) from None
         raise
 
 
