@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from swamp import preparation
 from swamp.tasks.datasets.shards import open_shards
 from swamp.tasks.preparing import locked
 from tests.support.cli import call
@@ -131,7 +130,7 @@ def test_a_second_preparation_is_refused(data: Path, tmp_path: Path, capsys: pyt
 def test_too_little_space_is_said_before_anything_is_made(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(preparation.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    monkeypatch.setattr("swamp.preparation.shutil.disk_usage", lambda folder: SimpleNamespace(free=1000))
     status, said, errors = call(capsys, "prepare", "imagenet", "--data", data, "--out", tmp_path / "out", *QUICK)
     assert (status, said) == (2, "")
     assert "the images take about 0.0 GB, and" in errors

@@ -52,7 +52,7 @@ def test_a_decoder_that_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch
     def missing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(decoding.importlib, "import_module", missing)
+    monkeypatch.setattr("swamp.tasks.datasets.decoding.importlib.import_module", missing)
     decoding._loaded.cache_clear()
     try:
         with pytest.raises(ValueError, match="the decoder 'simplejpeg' is not installed here; installed: pil"):
