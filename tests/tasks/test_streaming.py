@@ -12,7 +12,7 @@ from torch import Tensor
 
 from swamp.core.noise import Noise
 from swamp.tasks import streaming
-from swamp.tasks.datasets.imagenet import read_imagenet
+from swamp.tasks.datasets.imagenet import read_imagenet_files
 from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, training_view
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.streaming import StreamedSource
@@ -35,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def source(data: Path, workers: int, batch_size: int = 5) -> StreamedSource:
-    return StreamedSource(read_imagenet(str(data)), batch_size, flip=True, crop_size=16, num_workers=workers)
+    return StreamedSource(read_imagenet_files(str(data)), batch_size, flip=True, crop_size=16, num_workers=workers)
 
 
 def settings(data: Path, **changes: object) -> Config:

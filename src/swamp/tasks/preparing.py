@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -107,12 +108,16 @@ class PreparationPlan(msgspec.Struct, frozen=True):
 
 
 def read_source(path: Path) -> bytes:
-    """Read an image file. A directory or an unreadable sector is a corrupt image; a file that is not there is an error of its own."""
+    """Read an image file. What is no regular file, and an unreadable sector, is a corrupt image; a missing file is an error of its own."""
     try:
-        return path.read_bytes()
+        # Opening a pipe without O_NONBLOCK would wait for its other end.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UnreadableImage("it is no regular file")
+            return file.readall()
     except OSError as error:
-        if error.errno in (errno.EISDIR, errno.EIO):
-            raise UnreadableImage(os.strerror(error.errno)) from None
+        if error.errno in (errno.EISDIR, errno.EIO, errno.ENXIO):
+            raise UnreadableImage("it is no regular file" if error.errno != errno.EIO else os.strerror(errno.EIO)) from None
         raise
 
 
@@ -176,10 +181,9 @@ class Preparation:
 
     def plan_of(self, split: str) -> SplitPlan:
         files = self.files[split]
-        count = len(files.names)
-        per_shard = max(LEAST_IMAGES, -(-count // NUM_SHARDS.get(split, NUM_FURTHER_SHARDS)))
         listing = key_of("listing", names=list(files.names), labels=files.labels.tolist())
-        return SplitPlan(count, per_shard, listing, None if files.classes is None else tuple(files.classes.tolist()))
+        classes = None if files.classes is None else tuple(files.classes.tolist())
+        return SplitPlan(len(files.names), images_per_shard(split, len(files.names)), listing, classes)
 
     def begin(self) -> None:
         """Compare what is asked for with what the folder holds, write the plan, and remove temporary files. The folder must be locked."""
@@ -244,6 +248,10 @@ class Preparation:
                 stored, _, _ = prepared_image(read_source(job.root / job.names[index]), self.settings)
                 sizes.append(stored.nbytes if isinstance(stored, np.ndarray) else len(stored))
         return sum(sizes) / len(sizes) if sizes else 0.0
+
+
+def images_per_shard(split: str, count: int) -> int:
+    return max(LEAST_IMAGES, -(-count // NUM_SHARDS.get(split, NUM_FURTHER_SHARDS)))
 
 
 def shard_file(split: str, number: int) -> str:
