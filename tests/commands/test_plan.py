@@ -23,6 +23,16 @@ def test_imagenet_is_planned_without_its_images(capsys: pytest.CaptureFixture[st
     assert "fastest, in time" in eight
 
 
+def test_epochs_of_small_images_count_as_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    """Six epochs at 128 pixels, seven at 192 and five at 224, and a ticket of nine epochs that ends at 192."""
+    status, out, _ = call(capsys, "plan", "imagenet-resnet50-fast", "--gpus", "1", "--rate", "6845", "--image-kilobytes", "262", "--json")
+    assert status == 0
+    small, middle = (side**2 / 224**2 for side in (128, 192))
+    rounds = json.loads(out)["work"]["rounds"]
+    assert rounds[0] == [pytest.approx(6 * small + 3 * middle, rel=1e-3)]
+    assert rounds[2] == [pytest.approx(6 * small + 7 * middle + 5, rel=1e-3)] * 8
+
+
 def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = call(capsys, "plan", "digits", "--gpus", "4", "--rate", "1000", "--json")
     found = json.loads(out)

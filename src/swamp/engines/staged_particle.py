@@ -14,10 +14,10 @@ from swamp.tasks.task import Batch, num_examples, stretches
 from swamp.training.step import Parts, channels_last
 
 MOST_EPOCHS = 100_000  # No training is longer.
-Shapes = tuple[Any, ...]
+BatchShapes = tuple[Any, ...]
 
 
-def shapes_of(batch: Batch) -> Shapes:
+def shapes_of(batch: Batch) -> BatchShapes:
     """Return what a captured step depends on: how the batch is built, and the shape and the type of its tensors."""
     leaves, structure = pytree.tree_flatten(batch)
     return (str(structure), *((leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves))
@@ -54,8 +54,8 @@ class StagedParticle(Particle):
 
     def _capture_steps(self, job: Job, eager: Parts, fast: Parts) -> None:
         self.tables = {}
-        self.inputs: dict[Shapes, StagedBatch] = {}
-        self.steps: dict[Shapes, Callable[[], None]] = {}
+        self.inputs: dict[BatchShapes, StagedBatch] = {}
+        self.steps: dict[BatchShapes, Callable[[], None]] = {}
         firsts = [stretch.start for stretch in stretches(self.task, 0, MOST_EPOCHS)]
         # The plans are dropped before the captures, which the threads of a loader that reads ahead might disturb.
         batches = [self.task.batch(self.task.plan(job.noise, epoch, self.count.device), 0) for epoch in firsts]

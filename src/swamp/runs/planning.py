@@ -10,6 +10,7 @@ import torch
 from msgspec import structs
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from swamp.core.job import Job
 from swamp.core.rules import num_gradients
 from swamp.engines import FALLBACK
 from swamp.runs.bench import step_timer
@@ -20,7 +21,7 @@ from swamp.runs.plan import Plan, make_plan
 from swamp.store.directory import Store
 from swamp.tasks.image import ImageTask
 from swamp.tasks.published import PUBLISHED, stand_in
-from swamp.tasks.task import Task
+from swamp.tasks.task import Task, epoch_share, stretches
 
 MOST_TIMED = 3  # batch sizes that are timed for ranks that share a batch
 
@@ -58,7 +59,7 @@ def work_of(task: Task, plan: Plan, example_bytes: int) -> Workload:
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     numbers = sum(tensor.numel() for tensor in (*parameters, *model.buffers()))
     return Workload(
-        rounds=[[float(job.num_epochs * num_gradients(job.rule)) for job in jobs] for jobs in rounds],
+        rounds=[[_whole_epochs(task, job) * num_gradients(job.rule) for job in jobs] for jobs in rounds],
         batch_size=task.batch_size,
         steps_per_epoch=task.steps_per_epoch,
         num_parameters=sum(parameter.numel() for parameter in parameters),
@@ -67,6 +68,11 @@ def work_of(task: Task, plan: Plan, example_bytes: int) -> Workload:
         state_bytes=4 * numbers,
         example_bytes=example_bytes,
     )
+
+
+def _whole_epochs(task: Task, job: Job) -> float:
+    """Return the number of a job's epochs, where one of smaller examples than in tests counts as a part of an epoch."""
+    return float(sum(len(part) * epoch_share(task, part.start) for part in stretches(task, job.first_epoch, job.end_epoch)))
 
 
 def given_paces(rate: float, shared_rate: float | None) -> Paces:
@@ -94,8 +100,10 @@ def measured_paces(config: Config, task: Task, shares: Sequence[int], say: Calla
 
 
 def _step_seconds(config: Config, task: Task) -> float:
+    """Return the time of a step on examples as large as in tests. The last epochs of a cycle are the nearest to it."""
+    last = stretches(task, 0, max(config.cycle.epochs, 1))[-1].start
     with step_timer(config, task) as (_, step_seconds):
-        return step_seconds(1)
+        return step_seconds(1, last) / epoch_share(task, last)
 
 
 def _with_batch_size(config: Config, batch_size: int) -> Config | None:

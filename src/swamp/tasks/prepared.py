@@ -17,7 +17,7 @@ from torch import Tensor
 from swamp.core.keys import key_of
 from swamp.core.machine import num_cores
 from swamp.core.noise import Noise
-from swamp.tasks.batches.feeding import DeviceFeed, Feed, HostFeed, Normalisation, PlaceRing, Showing
+from swamp.tasks.batches.feeding import DeviceFeed, Feed, HostFeed, Normalisation, BufferRing, Showing
 from swamp.tasks.batches.views import central_views, training_views
 from swamp.tasks.datasets.shards import ShardSet
 from swamp.tasks.streaming import EVALUATION_BATCH
@@ -41,7 +41,7 @@ class PreparedSource:
         self.num_threads = num_threads or num_cores()
         self.num_examples = self.size("train")
         self.normalisation = Normalisation(shards.mean, shards.std)
-        self._free: dict[torch.device, list[PlaceRing]] = {}
+        self._free: dict[torch.device, list[BufferRing]] = {}
 
     @property
     def digest(self) -> str:

@@ -111,6 +111,12 @@ def epoch_macs(task: Task, epoch: int) -> Mapping[str, int]:
     return found
 
 
+def epoch_share(task: Task, epoch: int) -> float:
+    """Return what a step of an epoch computes, as a share of a step on examples as large as those of tests."""
+    found = epoch_macs(task, epoch)
+    return 1.0 if found is task.macs else sum(found.values()) / sum(task.macs.values())
+
+
 def refresh_plan(task: Task, noise: Noise, device: torch.device) -> EpochPlan:
     """Return the plan of a pass for BatchNorm statistics. A task whose examples change over a training shows them as at its end."""
     plan = getattr(task, "last_plan", None) or task.plan

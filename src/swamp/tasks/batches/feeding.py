@@ -96,7 +96,7 @@ def pinned_bytes(count: int) -> Tensor:
 
 
 @dataclass(eq=False)
-class Place:
+class BatchBuffer:
     """Memory for one batch, on the host and on a GPU."""
 
     device: torch.device
@@ -140,22 +140,22 @@ class Place:
         self.is_sent = True
 
 
-class PlaceRing:
+class BufferRing:
     """The places that the batches of an epoch take in turn, and the stream on which they are sent."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
-        self.places = [Place(device) for _ in range(AHEAD + 1)]
+        self.places = [BatchBuffer(device) for _ in range(AHEAD + 1)]
 
 
 class DeviceFeed:
     """Makes the batches of an epoch on a GPU. It takes places from `free`, and gives them back when it is no longer used."""
 
     def __init__(
-        self, showing: Showing, normalisation: Normalisation, threads: ThreadPoolExecutor, device: torch.device, free: list[PlaceRing]
+        self, showing: Showing, normalisation: Normalisation, threads: ThreadPoolExecutor, device: torch.device, free: list[BufferRing]
     ) -> None:
         self.showing, self.normalisation, self.threads, self.device = showing, normalisation, threads, device
-        self.ring = free.pop() if free else PlaceRing(device)
+        self.ring = free.pop() if free else BufferRing(device)
         for place in self.ring.places:
             place.step = -1  # It may hold a batch of another epoch.
         weakref.finalize(self, free.append, self.ring)
@@ -173,7 +173,7 @@ class DeviceFeed:
                 place.send(self.ring.stream)
         return self._made(places[step % len(places)])
 
-    def _begin(self, step: int, place: Place) -> None:
+    def _begin(self, step: int, place: BatchBuffer) -> None:
         indices, views, labels = self.showing.batch(step)
         table = table_of(views, labels)
         header = table.nbytes
@@ -184,7 +184,7 @@ class DeviceFeed:
             rows = slice(first, first + CHUNK)
             place.packing.append(self.threads.submit(pack, self.showing.images, indices[rows], views.take(rows), table[rows], target))
 
-    def _made(self, place: Place) -> tuple[Tensor, Tensor]:
+    def _made(self, place: BatchBuffer) -> tuple[Tensor, Tensor]:
         current = torch.cuda.current_stream(self.device)
         assert place.sent is not None
         current.wait_event(place.sent)
