@@ -157,7 +157,7 @@ def differences_from_published(preparation: Preparation) -> list[str]:
 def require_space(folder: Path, jobs: Sequence[ShardJob], size: float, preparation: Preparation) -> None:
     needed, free = size * sum(len(job.names) for job in jobs), shutil.disk_usage(folder).free
     if needed > free:
-        smaller = "" if preparation.settings.store == JPEG else "--store jpeg takes about a tenth, "
+        smaller = "" if preparation.settings.store == JPEG else "--store jpeg takes a fifth or less, "
         raise ValueError(
             f"the images take about {needed / 1e9:,.1f} GB, and {folder} has {free / 1e9:,.1f} GB free: {smaller}a smaller --size "
             "takes less, or make space; what is prepared is kept"

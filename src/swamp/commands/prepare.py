@@ -40,7 +40,7 @@ def prepare(
     size
         Shorter side of the stored images; smaller images are not enlarged. Default: 256, for tiny-imagenet 64.
     store
-        raw (pixels, read without decoding) or jpeg (about a tenth of the space, decoded again in training). Default: raw.
+        raw (pixels, read without decoding) or jpeg (a fifth of the space or less, decoded again in training). Default: raw.
     quality
         Quality of stored JPEG files, 1 to 100. Default: 90.
     decoder
