@@ -57,10 +57,9 @@ def _check_device(device: torch.device) -> None:
 
 
 def why_not(task: Task) -> str:
-    """Say so if the task has its own optimizer, which is not captured."""
-    return (
-        "this task has an optimizer of its own, whose steps are not captured as CUDA graphs" if getattr(task, "own_optimizer", None) else ""
-    )
+    """Say so if steps of the task's own optimizer cannot be captured."""
+    own = getattr(task, "own_optimizer", None)
+    return own.why_not_captured(task.model()) if own is not None else ""
 
 
 class Graphed(Engine):
@@ -112,7 +111,7 @@ class Graphed(Engine):
             num_steps = min(NUM_TIMED_STEPS, task.steps_per_epoch)
             for _ in range(2):  # The first round warms up.
                 for particle, training in zip(particles, trainings, strict=True):
-                    particle.prepare(training.plan(0), training.epoch_rates)
+                    particle.prepare(training.plan(0), training.epoch_rates, training.epoch)
                     particle.graph_stream.wait()
                 begin = time.perf_counter()
                 self._steps(list(zip(particles, trainings, strict=True)), num_steps)
@@ -213,7 +212,7 @@ class Graphed(Engine):
         """
         num_busy = len(self.busy)
         for particle, work in self.busy.items():
-            particle.prepare(plans[particle], work.training.epoch_rates)
+            particle.prepare(plans[particle], work.training.epoch_rates, work.training.epoch)
         longest = max(particle.task.steps_per_epoch for particle in self.busy)
         self._steps([(particle, work.training) for particle, work in self.busy.items()], longest)
         for particle, work in self.busy.items():

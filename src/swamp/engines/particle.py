@@ -32,12 +32,12 @@ class Particle:
 
     def __init__(self, task: Task, job: Job, start: State, device: torch.device, eager: Parts, fast: Parts, fused: bool) -> None:
         self.task = task
-        self.learner = Learner(task, job.optimizer, job.numerics, device, job.rule, tuned=True, fused=fused)
+        self.count = torch.zeros(1, dtype=torch.int64, device=device)
+        self.learner = Learner(task, job.optimizer, job.numerics, device, job.rule, tuned=True, fused=fused, count=self.count)
         self.graph_stream = GraphStream(device)
         self.tables = dict(task.plan(job.noise, 0, device).tables)
         self.rates = torch.zeros(task.steps_per_epoch, device=device)
         self.losses = torch.zeros(task.steps_per_epoch, device=device)
-        self.count = torch.zeros(1, dtype=torch.int64, device=device)
         self.learner.begin(start, job.mask)
         self.learner.model.train()
         last = task.num_examples - (task.steps_per_epoch - 1) * task.batch_size
@@ -63,9 +63,10 @@ class Particle:
             raise RuntimeError("its model counts on the host or replaces its buffers, and a graph would repeat what it did at its capture")
         return captured
 
-    def prepare(self, plan: EpochPlan, rates: list[float]) -> None:
+    def prepare(self, plan: EpochPlan, rates: list[float], epoch: int) -> None:
         """Fill the tables of an epoch."""
         self.plan = plan
+        self.learner.prepare(epoch)
         for name, table in self.tables.items():
             table.copy_(plan.tables[name])
         self.rates.copy_(torch.tensor(rates))

@@ -17,6 +17,7 @@ from swamp.results.stored_run import StoredRun
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config
 from swamp.runs.grid import Sweep
+from swamp.runs.layouts import Cluster, Prediction, Workload
 from swamp.runs.plan import Estimate, Plan
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metrics
@@ -166,6 +167,40 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> l
         ),
         Table("Altogether", ["what", "how much"], totals),
     ]
+
+
+def layout_table(cluster: Cluster, work: Workload, predictions: Sequence[Prediction], hours: float | None) -> Table:
+    """Compare layouts of a run on several GPUs by when they are finished."""
+    best = min(predictions, key=lambda prediction: prediction.seconds)
+
+    def remark(prediction: Prediction) -> str:
+        in_time = ["in time"] if hours is not None and prediction.seconds <= 3600 * hours else []
+        return ", ".join((["fastest"] if prediction is best and len(predictions) > 1 else []) + in_time)
+
+    columns: list[Column[Prediction]] = [
+        Column("data", lambda one: str(one.data)),
+        Column("particles at once", lambda one: str(one.groups)),
+        Column("step ms", lambda one: f"{1e3 * one.step_seconds:.1f}"),
+        Column("of it exchange", lambda one: f"{1e3 * one.exchange_seconds:.1f}"),
+        Column("examples / s", lambda one: f"{one.examples_per_second:,.0f}"),
+        Column("time", lambda one: duration(one.seconds)),
+        Column("GPUs busy %", lambda one: percent(one.busy)),
+        Column("MB sent a step", lambda one: f"{one.sent_bytes / 1e6:.0f}"),
+        *([Column[Prediction]("GB/s read", lambda one: f"{one.read_rate / 1e9:.2f}")] if work.example_bytes else []),
+        Column("a lost host costs", lambda one: duration(one.lost_seconds)),
+        *(
+            [Column[Prediction]("without it", lambda one: duration(one.seconds_without_host) if one.seconds_without_host else "–")]
+            if cluster.num_hosts > 1
+            else []
+        ),
+        Column("", remark),
+    ]
+    trainings = sum(map(len, work.rounds))
+    note = (
+        f"{trainings} trainings, together {work.num_epochs:,.0f} epochs of {work.steps_per_epoch:,} steps ({work.batch_size:,} examples); "
+        f"{trainings * work.state_bytes / 1e9:.3g} GB of weights go to the run directory. data: GPUs that share each batch of a particle"
+    )
+    return make_table(f"{cluster.num_ranks} GPUs on {cluster.num_hosts} host(s), predicted", columns, predictions, note)
 
 
 def grid_plan_table(sweep: Sweep, epochs: Sequence[int], new: Sequence[int], seconds: Sequence[float], states: Sequence[str]) -> Table:
