@@ -233,12 +233,9 @@ class ImageTask(ClassificationTask):
         return [range(*ends) for ends in pairwise(changes)]
 
     def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
-        source = self.source
-        return (
-            source.plan(noise, epoch, device)
-            if isinstance(source, ResidentSource)
-            else source.plan(noise, epoch, device, self.size_in(epoch))
-        )
+        if isinstance(self.source, ResidentSource):
+            return self.source.plan(noise, epoch, device)
+        return self.source.plan(noise, epoch, device, self.size_in(epoch))
 
     def last_plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
         """Return a plan whose images have the size of test images, whatever size the epoch has: statistics must fit those."""

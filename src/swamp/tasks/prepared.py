@@ -17,7 +17,7 @@ from torch import Tensor
 from swamp.core.keys import key_of
 from swamp.core.machine import num_cores
 from swamp.core.noise import Noise
-from swamp.tasks.batches.feeding import DeviceFeed, Feed, HostFeed, Normalisation, BufferRing, Showing
+from swamp.tasks.batches.feeding import BufferRing, DeviceFeed, Feed, HostFeed, Normalisation, Showing
 from swamp.tasks.batches.views import central_views, training_views
 from swamp.tasks.datasets.shards import ShardSet
 from swamp.tasks.streaming import EVALUATION_BATCH

@@ -114,7 +114,7 @@ def epoch_macs(task: Task, epoch: int) -> Mapping[str, int]:
 def epoch_share(task: Task, epoch: int) -> float:
     """Return what a step of an epoch computes, as a share of a step on examples as large as those of tests."""
     found = epoch_macs(task, epoch)
-    return 1.0 if found is task.macs else sum(found.values()) / sum(task.macs.values())
+    return 1.0 if found == task.macs else sum(found.values()) / sum(task.macs.values())
 
 
 def refresh_plan(task: Task, noise: Noise, device: torch.device) -> EpochPlan:

@@ -111,7 +111,7 @@ class BatchBuffer:
     is_sent: bool = False
 
     def reserve(self, step: int, count: int, length: int, stream: torch.cuda.Stream) -> None:
-        """Make this the place of a batch of so many images and bytes, as soon as nothing of the batch before is needed."""
+        """Make room for a batch of so many images and bytes, as soon as nothing of the batch before is needed."""
         wait(self.packing)  # An epoch that was left in the middle may still fill it.
         if self.sent is not None:
             self.sent.synchronize()
@@ -141,59 +141,59 @@ class BatchBuffer:
 
 
 class BufferRing:
-    """The places that the batches of an epoch take in turn, and the stream on which they are sent."""
+    """The buffers that the batches of an epoch take in turn, and the stream on which they are sent."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
-        self.places = [BatchBuffer(device) for _ in range(AHEAD + 1)]
+        self.buffers = [BatchBuffer(device) for _ in range(AHEAD + 1)]
 
 
 class DeviceFeed:
-    """Makes the batches of an epoch on a GPU. It takes places from `free`, and gives them back when it is no longer used."""
+    """Makes the batches of an epoch on a GPU. It takes buffers from `free`, and gives them back when it is no longer used."""
 
     def __init__(
         self, showing: Showing, normalisation: Normalisation, threads: ThreadPoolExecutor, device: torch.device, free: list[BufferRing]
     ) -> None:
         self.showing, self.normalisation, self.threads, self.device = showing, normalisation, threads, device
         self.ring = free.pop() if free else BufferRing(device)
-        for place in self.ring.places:
-            place.step = -1  # It may hold a batch of another epoch.
+        for buffer in self.ring.buffers:
+            buffer.step = -1  # It may hold a batch of another epoch.
         weakref.finalize(self, free.append, self.ring)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return a batch, made on the current stream. It and those after it are read ahead; what was read for other steps is dropped."""
-        places = self.ring.places
+        buffers = self.ring.buffers
         wanted = range(step, min(step + AHEAD + 1, self.showing.num_steps))
         for later in wanted:
-            if places[later % len(places)].step != later:
-                self._begin(later, places[later % len(places)])
+            if buffers[later % len(buffers)].step != later:
+                self._begin(later, buffers[later % len(buffers)])
         for later in wanted:
-            place = places[later % len(places)]
-            if not place.is_sent and (later == step or all(part.done() for part in place.packing)):
-                place.send(self.ring.stream)
-        return self._made(places[step % len(places)])
+            buffer = buffers[later % len(buffers)]
+            if not buffer.is_sent and (later == step or all(part.done() for part in buffer.packing)):
+                buffer.send(self.ring.stream)
+        return self._made(buffers[step % len(buffers)])
 
-    def _begin(self, step: int, place: BatchBuffer) -> None:
+    def _begin(self, step: int, buffer: BatchBuffer) -> None:
         indices, views, labels = self.showing.batch(step)
         table = table_of(views, labels)
         header = table.nbytes
-        place.reserve(step, len(table), header + int(box_bytes(table).sum()), self.ring.stream)
-        place.host[:header].view(torch.int64).view(-1, NUM_COLUMNS).copy_(table)
-        target = place.host.numpy()[header:]
+        buffer.reserve(step, len(table), header + int(box_bytes(table).sum()), self.ring.stream)
+        buffer.host[:header].view(torch.int64).view(-1, NUM_COLUMNS).copy_(table)
+        target = buffer.host.numpy()[header:]
         for first in range(0, len(table), CHUNK):
             rows = slice(first, first + CHUNK)
-            place.packing.append(self.threads.submit(pack, self.showing.images, indices[rows], views.take(rows), table[rows], target))
+            buffer.packing.append(self.threads.submit(pack, self.showing.images, indices[rows], views.take(rows), table[rows], target))
 
-    def _made(self, place: BatchBuffer) -> tuple[Tensor, Tensor]:
+    def _made(self, buffer: BatchBuffer) -> tuple[Tensor, Tensor]:
         current = torch.cuda.current_stream(self.device)
-        assert place.sent is not None
-        current.wait_event(place.sent)
-        header = place.count * NUM_COLUMNS * 8
-        table = place.bytes[:header].view(torch.int64).view(-1, NUM_COLUMNS)
-        images = resampled(place.bytes[header : place.length], table, self.showing.size, self.normalisation.mean, self.normalisation.std)
+        assert buffer.sent is not None
+        current.wait_event(buffer.sent)
+        header = buffer.count * NUM_COLUMNS * 8
+        table = buffer.bytes[:header].view(torch.int64).view(-1, NUM_COLUMNS)
+        images = resampled(buffer.bytes[header : buffer.length], table, self.showing.size, self.normalisation.mean, self.normalisation.std)
         labels = table[:, LABEL].clone()
-        place.used = place.used or torch.cuda.Event()
-        place.used.record(current)
+        buffer.used = buffer.used or torch.cuda.Event()
+        buffer.used.record(current)
         return images, labels
 
 
