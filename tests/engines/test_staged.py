@@ -57,17 +57,18 @@ def test_weights_are_those_of_sequential(
     jobs = make_jobs(task, swa=swa, schedule=SHORT)
     expected, found = train_by_both(task, jobs, device, compile=compiled)
     start = start_of(task, jobs)
-    check_same_trainings(expected, found, start, 0.1 if device.type == "cpu" else 0.2)
+    check_same_trainings(expected, found, start)
     assert distance(expected[0], expected[1], start) > 0.5
     assert not messages(caplog)
 
 
 @pytest.mark.parametrize("rule", [SAM(rho=0.05), RigL(interval=2, fraction=0.3, until=0.75)])
 def test_rules_see_the_batch_of_the_step(folder: Path, device: torch.device, rule: Any) -> None:
-    task = prepared_task(folder, sizes={"0": 8, "1": 12})
-    jobs = make_jobs(task, rule=rule, schedule=SHORT)
+    """In batches of 16 and at this rate, a start changed in its last bits moves SAM by up to 0.006; in batches of 5, one moved by 0.19."""
+    task = prepared_task(folder, sizes={"0": 8, "1": 12}, batch_size=16)
+    jobs = make_jobs(task, rule=rule, schedule=Schedule(epochs=2, learning_rate=0.003))
     expected, found = train_by_both(task, jobs, device, compile=False)
-    check_same_trainings(expected, found, start_of(task, jobs), 0.1 if device.type == "cpu" else 0.3)
+    check_same_trainings(expected, found, start_of(task, jobs))
 
 
 def test_parts_of_a_batch_are_captured_too(folder: Path, device: torch.device) -> None:
