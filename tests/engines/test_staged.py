@@ -17,10 +17,13 @@ from swamp.engines import graphed, recorded
 from swamp.engines.engine import Progress
 from swamp.engines.graph_stream import GraphStream
 from swamp.engines.staged_particle import StagedBatch, StagedParticle, shapes_of
+from swamp.tasks import streaming
 from swamp.tasks.image import ImageTask
+from swamp.tasks.streaming import StreamedSource
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
-from tests.support.prepared import prepared_task, write_prepared
+from tests.support.made_up_datasets import gradient_jpeg, write
+from tests.support.prepared import CLASSES, prepared_task, write_prepared
 from tests.support.trainings import (
     NUM_PARTICLES,
     EagerGraphStream,
@@ -59,6 +62,24 @@ def test_weights_are_those_of_sequential(
     start = start_of(task, jobs)
     check_same_trainings(expected, found, start)
     assert distance(expected[0], expected[1], start) > 0.5
+    assert not messages(caplog)
+
+
+def test_images_decoded_from_files_are_captured_too(
+    device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(streaming, "num_usable", lambda *_: 0)  # so that no processes are started
+    for split, count in (("train", 4), ("val", 1)):
+        for label, synset in enumerate(CLASSES):
+            for index in range(count):
+                write(
+                    tmp_path / "imagenet" / split / synset / f"{index}.JPEG", gradient_jpeg(40 + index, 50 - label, seed=10 * label + index)
+                )
+    task = prepared_task(tmp_path, sizes=SIZES)
+    assert isinstance(task.source, StreamedSource)
+    jobs = make_jobs(task, schedule=SHORT)
+    expected, found = train_by_both(task, jobs, device, compile=False)
+    check_same_trainings(expected, found, start_of(task, jobs))
     assert not messages(caplog)
 
 

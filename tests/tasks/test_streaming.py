@@ -90,6 +90,20 @@ def test_batches_depend_on_the_plan_and_not_on_the_workers(workers: int, data: P
         assert torch.equal(y, expected[1])
 
 
+def test_epochs_may_have_sizes_of_their_own(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "num_usable", lambda *_: 0)
+    task = ImageTask(settings(data, sizes={"0": 8, "2": 12}))
+    plans = [task.plan(Noise(3), epoch, CPU) for epoch in range(3)]
+    assert [task.batch(plan, 0)[0].shape for plan in plans] == [(5, 3, side, side) for side in (8, 8, 12)]
+    share = task.cut(plans[2], 1, 2)
+    assert share is not None
+    assert task.batch(share, 0)[0].shape == (3, 3, 12, 12)
+    assert task.batch(task.last_plan(Noise(3), 0, CPU), 0)[0].shape == (5, 3, 16, 16)
+    whole = ImageTask(settings(data))
+    assert torch.equal(whole.batch(whole.plan(Noise(3), 0, CPU), 1)[0], by_hand(source(data, 1), Noise(3), 1)[0])
+    assert task.fingerprint != whole.fingerprint
+
+
 def test_shares_of_batches_are_the_batches_and_are_decoded_once(data: Path) -> None:
     stream = source(data, 1)
     plan = stream.plan(Noise(3), 0, CPU)
