@@ -1,10 +1,12 @@
 """Measure how far accuracy moves with the way pixels reach the network: JPEG files decoded by PIL, raw shards, or shards of small JPEGs.
 
-    python benchmarks/pixels.py --data DIR [--work DIR] [--train 5000] [--test 10000] [--epochs 10] [--seeds 0,1,2] [--json FILE]
+    python benchmarks/pixels.py --data DIR [--work DIR] [--kinds files,raw:37,jpeg:37,raw:64] [--train 4000] [--test 5000] [--epochs 8]
+                                [--seeds 0,1,2,3,4,5] [--json FILE]
 
 DIR holds CIFAR-10. Its images are enlarged to 64 pixels and written as JPEG files of quality 90, in folders of classes. They are trained on
-with random resized crops of 32 pixels: as they are, and prepared at 37 pixels, which has the ratio to the crop that 256 has to 224. Each
-network is tested on all three kinds of test images, so that what the pixels do to a network is told from what a seed does.
+with random resized crops of 32 pixels: as they are, and prepared at 37 pixels, which has the ratio to the crop that 256 has to 224. At 64
+pixels nothing is scaled beforehand, which tells what the scaling does from what reading shards does. Each network is tested on all kinds of
+test images. A seed has the same initial weights and the same order of images for all kinds, so that differences are paired by seed.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from swamp.tasks.task import dense_mask
 from swamp.training.numerics import applied
 from swamp.training.train import Training
 
-KINDS = ("files", "raw", "jpeg")
-CROP, STORED, ORIGINAL = 32, 37, 64
+FILES = "files"
+CROP, ORIGINAL = 32, 64
 
 
 def write_images(data: str, folder: Path, num_train: int, num_test: int) -> None:
@@ -46,8 +48,9 @@ def write_images(data: str, folder: Path, num_train: int, num_test: int) -> None
             image.resize((ORIGINAL, ORIGINAL), Image.Resampling.BICUBIC).save(place, quality=90)
 
 
-def prepare(folder: Path, out: Path, store: str) -> None:
-    command = [sys.executable, "-m", "swamp", "prepare", "folder", "--data", str(folder), "--out", str(out), "--size", str(STORED)]
+def prepare(folder: Path, out: Path, kind: str) -> None:
+    store, size = kind.split(":")
+    command = [sys.executable, "-m", "swamp", "prepare", "folder", "--data", str(folder), "--out", str(out), "--size", size]
     subprocess.run([*command, "--store", store, "--quiet"], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
@@ -60,20 +63,23 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
     parser.add_argument("--work", type=Path)
-    parser.add_argument("--train", type=int, default=5000)
-    parser.add_argument("--test", type=int, default=10_000)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--kinds", default="files,raw:37,jpeg:37,raw:64")
+    parser.add_argument("--train", type=int, default=4000)
+    parser.add_argument("--test", type=int, default=5000)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--seeds", default="0,1,2,3,4,5")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     work = options.work or Path(tempfile.mkdtemp())
-    folders = {kind: work / kind for kind in KINDS}
-    if not folders["files"].exists():
-        write_images(options.data, folders["files"], options.train, options.test)
-    for kind in KINDS[1:]:
-        prepare(folders["files"], folders[kind], kind)
+    kinds, files = options.kinds.split(","), work / FILES
+    folders = {kind: work / kind.replace(":", "-") for kind in kinds}
+    if not files.exists():
+        write_images(options.data, files, options.train, options.test)
+    for kind in kinds:
+        if kind != FILES:
+            prepare(files, folders[kind], kind)
     tasks = {kind: task_of(folder) for kind, folder in folders.items()}
-    found: dict[str, dict[str, list[float]]] = {kind: {tested: [] for tested in KINDS} for kind in KINDS}
+    found: dict[str, dict[str, list[float]]] = {kind: {tested: [] for tested in kinds} for kind in kinds}
     device, numerics = torch.device("cpu"), Numerics()
     for seed in map(int, options.seeds.split(",")):
         for kind, task in tasks.items():
@@ -85,15 +91,15 @@ def main(arguments: list[str] | None = None) -> None:
                 training = Training(task, job, start, device)
                 while not training.done:
                     training.run_epoch()
-                for tested in KINDS:
+                for tested in kinds:
                     found[kind][tested].append(100 * tasks[tested].evaluate(training.model, "test")["accuracy"])
-            values = ", ".join(f"{tested} {found[kind][tested][-1]:.2f}" for tested in KINDS)
+            values = ", ".join(f"{tested} {found[kind][tested][-1]:.2f}" for tested in kinds)
             print(f"seed {seed}, trained on {kind}: tested on {values} % ({time.perf_counter() - begin:.0f} s)", flush=True)
-    for kind in KINDS:
-        for tested in KINDS:
+    for kind in kinds:
+        for tested in kinds:
             values = found[kind][tested]
             spread = statistics.stdev(values) if len(values) > 1 else float("nan")
-            print(f"trained on {kind:5s} tested on {tested:5s}: {statistics.fmean(values):.2f} ± {spread:.2f} %")
+            print(f"trained on {kind:8s} tested on {tested:8s}: {statistics.fmean(values):.2f} ± {spread:.2f} %")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
 
