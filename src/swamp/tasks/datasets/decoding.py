@@ -27,6 +27,7 @@ from swamp.core.errors import nearest, reason_of
 
 MOST_PIXELS = 2**27  # of an image; PIL's own limit is higher, and the largest image of ImageNet has less than half as many
 JPEG_BEGIN = b"\xff\xd8"
+MOST_JPEG_SIDE = 65_500  # pixels; the limit of libjpeg
 RESAMPLING = "bilinear with antialias (torch)"
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
@@ -51,7 +52,9 @@ def decode_by_pil(data: bytes, size: int) -> Pixels:
         raise
     except UnidentifiedImageError:
         raise UnreadableImage("it is no image of a known kind") from None
-    except (OSError, SyntaxError, ValueError, IndexError, TypeError, EOFError, Image.DecompressionBombError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # PIL's readers raise errors of many kinds for damaged files.
         raise UnreadableImage(reason_of(error)) from None
 
 
@@ -168,6 +171,8 @@ def scaled(pixels: Pixels, size: int) -> Pixels:
 
 def encode_jpeg(pixels: Pixels, quality: int, decoder: str) -> bytes:
     """Return an image as a JPEG file with halved colour resolution, by the package that decodes, where it can encode."""
+    if max(pixels.shape) > MOST_JPEG_SIDE:
+        raise UnreadableImage(f"a JPEG file cannot hold its {pixels.shape[1]:,}×{pixels.shape[0]:,} pixels")
     if decoder == "simplejpeg":
         found: bytes = importlib.import_module("simplejpeg").encode_jpeg(pixels, quality, "RGB", "420", fastdct=False)
         return found
