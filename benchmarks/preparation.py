@@ -49,7 +49,7 @@ SIZES = (
 )
 QUALITY = 93
 NUM_DIFFERENT = 100  # pictures; a tree has copies of them, which are files of their own
-LOADED = 1500  # images that the loader reads at most
+LOADED = 750  # images a process that the loader reads at most
 CPU = torch.device("cpu")
 
 
@@ -124,16 +124,16 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{cores} cores, {platform.machine()}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}")
     with tempfile.TemporaryDirectory(dir=options.folder) as place, tempfile.TemporaryDirectory(dir=options.out) as place_of_output:
         source = make_tree(Path(place), options.images)
-        few = source.limited(min(LOADED, options.images))
         out = Path(place_of_output) / "prepared"
         some = PreparationSettings("benchmark", options.size, "raw", 90, "pil")
         prepare(source.limited(100), out, some, 2)  # starts the server of worker processes, once per run
         load(source.limited(100), 1, training=True)
         print(f"{'what':<34}{'processes':>10}{'images/s':>10}{'MB/s out':>10}{'ratio':>8}", flush=True)
         for workers in map(int, options.workers.split(",")):
+            few = source.limited(min(LOADED * workers, options.images))
             ways: dict[str, Callable[[], tuple[float, int, int]]] = {}
             for views, training in (("training", True), ("test", False)):
-                ways[f"PIL, {views} views"] = lambda training=training, workers=workers: (
+                ways[f"PIL, {views} views"] = lambda training=training, workers=workers, few=few: (
                     load(few, workers, training),
                     0,
                     len(few.splits["train"].names),

@@ -65,13 +65,11 @@ class PreparationRequest:
                 raise ValueError(f"{option} {value}: expected a whole number from {least:,} to {most:,}")
         if self.store not in (None, RAW, JPEG):
             raise ValueError(f"--store {self.store}: {nearest(self.store or '', (RAW, JPEG))}")
-        if self.quality is not None and self.store == RAW:
-            raise ValueError("--quality is one of JPEG files: give it with --store jpeg")
         if self.decoder is not None:
             find_decoder(self.decoder)
         if self.hold_out and self.name != "folder":
             raise ValueError(f"--hold-out is for `swamp prepare folder`: {self.name} has test images")
-        if self.hold_out < 0 or (self.hold_out > 1 and self.hold_out != int(self.hold_out)):
+        if not 0 <= self.hold_out < 2**63 or (self.hold_out > 1 and self.hold_out != int(self.hold_out)):
             raise ValueError(f"--hold-out {self.hold_out:g}: expected a share below 1, or a whole number of images")
 
     def source(self) -> FileSet:
@@ -93,13 +91,15 @@ class PreparationRequest:
             asked = getattr(self, name)
             return asked if asked is not None else before.get(name) or default
 
-        decoder = chosen("decoder", None) or best_decoder()
+        store, decoder = chosen("store", RAW), chosen("decoder", None) or best_decoder()
         find_decoder(decoder)
+        if self.quality is not None and store == RAW:
+            raise ValueError("--quality is one of JPEG files: give it with --store jpeg")
         further = (("hold_out", self.held_out), ("hold_out_seed", self.hold_out_seed)) if self.hold_out else ()
         return PreparationSettings(
             self.name,
             chosen("size", SIZES.get(self.name, USUAL_SIZE)),
-            chosen("store", RAW),
+            store,
             chosen("quality", USUAL_QUALITY),
             decoder,
             further,
@@ -116,9 +116,8 @@ def run_preparation(request: PreparationRequest, quiet: bool = False, plain: boo
     request.check()
     folder = request.out
     assert folder is not None
-    source = request.source()
+    preparation = Preparation(request.source(), request.settings(folder), folder)
     with locked(folder):
-        preparation = Preparation(source, request.settings(folder), folder)
         for remark in differences_from_published(preparation):
             print_remark(remark)
         preparation.begin()

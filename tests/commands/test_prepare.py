@@ -62,7 +62,8 @@ def test_without_a_name_it_lists_what_can_be_prepared(capsys: pytest.CaptureFixt
         (["imagenet", "--out", "o", "--size", "0"], "--size 0: expected a whole number from 1 to 65,535"),
         (["imagenet", "--out", "o", "--quality", "101"], "--quality 101: expected a whole number from 1 to 100"),
         (["imagenet", "--out", "o", "--store", "jpg"], "--store jpg: did you mean 'jpeg'? Known: jpeg, raw"),
-        (["imagenet", "--out", "o", "--store", "raw", "--quality", "80"], "--quality is one of JPEG files: give it with --store jpeg"),
+        (["folder", "--out", "o", "--hold-out", "nan"], "--hold-out nan: expected a share below 1"),
+        (["folder", "--out", "o", "--hold-out", "inf"], "--hold-out inf: expected a share below 1"),
         (["imagenet", "--out", "o", "--decoder", "gif"], "unknown decoder 'gif'"),
         (["imagenet", "--out", "o", "--hold-out", "0.1"], "--hold-out is for `swamp prepare folder`: imagenet has test images"),
         (["folder", "--out", "o", "--hold-out", "1.5"], "--hold-out 1.5: expected a share below 1, or a whole number of images"),
@@ -79,6 +80,12 @@ def test_mistakes_get_one_sentence(
     assert errors.startswith(f"swamp: {sentence}")
     assert errors.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_quality_without_jpeg_files_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, errors = call(capsys, "prepare", "imagenet", "--data", data, "--out", tmp_path / "out", "--quality", 80)
+    assert (status, errors) == (2, "swamp: --quality is one of JPEG files: give it with --store jpeg\n")
+    assert not (tmp_path / "out").exists()
 
 
 def test_corrupt_images_are_named_and_the_status_says_so(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,6 +143,9 @@ def test_too_little_space_is_said_before_anything_is_made(
     assert "the images take about 0.0 GB, and" in errors
     assert "--store jpeg takes a fifth or less" in errors
     assert not list((tmp_path / "out").glob("*.bin"))
+    monkeypatch.undo()  # As nothing was made, the advice can be followed in the same folder.
+    assert call(capsys, "prepare", "imagenet", "--data", data, "--out", tmp_path / "out", *QUICK, "--store", "jpeg")[0] == 0
+    assert open_shards(tmp_path / "out").settings["store"] == "jpeg"
 
 
 def test_a_full_disk_in_the_middle_is_one_sentence_and_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

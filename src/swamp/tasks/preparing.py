@@ -189,7 +189,8 @@ class Preparation:
         """Compare what is asked for with what the folder holds, write the plan, and remove temporary files. The folder must be locked."""
         (self.folder / JOURNAL).mkdir(exist_ok=True)
         wanted = PreparationPlan(FORMAT, self.settings.as_dict(), {name: self.plan_of(name) for name in self.files})
-        if before := read_plan(self.folder):
+        before = read_plan(self.folder)
+        if before and any((self.folder / JOURNAL).glob("*.bin.json")):  # As long as no shard is done, anything may change.
             require_same(self.folder, before, wanted)
             wanted = msgspec.structs.replace(wanted, splits={**before.splits, **wanted.splits})
         if wanted != before:
@@ -229,7 +230,8 @@ class Preparation:
                 if not record.rows:
                     (self.folder / record.stored.file).unlink(missing_ok=True)
         source = self.source
-        index = ShardIndex(FORMAT, self.plan.settings, source.mean, source.std, source.class_names, splits)
+        classes = tuple(map(plain_name, source.class_names))
+        index = ShardIndex(FORMAT, self.plan.settings, source.mean, source.std, classes, splits)
         lines = [f"{name}\t{image}\t{why}\n" for name, split in splits.items() for image, why in split.corrupt]
         if lines:
             write_atomically(self.folder / CORRUPT, "".join(lines).encode())

@@ -121,13 +121,13 @@ def test_sixteen_bits_are_scaled_and_not_cut_off() -> None:
     assert (grey[..., 0] == grey[..., 2]).all()
 
 
-def test_rotation_by_exif_is_ignored() -> None:
+@pytest.mark.parametrize("decoder", INSTALLED)
+@pytest.mark.parametrize("orientation", [3, 6])  # by 180 and by 90 degrees
+def test_rotation_by_exif_is_ignored(orientation: int, decoder: str) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # rotated by 90 degrees
+    exif[0x0112] = orientation
     image = smooth(40, 30)
-    for decoder in INSTALLED:
-        pixels = find_decoder(decoder)(encoded(image, exif=exif), 0)
-        assert pixels.shape == (30, 40, 3)
+    assert np.array_equal(find_decoder(decoder)(encoded(image, exif=exif), 0), by_pil(encoded(image)))
 
 
 def png_header(width: int, height: int) -> bytes:
@@ -189,3 +189,24 @@ def test_all_decoders_read_stored_files_alike(encoder: str) -> None:
     for decoder in DECODERS:
         if decoder in INSTALLED:
             assert np.array_equal(find_decoder(decoder)(data, 0), stored)
+
+
+@pytest.mark.parametrize("decoder", INSTALLED)
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "WEBP", "GIF"])
+def test_damaged_bytes_give_pixels_or_one_sentence(kind: str, decoder: str) -> None:
+    draw, whole = np.random.default_rng(0), np.frombuffer(encoded(smooth(40, 30), kind), np.uint8)
+    reasons = []
+    for _ in range(60):
+        data = whole.copy()
+        data[draw.integers(0, min(len(data), 700), 4)] = draw.integers(0, 256, 4)
+        try:
+            assert find_decoder(decoder)(data.tobytes(), 16).shape[2] == 3
+        except UnreadableImage as error:
+            reasons.append(str(error))
+    assert reasons or kind == "BMP"  # Most of a BMP file is pixels.
+    assert not [reason for reason in reasons if "\n" in reason]
+
+
+def test_what_a_jpeg_file_cannot_hold_is_said() -> None:
+    with pytest.raises(UnreadableImage, match="a JPEG file cannot hold its 70,000×1 pixels"):
+        encode_jpeg(np.zeros((1, 70_000, 3), np.uint8), 90, "pil")

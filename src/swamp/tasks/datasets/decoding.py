@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import importlib
 import io
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -27,6 +29,7 @@ from swamp.core.errors import nearest, reason_of
 
 MOST_PIXELS = 2**27  # of an image; PIL's own limit is higher, and the largest image of ImageNet has less than half as many
 JPEG_BEGIN = b"\xff\xd8"
+MOST_JPEG_SIDE = 65_500  # pixels; the limit of libjpeg
 RESAMPLING = "bilinear with antialias (torch)"
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
@@ -37,21 +40,36 @@ class UnreadableImage(ValueError):
     """A file is no image that can be read."""
 
 
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Silence PIL, which warns of damaged EXIF data, which are ignored, and of images that MOST_PIXELS allows.
+
+    Filters of warnings are shared by all threads, so only the main thread changes them. Other threads decode stored images, of which PIL
+    has nothing to say.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def decode_by_pil(data: bytes, size: int) -> Pixels:
     """Decode any image that PIL reads."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PIL warns of damaged EXIF data, which are ignored, and of images that MOST_PIXELS allows.
-            with Image.open(io.BytesIO(data)) as image:
-                check_area(*image.size)
-                if size and image.format == "JPEG":
-                    image.draft(None, _draft_size(*image.size, size))
-                return np.asarray(to_rgb(image))
+        with no_warnings(), Image.open(io.BytesIO(data)) as image:
+            check_area(*image.size)
+            if size and image.format == "JPEG":
+                image.draft(None, _draft_size(*image.size, size))
+            return np.asarray(to_rgb(image))
     except UnreadableImage:
         raise
     except UnidentifiedImageError:
         raise UnreadableImage("it is no image of a known kind") from None
-    except (OSError, SyntaxError, ValueError, IndexError, TypeError, EOFError, Image.DecompressionBombError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # PIL's readers raise errors of many kinds for damaged files.
         raise UnreadableImage(reason_of(error)) from None
 
 
@@ -107,15 +125,16 @@ def _torchcodec() -> Decode:
         if data[:2] != JPEG_BEGIN:
             return decode_by_pil(data, size)
         try:
-            with Image.open(io.BytesIO(data)) as image:  # reads the header alone
-                width, height, mode = *image.size, image.mode
+            with no_warnings(), Image.open(io.BytesIO(data)) as image:  # reads the header alone
+                width, height, is_plain = *image.size, image.mode in ("RGB", "L") and "exif" not in image.info
             check_area(width, height)
-            if mode not in ("RGB", "L") or scale_for(height, width, size) > 1:  # It has no scaled decoding.
+            # TorchCodec has no scaled decoding, and turns images as their EXIF data say.
+            if not is_plain or scale_for(height, width, size) > 1:
                 return decode_by_pil(data, size)
             return np.ascontiguousarray(decode_jpeg(data).permute(1, 2, 0).numpy())
-        except UnreadableImage:
+        except (UnreadableImage, MemoryError):
             raise
-        except (ValueError, RuntimeError, OSError, SyntaxError):
+        except Exception:  # whatever PIL says of its header, or the decoder of the rest
             return decode_by_pil(data, size)
 
     return decode
@@ -168,6 +187,8 @@ def scaled(pixels: Pixels, size: int) -> Pixels:
 
 def encode_jpeg(pixels: Pixels, quality: int, decoder: str) -> bytes:
     """Return an image as a JPEG file with halved colour resolution, by the package that decodes, where it can encode."""
+    if max(pixels.shape) > MOST_JPEG_SIDE:
+        raise UnreadableImage(f"a JPEG file cannot hold its {pixels.shape[1]:,}×{pixels.shape[0]:,} pixels")
     if decoder == "simplejpeg":
         found: bytes = importlib.import_module("simplejpeg").encode_jpeg(pixels, quality, "RGB", "420", fastdct=False)
         return found
