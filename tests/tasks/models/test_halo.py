@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,20 @@ def test_values(inputs: int, outputs: int, height: int, width: int, rows: int, t
         wanted = by_tile(y, rows).sum(2), (by_tile(y, rows) * by_tile(normed, rows)).sum(2)
     close(partial[0], wanted[0], 1e-5)
     close(partial[1], wanted[1], 1e-5)
+
+
+def test_where_nvrtc_fails_other_kernels_are_used(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("triton")
+    from swamp.tasks.models import halo_kernels
+
+    def failing(*arguments: object, **settings: object) -> None:
+        raise RuntimeError("no NVRTC here")
+
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", failing)
+    monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
+    halo_kernels._compiles.cache_clear()
+    halo_kernels._kernel.cache_clear()
+    found = [halo_kernels._compiles(32, 32, 32, 32, halo_kernels.HaloTile(8, 128), 0) for _ in range(2)]
+    halo_kernels._compiles.cache_clear()
+    assert found == [False, False]
+    assert [record.getMessage().count("no NVRTC here") for record in caplog.records] == [1]
