@@ -19,7 +19,8 @@ std::atomic<swamp_gemm> gemm{nullptr};
 constexpr size_t MAX_BYTES = size_t(16) << 30;  // of a file
 constexpr size_t MAX_PLANS = 32;  // of different sizes, that a model keeps
 constexpr double MAX_NUMBERS = double(1 << 30) * 1.5, MAX_AT_LOAD = double(1 << 27);  // numbers of four bytes that a plan may take
-constexpr double SHARED_FROM = 400;  // vector operations from which on threads share a step
+constexpr double SHARED_FROM = 2000;  // vector operations from which on threads share a step
+constexpr double ALONE_UP_TO = 20000;  // vector operations that one thread computes while the others wait for it
 
 // Messages name parts of files, which may be long or not fit for a terminal.
 std::string one_line(std::string text) {
@@ -154,21 +155,57 @@ namespace swamp {
 
 namespace {
 
-void compute_block(const Plan &plan, Workspace &memory, const Block &block, Team *team) {
-    for (const Step &step : plan.steps) {
-        if (!team || step.parts == 1 || step.cost < SHARED_FROM) {
-            step.run(memory, block, 0, step.parts);
-            continue;
+bool is_shared(const Step &step) { return step.parts > 1 && step.cost >= SHARED_FROM; }
+
+// Where the parts of a worker begin.
+int64_t first_part(const Step &step, int worker, int num_workers) {
+    if (worker == num_workers) return step.parts;
+    if (step.costs.empty()) return step.parts * worker / num_workers;
+    const auto num_channels = int64_t(step.costs.size()) - 1, num_tiles = step.parts / num_channels;
+    const double tile = step.costs.back(), wanted = tile * double(num_tiles * worker) / num_workers;
+    const auto num_before = int64_t(wanted / tile);
+    const auto channel = std::lower_bound(step.costs.begin(), step.costs.end(), wanted - tile * double(num_before)) - step.costs.begin();
+    return std::min(num_before * num_channels + channel, step.parts);
+}
+
+// Compute steps, all workers side by side. They wait for each other between two steps unless one worker computes both of them.
+void compute_together(const Step *first, const Step *last, Workspace &memory, const Block &block, Team &team) {
+    Barrier barrier(team.size);
+    std::atomic<bool> failed{false};
+    team.together([&](int worker) {
+        std::exception_ptr failure;
+        uint64_t arrivals = 0;
+        for (const Step *step = first; step != last; step++) {
+            if (step != first && (is_shared(*step) || is_shared(step[-1]))) barrier.wait(arrivals);
+            if (failed) continue;  // the others still wait at every barrier
+            try {
+                if (!is_shared(*step)) {
+                    if (worker == 0) step->run(memory, block, 0, step->parts);
+                    continue;
+                }
+                const int64_t begin = first_part(*step, worker, team.size), end = first_part(*step, worker + 1, team.size);
+                if (begin < end) step->run(memory, block, begin, end);
+            } catch (...) {
+                failure = std::current_exception();
+                failed = true;
+            }
         }
-        const auto bound = [&](int worker) -> int64_t {
-            if (step.costs.empty()) return step.parts * worker / team->size;
-            const double wanted = step.costs.back() * worker / team->size;
-            return std::lower_bound(step.costs.begin(), step.costs.end(), wanted) - step.costs.begin();
-        };
-        team->together([&](int worker) {
-            const int64_t first = bound(worker), last = worker + 1 == team->size ? step.parts : bound(worker + 1);
-            if (first < last) step.run(memory, block, first, last);
-        });
+        if (failure) std::rethrow_exception(failure);
+    });
+}
+
+void compute_block(const Plan &plan, Workspace &memory, const Block &block, Team *team) {
+    const Step *step = plan.steps.data(), *end = step + plan.steps.size();
+    while (step != end) {
+        const Step *last = step;
+        while (team && last != end && (is_shared(*last) || last->cost < ALONE_UP_TO)) last++;
+        if (std::any_of(step, last, is_shared)) {
+            compute_together(step, last, memory, block, *team);
+            step = last;
+        } else {
+            step->run(memory, block, 0, step->parts);
+            step++;
+        }
     }
 }
 

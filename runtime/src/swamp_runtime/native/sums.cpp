@@ -159,19 +159,29 @@ Step Builder::sum_step(const std::vector<int> &outs, const Value &value, const V
 
     Step step(value.layer, any_whole ? "int8" : value.layer.empty() ? "float" : "sparse");
     step.density = value.density;
-    step.parts = value.size.channels;
+    // Threads share tiles, so that each reads mostly what it wrote itself. Where edges are cleared after the sums they share channels.
+    const Image *others = second ? &plan.images[size_t(outs[1])] : nullptr;
+    const auto has_edges = [&](const Image *written) { return written && ((!written->bytes.empty() && !kernels().keeps_sides) || stacked > 1); };
+    const bool clears = has_edges(image) || has_edges(others);
+    const int64_t channels = value.size.channels;
+    step.parts = clears ? channels : num_tiles * channels;
     step.cost = costs.back() * double((length + width - 1) / width);
     step.costs = std::move(costs);
-    const Image *others = second ? &plan.images[size_t(outs[1])] : nullptr;
-    step.run = [sum, image, others, length, num_tiles, unit, stacked](Workspace &memory, const Block &, int64_t first, int64_t last) {
-        const int64_t units = (length + unit - 1) / unit;
-        for (int64_t i = 0; i < num_tiles; i++) {  // of nearly equal size
-            const int64_t begin = units * i / num_tiles * unit, end = std::min(units * (i + 1) / num_tiles * unit, length);
-            kernels().sum(sum, memory.floats, memory.bytes, first, last, begin, end);
-        }
+    const auto tile_begin = [length, unit, num_tiles](int64_t i) { return std::min((length + unit - 1) / unit * i / num_tiles * unit, length); };
+    if (!clears) {
+        step.run = [sum, channels, tile_begin](Workspace &memory, const Block &, int64_t first, int64_t last) {
+            for (int64_t at = first, stop; at < last; at = stop) {
+                const int64_t i = at / channels;
+                stop = std::min((i + 1) * channels, last);
+                kernels().sum(sum, memory.floats, memory.bytes, at - i * channels, stop - i * channels, tile_begin(i), tile_begin(i + 1));
+            }
+        };
+        return step;
+    }
+    step.run = [sum, image, others, num_tiles, tile_begin, stacked](Workspace &memory, const Block &, int64_t first, int64_t last) {
+        for (int64_t i = 0; i < num_tiles; i++) kernels().sum(sum, memory.floats, memory.bytes, first, last, tile_begin(i), tile_begin(i + 1));
         for (const Image *written : {image, others})
-            if (written && ((!written->bytes.empty() && !kernels().keeps_sides) || stacked > 1))
-                for (int64_t channel = first; channel < last; channel++) clear_edges(*written, memory, channel, stacked);
+            for (int64_t channel = first; written && channel < last; channel++) clear_edges(*written, memory, channel, stacked);
     };
     return step;
 }
@@ -216,9 +226,7 @@ void Builder::try_dense(Step &step, const Made &one) {
     rest.parts.push_back(whole(one.outs[0]).parts[0]);
     Step dense = sum_step(one.outs, rest, one.second.get());
     dense.how = "dense";
-    dense.parts = 1;  // a BLAS has threads of its own
-    dense.costs.clear();
-    dense.run = [=, add_rest = dense.run](Workspace &memory, const Block &block, int64_t, int64_t) {
+    dense.run = [=, add_rest = dense.run, num_parts = dense.parts](Workspace &memory, const Block &block, int64_t, int64_t) {
         float *out = image->plane(memory.floats, 0);
         if (int64_t(memory.scratch.size()) < rows * length) memory.scratch.resize(size_t(rows * length));
         for (size_t i = 0; i < products.size(); i++) {
@@ -231,8 +239,10 @@ void Builder::try_dense(Step &step, const Made &one) {
             for (int64_t row = 0; row < rows; row++)
                 for (int64_t p = 0; p < length; p++) out[row * image->stride + p] += products[i].inside[p] ? to[row * length + p] : 0.0f;
         }
-        add_rest(memory, block, 0, rows);
+        add_rest(memory, block, 0, num_parts);
     };
+    dense.parts = 1;  // a BLAS has threads of its own
+    dense.costs.clear();
     const auto memory = plan.workspace();
     const Block block{0, plan.num_stacked, nullptr, nullptr};
     const auto fastest = [&](const Step &which) {
