@@ -282,6 +282,48 @@ inline void sum_fours(const Sum &sum, const uint8_t *bytes, int64_t channel, int
 #endif
 }
 
+#if defined(__AVX512F__)
+// The same at 32 and at 16 positions, for small images.
+inline void sum_fours_32(const Sum &sum, const uint8_t *bytes, int64_t channel, int32_t *total) {
+    __m256i s0 = _mm256_setzero_si256(), s1 = s0, s2 = s0, s3 = s0;
+    for (int32_t t = sum.first_four[channel]; t < sum.first_four[channel + 1]; t++) {
+        const int32_t *at = sum.four_distances + 4 * int64_t(t);
+        const auto numbers = [&](int i) { return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(bytes + at[i])); };
+        const __m256i a = numbers(0), b = numbers(1), c = numbers(2), d = numbers(3), weight = _mm256_set1_epi32(sum.four_weights[t]);
+        const __m256i ab = _mm256_unpacklo_epi8(a, b), AB = _mm256_unpackhi_epi8(a, b);
+        const __m256i cd = _mm256_unpacklo_epi8(c, d), CD = _mm256_unpackhi_epi8(c, d);
+        s0 = _mm256_dpbusd_epi32(s0, _mm256_unpacklo_epi16(ab, cd), weight);
+        s1 = _mm256_dpbusd_epi32(s1, _mm256_unpackhi_epi16(ab, cd), weight);
+        s2 = _mm256_dpbusd_epi32(s2, _mm256_unpacklo_epi16(AB, CD), weight);
+        s3 = _mm256_dpbusd_epi32(s3, _mm256_unpackhi_epi16(AB, CD), weight);
+    }
+    __m256i *to = reinterpret_cast<__m256i *>(total);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(s0, s1, 0x20));
+    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(s2, s3, 0x20));
+    _mm256_storeu_si256(to + 2, _mm256_permute2x128_si256(s0, s1, 0x31));
+    _mm256_storeu_si256(to + 3, _mm256_permute2x128_si256(s2, s3, 0x31));
+}
+
+inline void sum_fours_16(const Sum &sum, const uint8_t *bytes, int64_t channel, int32_t *total) {
+    __m128i s0 = _mm_setzero_si128(), s1 = s0, s2 = s0, s3 = s0;
+    for (int32_t t = sum.first_four[channel]; t < sum.first_four[channel + 1]; t++) {
+        const int32_t *at = sum.four_distances + 4 * int64_t(t);
+        const auto numbers = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i *>(bytes + at[i])); };
+        const __m128i a = numbers(0), b = numbers(1), c = numbers(2), d = numbers(3), weight = _mm_set1_epi32(sum.four_weights[t]);
+        const __m128i ab = _mm_unpacklo_epi8(a, b), AB = _mm_unpackhi_epi8(a, b), cd = _mm_unpacklo_epi8(c, d), CD = _mm_unpackhi_epi8(c, d);
+        s0 = _mm_dpbusd_epi32(s0, _mm_unpacklo_epi16(ab, cd), weight);
+        s1 = _mm_dpbusd_epi32(s1, _mm_unpackhi_epi16(ab, cd), weight);
+        s2 = _mm_dpbusd_epi32(s2, _mm_unpacklo_epi16(AB, CD), weight);
+        s3 = _mm_dpbusd_epi32(s3, _mm_unpackhi_epi16(AB, CD), weight);
+    }
+    __m128i *to = reinterpret_cast<__m128i *>(total);
+    _mm_storeu_si128(to, s0);
+    _mm_storeu_si128(to + 1, s1);
+    _mm_storeu_si128(to + 2, s2);
+    _mm_storeu_si128(to + 3, s3);
+}
+#endif
+
 // -- sums ------------------------------------------------------------------------------------------------------------------------------
 
 template <int V>
@@ -298,20 +340,30 @@ inline void store_sums(const Target &target, float *work, uint8_t *bytes, int64_
             store_bytes(target.bytes[which], bytes, channel, begin + v * WIDTH, total[v], end - begin - v * WIDTH);
 }
 
-// Adds the taps [t, stop) at V vectors of positions. Where V is small, several taps are added independently of each other, because an
-// addition waits for the one before.
+// Adds the taps [t, stop) at V vectors of positions, in CHAINS sums that do not wait for each other.
+template <int V, int CHAINS>
+inline void add_in_chains(const Sum &sum, const float *from, int32_t t, int32_t stop, vec *total) {
+    vec more[CHAINS - 1][V] = {};
+    for (; t + CHAINS <= stop; t += CHAINS) {
+        for (int v = 0; v < V; v++) total[v] += load(from + sum.distance[t] + v * WIDTH) * sum.weight[t];
+        for (int u = 1; u < CHAINS; u++)
+            for (int v = 0; v < V; v++) more[u - 1][v] += load(from + sum.distance[t + u] + v * WIDTH) * sum.weight[t + u];
+    }
+    for (int u = 1; u < CHAINS; u++)
+        for (int v = 0; v < V; v++) total[v] += more[u - 1][v];
+    for (; t < stop; t++)
+        for (int v = 0; v < V; v++) total[v] += load(from + sum.distance[t] + v * WIDTH) * sum.weight[t];
+}
+
+// Images of few vectors are added in chains, because an addition waits for the one before. The order of additions depends on the image and
+// not on the tile, so that the bits of a sum do not depend on how threads divide the image.
 template <int V>
 inline void add_taps(const Sum &sum, const float *from, int32_t t, int32_t stop, vec *total) {
-    constexpr int UNROLL = V >= 4 ? 1 : 4 / V;
-    if constexpr (UNROLL > 1) {
-        vec more[UNROLL - 1][V] = {};
-        for (; t + UNROLL <= stop; t += UNROLL) {
-            for (int v = 0; v < V; v++) total[v] += load(from + sum.distance[t] + v * WIDTH) * sum.weight[t];
-            for (int u = 1; u < UNROLL; u++)
-                for (int v = 0; v < V; v++) more[u - 1][v] += load(from + sum.distance[t + u] + v * WIDTH) * sum.weight[t + u];
-        }
-        for (int u = 1; u < UNROLL; u++)
-            for (int v = 0; v < V; v++) total[v] += more[u - 1][v];
+    if constexpr (V == 1) {
+        if (sum.chains == 4) return add_in_chains<V, 4>(sum, from, t, stop, total);
+    }
+    if constexpr (V <= 4) {
+        if (sum.chains == 2 && stop - t >= 4) return add_in_chains<V, 2>(sum, from, t, stop, total);
     }
     for (; t < stop; t++) {
         const float *source = from + sum.distance[t];
@@ -355,7 +407,19 @@ void sum_tile(const Sum &sum, float *work, uint8_t *bytes, int64_t first, int64_
         vec total[V];
         if (sum.first_four) {
             alignas(64) int32_t whole[V * WIDTH + FOURS];
-            for (int64_t i = 0; i < V * WIDTH; i += FOURS) sum_fours(sum, bytes + begin + i, channel, whole + i);
+            for (int64_t i = 0; i < V * WIDTH; i += FOURS) {
+#if defined(__AVX512F__)
+                if (V * WIDTH - i <= 16) {
+                    sum_fours_16(sum, bytes + begin + i, channel, whole + i);
+                    break;
+                }
+                if (V * WIDTH - i <= 32) {
+                    sum_fours_32(sum, bytes + begin + i, channel, whole + i);
+                    break;
+                }
+#endif
+                sum_fours(sum, bytes + begin + i, channel, whole + i);
+            }
             for (int v = 0; v < V; v++)
                 total[v] = __builtin_convertvector(*reinterpret_cast<const ivec *>(whole + v * WIDTH), vec) * sum.scale[channel] + sum.bias[channel];
         } else {

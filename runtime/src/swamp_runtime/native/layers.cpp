@@ -34,8 +34,7 @@ Value Builder::whole(int image) {
 
 Value Builder::linear(Value &value) {
     if (value.image < 0 && !value.relu && value.input < 0) return value;
-    const int image = read_floats(value);
-    return whole(image);
+    return whole(floats_of(value));
 }
 
 // Planes of an image at (channel, y, x) and every few pixels, as an image of its own. Beyond the edges are zeros.
@@ -44,8 +43,18 @@ int Builder::sample(int image, Size size, const std::vector<Tap> &planes, int64_
     std::vector<int64_t> key = {image, size.height, size.width, every_y, every_x};
     for (const Tap &plane : planes) key.insert(key.end(), {plane.channel, plane.y, plane.x});
     if (auto found = sampled.find(key); found != sampled.end()) return found->second;
+    // In bands, the rows of a band are picked from the same band.
+    const auto aligned = [&](const Tap &plane) { return plane.y >= 0 && plane.y < every_y; };
+    const bool in_bands = plan.images[size_t(image)].bands > 1;
+    if (in_bands && !(can_band(size) && plan.images[size_t(image)].size.height == size.height * every_y && std::all_of(planes.begin(), planes.end(), aligned))) {
+        Value from;
+        from.size = plan.images[size_t(image)].size;
+        from.image = image;
+        return sample(whole_floats(from), size, planes, every_y, every_x);
+    }
     const int out = new_image({int64_t(planes.size()), size.height, size.width});
     plan.images[size_t(out)].has_floats = plan.images[size_t(image)].has_floats = true;
+    if (in_bands) plan.images[size_t(out)].bands = plan.num_bands;
     const Node node{"sample", {}, {}};
     const double cost = double(planes.size()) * double(size.pixels()) / 4;
     each_channel(node, out, {image}, cost, [this, out, image, planes, every_y, every_x](Workspace &memory, int64_t channel) {
@@ -58,12 +67,12 @@ int Builder::sample(int image, Size size, const std::vector<Tap> &planes, int64_
             return std::pair(begin, std::clamp<int64_t>(divided(length - 1 - at, every) + 1, begin, count));
         };
         const auto [left, right] = range(plane.x, every_x, from.size.width, to.size.width);
-        const auto [top, bottom] = range(plane.y, every_y, from.size.height, to.size.height);
-        const bool cut = left > 0 || right < to.size.width || top > 0 || bottom < to.size.height;
+        const auto [top, bottom] = range(plane.y, every_y, from.height(), to.height());
+        const bool cut = left > 0 || right < to.size.width || top > 0 || bottom < to.height();
         for (int64_t example = 0; example < plan.num_stacked; example++) {
             float *first = wanted + row_of(to, example, 0);
             if (cut)
-                for (int64_t y = 0; y < to.size.height; y++) std::fill_n(first + y * to.pitch, to.size.width, 0.0f);
+                for (int64_t y = 0; y < to.height(); y++) std::fill_n(first + y * to.pitch, to.size.width, 0.0f);
             kernels().pick(source + row_of(from, example, 0) + (top * every_y + plane.y) * from.pitch + left * every_x + plane.x, from.pitch, every_y,
                            every_x, first + top * to.pitch + left, to.pitch, bottom - top, right - left);
         }
@@ -151,7 +160,7 @@ Value Builder::weighted(const Node &node, Value &x) {
             for (size_t i = 0; i < scale.size(); i++) part.scale[i] = weight.scales[i];
         } else {
             if (found == read.bytes.end()) {
-                read.bytes.push_back({float(step), int32_t(zero), {}, {}, {}, {}});
+                read.bytes.push_back({float(step), int32_t(zero), 0, {}, {}, {}, {}});
                 found = read.bytes.end() - 1;
             }
             part.form = int(found - read.bytes.begin());
@@ -201,7 +210,7 @@ Value Builder::affine(const Node &node, Value &x) {
 Value Builder::channels(const Node &node, Value &x) {
     const int64_t start = node.integer("start", 0, MANY), count = node.integer("count", 1, MANY), step = node.integer("step", 1, MANY);
     check(start + (count - 1) * step < x.size.channels, "its program takes channels that are not there");
-    const int from = read_floats(x);
+    const int from = floats_of(x);
     take_memory(5.0 * double(count));
     auto taps = std::make_shared<std::vector<Tap>>();
     for (int64_t c = 0; c < count; c++) taps->push_back({int32_t(c), int32_t(start + c * step), 0, 0, 1.0f});

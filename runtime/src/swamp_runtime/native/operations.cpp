@@ -42,7 +42,7 @@ int Builder::as_numbers(const Value &tokens) {
 
 // The pixels of an image row by row, as a sequence.
 int Builder::as_sequence(Value &value) {
-    const int from = read_floats(value);
+    const int from = whole_floats(value);
     if (value.size.height == 1) return from;
     return joined_pixels({from});
 }
@@ -76,8 +76,9 @@ Value Builder::activation(const Node &node, Value &x) {
         value.relu = true;
         return value;
     }
-    const int from = read_floats(x), out = new_image(x.size);
+    const int from = floats_of(x), out = new_image(x.size);
     plan.images[size_t(out)].has_floats = true;
+    plan.images[size_t(out)].bands = plan.images[size_t(from)].bands;
     const double cost = double(x.size.channels * x.size.pixels()) / 2;
     each_channel(node, out, {from}, cost, [this, out, from, kind, slope](Workspace &memory, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
@@ -85,7 +86,7 @@ Value Builder::activation(const Node &node, Value &x) {
         float *wanted = to.plane(memory.floats, channel);
         if (!to.gap) return kernels().activate(kind, slope, source, wanted, to.num_positions);
         for (int64_t example = 0; example < plan.num_stacked; example++)
-            kernels().activate(kind, slope, source + row_of(read, example, 0), wanted + row_of(to, example, 0), to.size.height * to.pitch);
+            kernels().activate(kind, slope, source + row_of(read, example, 0), wanted + row_of(to, example, 0), to.height() * to.pitch);
     });
     Value value;
     value.size = x.size;
@@ -112,7 +113,7 @@ Value Builder::combined(const Node &node, Value &x, Value &y) {
     const bool one_channel = y.size.channels == 1, one_pixel = y.size.pixels() == 1;
     const bool fits = (one_channel || y.size.channels == x.size.channels) && (one_pixel || (y.size.height == x.size.height && y.size.width == x.size.width));
     check(fits, node.op + " of its program has images that do not fit together");
-    const int from = read_floats(x), other = read_floats(y), out = new_image(x.size);
+    const int from = whole_floats(x), other = whole_floats(y), out = new_image(x.size);
     plan.images[size_t(out)].has_floats = true;
     const double cost = double(x.size.channels * x.size.pixels()) / 8;
     each_channel(node, out, {from, other}, cost, [this, out, from, other, sum, one_channel, one_pixel](Workspace &memory, int64_t channel) {
@@ -153,7 +154,7 @@ Value Builder::concat(const Node &node) {
         take_memory(2.0 * double(node.in.size()) * double(value.size.channels) + 5.0 * double(value.size.channels));
         int64_t first = 0;
         for (int index : node.in) {
-            const int from = read_floats(values[size_t(index)]);
+            const int from = floats_of(values[size_t(index)]);
             auto taps = std::make_shared<std::vector<Tap>>();
             const int64_t count = values[size_t(index)].size.channels;
             for (int64_t c = 0; c < count; c++) taps->push_back({int32_t(first + c), int32_t(c), 0, 0, 1.0f});
@@ -164,7 +165,7 @@ Value Builder::concat(const Node &node) {
         return value;
     }
     std::vector<int> reads;
-    for (int index : node.in) reads.push_back(read_floats(values[size_t(index)]));
+    for (int index : node.in) reads.push_back(whole_floats(values[size_t(index)]));
     value.size.height = 1;
     value.image = joined_pixels(reads);
     return value;
@@ -176,7 +177,7 @@ Value Builder::pixels(const Node &node, Value &x) {
     if (start < 0) start += x.size.width;
     const int64_t count = node.has("count") ? node.integer("count", 1, MANY) : x.size.width - start;
     check(start >= 0 && count > 0 && start + count <= x.size.width, "its program takes tokens that are not there");
-    const int from = read_floats(x);
+    const int from = whole_floats(x);
     take_memory(5.0 * double(x.size.channels));
     std::vector<Tap> planes;
     for (int32_t c = 0; c < x.size.channels; c++) planes.push_back({0, c, 0, int32_t(start), 1.0f});
@@ -188,7 +189,7 @@ Value Builder::pixels(const Node &node, Value &x) {
 
 Value Builder::flatten(const Node &node, Value &x) {
     if (x.size.pixels() == 1) return x;
-    const int from = read_floats(x);
+    const int from = whole_floats(x);
     const Size size{x.size.channels * x.size.pixels(), 1, 1};
     const int out = new_image(size);
     plan.images[size_t(out)].has_floats = true;
@@ -214,15 +215,18 @@ Value Builder::pool(const Node &node, Value &x) {
     check(2 * top <= kh && 2 * left <= kw, "a pool of its program has more padding than half its window");
     const Size size{x.size.channels, divided(x.size.height + 2 * top - kh, every_y) + 1, divided(x.size.width + 2 * left - kw, every_x) + 1};
     check(size.height > 0 && size.width > 0, "an image of its program is smaller than the window of a pool");
-    const int from = read_floats(x), out = new_image(size);
+    // In bands, windows must not reach beyond them.
+    const bool apart = kh == every_y && top == 0 && size.height * every_y == x.size.height && can_band(size);
+    const int from = apart ? floats_of(x) : whole_floats(x), out = new_image(size);
     plan.images[size_t(out)].has_floats = true;
+    plan.images[size_t(out)].bands = plan.images[size_t(from)].bands;
     const double cost = double(size.channels * size.pixels()) * double(kh * kw) / 4;
     const auto compute = [=, this_plan = &plan](Workspace &memory, int64_t channel) {
         const Image &to = this_plan->images[size_t(out)], &read = this_plan->images[size_t(from)];
         for (int64_t example = 0; example < this_plan->num_stacked; example++)
-            for (int64_t y = 0; y < to.size.height; y++) {
+            for (int64_t y = 0; y < to.height(); y++) {
                 float *row = to.plane(memory.floats, channel) + row_of(to, example, y);
-                const int64_t y0 = std::max<int64_t>(y * every_y - top, 0), y1 = std::min(y * every_y - top + kh, read.size.height);
+                const int64_t y0 = std::max<int64_t>(y * every_y - top, 0), y1 = std::min(y * every_y - top + kh, read.height());
                 const float *source = read.plane(memory.floats, channel) + row_of(read, example, 0);
                 for (int64_t column = 0; column < to.size.width; column++) {
                     const int64_t x0 = std::max<int64_t>(column * every_x - left, 0), x1 = std::min(column * every_x - left + kw, read.size.width);
@@ -246,7 +250,7 @@ Value Builder::pool(const Node &node, Value &x) {
 Value Builder::global(const Node &node, Value &x) {
     const bool largest = node.op == "global_max";
     const Size size{x.size.channels, 1, 1};
-    const int from = read_floats(x), out = new_image(size);
+    const int from = whole_floats(x), out = new_image(size);
     plan.images[size_t(out)].has_floats = true;
     each_channel(node, out, {from}, double(x.size.channels * x.size.pixels()) / 8, [this, out, from, largest](Workspace &memory, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
@@ -294,7 +298,7 @@ Value Builder::upsample(const Node &node, Value &x) {
         return found;
     };
     const auto rows = between(x.size.height, down), columns = between(x.size.width, across);
-    const int from = read_floats(x), out = new_image(size);
+    const int from = whole_floats(x), out = new_image(size);
     plan.images[size_t(out)].has_floats = true;
     each_channel(node, out, {from}, double(size.channels * size.pixels()), [this, out, from, rows, columns](Workspace &memory, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
@@ -322,7 +326,7 @@ Value Builder::layer_norm(const Node &node, Value &x) {
     const float eps = float(node.number("eps"));
     const float *weight = node.has("weight") ? keep(dense_numbers(node, "weight", x.size.channels)) : nullptr;
     const float *bias = node.has("bias") ? keep(dense_numbers(node, "bias", x.size.channels)) : nullptr;
-    const int from = read_floats(x), out = new_image(x.size);
+    const int from = whole_floats(x), out = new_image(x.size);
     plan.images[size_t(out)].has_floats = true;
     add(out, {from}, [this, out, from, weight, bias, eps] {
         Step step("layer_norm", "float");
@@ -349,7 +353,7 @@ Value Builder::group_norm(const Node &node, Value &x) {
     const float eps = float(node.number("eps"));
     const std::vector<float> weight = node.has("weight") ? dense_numbers(node, "weight", channels) : std::vector<float>(size_t(channels), 1.0f);
     const std::vector<float> bias = node.has("bias") ? dense_numbers(node, "bias", channels) : std::vector<float>(size_t(channels), 0.0f);
-    const int from = read_floats(x), out = new_image(x.size);
+    const int from = whole_floats(x), out = new_image(x.size);
     plan.images[size_t(out)].has_floats = true;
     add(out, {from}, [this, out, from, weight, bias, eps, groups, channels] {
         Step step("group_norm", "float");
@@ -397,7 +401,7 @@ Value Builder::group_norm(const Node &node, Value &x) {
 }
 
 Value Builder::softmax(const Node &node, Value &x) {
-    const int from = read_floats(x), out = new_image(x.size);
+    const int from = whole_floats(x), out = new_image(x.size);
     plan.images[size_t(out)].has_floats = true;
     add(out, {from}, [this, out, from] {
         Step step("softmax", "float");
@@ -436,7 +440,7 @@ Value Builder::attention(const Node &node) {
     if (masked) {
         Value &given = values[size_t(node.in[3])];
         check(given.size == (Size{1, 1, keys}), "an attention of its program has a mask that does not fit");
-        reads.push_back(read_floats(given));
+        reads.push_back(whole_floats(given));
     }
     const Size size{v.size.channels, q.size.height, q.size.width};
     const int out = new_image(size);

@@ -20,7 +20,7 @@ constexpr double DENSE_FROM = 0.12;  // the density from which on a layer is als
 
 // For a distance, which positions of an image still lie within their row after they were moved.
 std::pair<const uint32_t *, const uint16_t *> Builder::inside(const Image &image, int64_t shift) {
-    auto [found, fresh] = insides.try_emplace({image.size.height, image.size.width, shift});
+    auto [found, fresh] = insides.try_emplace({image.num_positions, image.pitch, image.size.width, shift});
     if (fresh) {
         const int64_t length = rounded_up(image.num_positions, 64) + 256;
         take_memory(1.125 * double(length));
@@ -130,7 +130,8 @@ Step Builder::sum_step(const std::vector<int> &outs, const Value &value, const V
 
     // Tiles of whole rows where that is possible; the numbers that a tile needs should stay in the first-level cache.
     const int64_t most = kernels().most, width = kernels().width, pitch = image->pitch;
-    const int64_t rows_unit = std::lcm(width, pitch);
+    const int64_t rows_unit = std::lcm(width, pitch), num_vectors = (image->num_positions * image->bands + width - 1) / width;
+    sum.chains = num_vectors == 1 ? 4 : num_vectors <= 4 ? 2 : 1;
     int64_t unit = any_whole ? 64 : width, furthest = 0;
     for (int32_t shift : shifts) furthest = std::max<int64_t>(furthest, std::abs(shift));
     if (shifts.size() > 1) {
@@ -164,6 +165,7 @@ Step Builder::sum_step(const std::vector<int> &outs, const Value &value, const V
     const auto has_edges = [&](const Image *written) { return written && ((!written->bytes.empty() && !kernels().keeps_sides) || stacked > 1); };
     const bool clears = has_edges(image) || has_edges(others);
     const int64_t channels = value.size.channels;
+    share_edges(step, outs);
     step.parts = clears ? channels : num_tiles * channels;
     step.cost = costs.back() * double((length + width - 1) / width);
     step.costs = std::move(costs);
@@ -188,7 +190,7 @@ Step Builder::sum_step(const std::vector<int> &outs, const Value &value, const V
 
 void Builder::make_sum(const Made &one) {
     Step step = sum_step(one.outs, *one.sums, one.second.get());
-    if (measuring && step.cost < MAX_MEASURED) try_dense(step, one);
+    if (measuring && !step.banded && step.cost < MAX_MEASURED) try_dense(step, one);
     add_step(std::move(step));
 }
 
@@ -244,7 +246,7 @@ void Builder::try_dense(Step &step, const Made &one) {
     dense.parts = 1;  // a BLAS has threads of its own
     dense.costs.clear();
     const auto memory = plan.workspace();
-    const Block block{0, plan.num_stacked, nullptr, nullptr};
+    const Block block{0, plan.num_stacked, nullptr, nullptr, 0};
     const auto fastest = [&](const Step &which) {
         double least = 1e9;
         for (int i = 0; i < 4; i++) {

@@ -18,7 +18,7 @@ namespace swamp {
 template <class Done>
 void wait_briefly(Done done) {
     for (int spins = 0; !done(); spins++) {
-        if (spins > 2000) {
+        if (spins > 1000) {
             std::this_thread::yield();
             continue;
         }
