@@ -340,30 +340,21 @@ inline void store_sums(const Target &target, float *work, uint8_t *bytes, int64_
             store_bytes(target.bytes[which], bytes, channel, begin + v * WIDTH, total[v], end - begin - v * WIDTH);
 }
 
-// Adds the taps [t, stop) at V vectors of positions, in CHAINS sums that do not wait for each other.
+// Adds the taps [t, stop) at V vectors of positions. Images of few vectors are added in several chains, because an addition waits for the one
+// before. The order of additions depends on the image and not on the tile, so that bits do not depend on how threads divide the image.
 template <int V, int CHAINS>
-inline void add_in_chains(const Sum &sum, const float *from, int32_t t, int32_t stop, vec *total) {
-    vec more[CHAINS - 1][V] = {};
-    for (; t + CHAINS <= stop; t += CHAINS) {
-        for (int v = 0; v < V; v++) total[v] += load(from + sum.distance[t] + v * WIDTH) * sum.weight[t];
-        for (int u = 1; u < CHAINS; u++)
-            for (int v = 0; v < V; v++) more[u - 1][v] += load(from + sum.distance[t + u] + v * WIDTH) * sum.weight[t + u];
-    }
-    for (int u = 1; u < CHAINS; u++)
-        for (int v = 0; v < V; v++) total[v] += more[u - 1][v];
-    for (; t < stop; t++)
-        for (int v = 0; v < V; v++) total[v] += load(from + sum.distance[t] + v * WIDTH) * sum.weight[t];
-}
-
-// Images of few vectors are added in chains, because an addition waits for the one before. The order of additions depends on the image and
-// not on the tile, so that the bits of a sum do not depend on how threads divide the image.
-template <int V>
 inline void add_taps(const Sum &sum, const float *from, int32_t t, int32_t stop, vec *total) {
-    if constexpr (V == 1) {
-        if (sum.chains == 4) return add_in_chains<V, 4>(sum, from, t, stop, total);
-    }
-    if constexpr (V <= 4) {
-        if (sum.chains == 2 && stop - t >= 4) return add_in_chains<V, 2>(sum, from, t, stop, total);
+    if constexpr (CHAINS > 1) {
+        if (stop - t >= 2 * CHAINS) {
+            vec more[CHAINS - 1][V] = {};
+            for (; t + CHAINS <= stop; t += CHAINS) {
+                for (int v = 0; v < V; v++) total[v] += load(from + sum.distance[t] + v * WIDTH) * sum.weight[t];
+                for (int u = 1; u < CHAINS; u++)
+                    for (int v = 0; v < V; v++) more[u - 1][v] += load(from + sum.distance[t + u] + v * WIDTH) * sum.weight[t + u];
+            }
+            for (int u = 1; u < CHAINS; u++)
+                for (int v = 0; v < V; v++) total[v] += more[u - 1][v];
+        }
     }
     for (; t < stop; t++) {
         const float *source = from + sum.distance[t];
@@ -373,13 +364,13 @@ inline void add_taps(const Sum &sum, const float *from, int32_t t, int32_t stop,
 }
 
 // Adds a group's sum, moved by its distance.
-template <int V>
+template <int V, int CHAINS>
 inline void add_group(const Sum &sum, const float *work, int64_t begin, int group, int32_t t, int32_t stop, vec *total) {
     vec part[V] = {};
     const int32_t shift = sum.shifts[group];
 #if defined(__AVX512F__)
     if (sum.whole_rows) {
-        add_taps<V>(sum, work + begin, t, stop, part);
+        add_taps<V, CHAINS>(sum, work + begin, t, stop, part);
         const uint16_t *inside = sum.inside_bits[group] + begin / WIDTH;
         const __m512i lanes = _mm512_add_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32(shift & 31));
         for (int v = 0; v < V; v++) {
@@ -391,7 +382,7 @@ inline void add_group(const Sum &sum, const float *work, int64_t begin, int grou
         return;
     }
 #endif
-    add_taps<V>(sum, work + begin + shift, t, stop, part);
+    add_taps<V, CHAINS>(sum, work + begin + shift, t, stop, part);
     for (int v = 0; v < V; v++) {
         ivec bits, inside = *reinterpret_cast<const ivec *>(sum.inside[group] + begin + v * WIDTH);
         memcpy(&bits, &part[v], sizeof bits);
@@ -401,7 +392,7 @@ inline void add_group(const Sum &sum, const float *work, int64_t begin, int grou
     }
 }
 
-template <int V>
+template <int V, int CHAINS>
 void sum_tile(const Sum &sum, float *work, uint8_t *bytes, int64_t first, int64_t last, int64_t begin, int64_t end) {
     for (int64_t channel = first; channel < last; channel++) {
         vec total[V];
@@ -426,9 +417,9 @@ void sum_tile(const Sum &sum, float *work, uint8_t *bytes, int64_t first, int64_
             for (int v = 0; v < V; v++) total[v] = all(sum.bias[channel]);
         }
         const int32_t *group = sum.first + channel * sum.num_groups;
-        add_taps<V>(sum, work + begin, group[0], group[1], total);
+        add_taps<V, CHAINS>(sum, work + begin, group[0], group[1], total);
         for (int g = 1; g < sum.num_groups; g++)
-            if (group[g] < group[g + 1]) add_group<V>(sum, work, begin, g, group[g], group[g + 1], total);
+            if (group[g] < group[g + 1]) add_group<V, CHAINS>(sum, work, begin, g, group[g], group[g + 1], total);
         if (sum.relu)
             for (int v = 0; v < V; v++) total[v] = larger(total[v], vec{});
         store_sums<V>(sum.targets[0], work, bytes, channel, begin, end, total);
@@ -442,16 +433,17 @@ void sum_tile(const Sum &sum, float *work, uint8_t *bytes, int64_t first, int64_
     }
 }
 
-template <int V>
+template <int V, int CHAINS>
 void sized(const Sum &sum, float *work, uint8_t *bytes, int64_t first, int64_t last, int64_t begin, int64_t end) {
     if constexpr (V > 1) {
-        if (end - begin <= (V - 1) * WIDTH) return sized<V - 1>(sum, work, bytes, first, last, begin, end);
+        if (end - begin <= (V - 1) * WIDTH) return sized<V - 1, CHAINS>(sum, work, bytes, first, last, begin, end);
     }
-    sum_tile<V>(sum, work, bytes, first, last, begin, end);
+    sum_tile<V, CHAINS>(sum, work, bytes, first, last, begin, end);
 }
 
 void sum(const Sum &sum, float *work, uint8_t *bytes, int64_t first, int64_t last, int64_t begin, int64_t end) {
-    sized<MOST>(sum, work, bytes, first, last, begin, end);
+    const auto some = sum.chains == 4 ? sized<1, 4> : sum.chains == 2 ? sized<4, 2> : sized<MOST, 1>;
+    some(sum, work, bytes, first, last, begin, end);
 }
 
 // -- matrices --------------------------------------------------------------------------------------------------------------------------

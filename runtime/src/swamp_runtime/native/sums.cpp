@@ -169,19 +169,18 @@ Step Builder::sum_step(const std::vector<int> &outs, const Value &value, const V
     step.parts = clears ? channels : num_tiles * channels;
     step.cost = costs.back() * double((length + width - 1) / width);
     step.costs = std::move(costs);
-    const auto tile_begin = [length, unit, num_tiles](int64_t i) { return std::min((length + unit - 1) / unit * i / num_tiles * unit, length); };
+    std::vector<int64_t> tiles;  // where they begin and end; they are of nearly equal size
+    for (int64_t i = 0; i <= num_tiles; i++) tiles.push_back(std::min((length + unit - 1) / unit * i / num_tiles * unit, length));
     if (!clears) {
-        step.run = [sum, channels, tile_begin](Workspace &memory, const Block &, int64_t first, int64_t last) {
-            for (int64_t at = first, stop; at < last; at = stop) {
-                const int64_t i = at / channels;
-                stop = std::min((i + 1) * channels, last);
-                kernels().sum(sum, memory.floats, memory.bytes, at - i * channels, stop - i * channels, tile_begin(i), tile_begin(i + 1));
-            }
+        step.run = [sum, channels, tiles](Workspace &memory, const Block &, int64_t first, int64_t last) {
+            auto tile = size_t(first / channels);
+            for (int64_t before = int64_t(tile) * channels; before < last; before += channels, tile++)
+                kernels().sum(sum, memory.floats, memory.bytes, std::max<int64_t>(first - before, 0), std::min(last - before, channels), tiles[tile], tiles[tile + 1]);
         };
         return step;
     }
-    step.run = [sum, image, others, num_tiles, tile_begin, stacked](Workspace &memory, const Block &, int64_t first, int64_t last) {
-        for (int64_t i = 0; i < num_tiles; i++) kernels().sum(sum, memory.floats, memory.bytes, first, last, tile_begin(i), tile_begin(i + 1));
+    step.run = [sum, image, others, tiles, stacked](Workspace &memory, const Block &, int64_t first, int64_t last) {
+        for (size_t i = 0; i + 1 < tiles.size(); i++) kernels().sum(sum, memory.floats, memory.bytes, first, last, tiles[i], tiles[i + 1]);
         for (const Image *written : {image, others})
             for (int64_t channel = first; written && channel < last; channel++) clear_edges(*written, memory, channel, stacked);
     };
