@@ -189,6 +189,8 @@ def fuzz(driver: Path, count: int, seed: int, instructions: str = "avx512", kept
             outcomes[" ".join(word for word in line.decode(errors="replace").split() if word.isalpha())[:80]] += 1
             number += 1
         writer.join()
+        if process.stdout:
+            process.stdout.close()
         if process.wait() or number < count:
             place = (kept or Path(tempfile.gettempdir())) / f"hostile-{seed}-{number}.swamp"
             place.write_bytes(contents.get(number, b""))

@@ -20,7 +20,7 @@ constexpr size_t MAX_BYTES = size_t(16) << 30;  // of a file
 constexpr size_t MAX_PLANS = 32;  // of different sizes, that a model keeps
 constexpr double MAX_NUMBERS = double(1 << 30) * 1.5, MAX_AT_LOAD = double(1 << 27);  // numbers of four bytes that a plan may take
 constexpr double SHARED_FROM = 2000;  // vector operations from which on threads share a step
-constexpr double BANDED_FROM = 4000;  // vector operations of a step, on average, from which on threads divide images into bands
+double banded_from = 4000;  // vector operations of a step, on average, from which on threads divide images into bands
 constexpr int64_t MAX_BANDS = 16, MAX_BANDED_NUMBERS = 1 << 25;  // each band has a workspace
 constexpr double ALONE_UP_TO = 20000;  // vector operations that one thread computes while the others wait for it
 
@@ -96,7 +96,7 @@ struct Prepared {
                 if (step.how == "dense") return;  // a BLAS takes whole images
                 cost += step.cost;
             }
-            if (cost < BANDED_FROM * double(plan.steps.size())) return;
+            if (cost < banded_from * double(plan.steps.size())) return;
             try {
                 banded = std::make_unique<Prepared>(file, *this, num_bands);
             } catch (const NoBands &) {
@@ -193,6 +193,21 @@ int64_t first_part(const Step &step, int worker, int num_workers) {
     return std::min(num_before * num_channels + channel, step.parts);
 }
 
+// One worker's share of a step.
+void compute_share(const Step &step, Workspace &memory, const Block &block, int worker, int num_workers, int64_t turn) {
+    if (step.banded) {
+        Workspace &own = memory.of_band(worker);
+        if (step.edges) step.edges->prepare(own, worker, turn);
+        step.run(own, {block.first, block.count, block.inputs, block.outputs, worker}, 0, step.parts);
+        if (step.edges) step.edges->send(own, worker, turn);
+    } else if (is_shared(step)) {
+        const int64_t first = first_part(step, worker, num_workers), last = first_part(step, worker + 1, num_workers);
+        if (first < last) step.run(memory, block, first, last);
+    } else if (worker == 0) {
+        step.run(memory, block, 0, step.parts);
+    }
+}
+
 // Compute steps, all workers side by side. They wait for each other between two steps unless one worker computes both of them.
 void compute_together(const Step *first, const Step *last, Workspace &memory, const Block &block, Team &team) {
     Barrier barrier(team.size);
@@ -202,25 +217,14 @@ void compute_together(const Step *first, const Step *last, Workspace &memory, co
         uint64_t arrivals = 0;
         int64_t turn = 0;
         for (const Step *step = first; step != last; step++) {
-            if (step != first && (is_shared(*step) || is_shared(step[-1]))) barrier.wait(arrivals);
-            if (failed) continue;  // the others still wait at every barrier
             try {
-                if (step != first && step[-1].edges) step[-1].edges->receive(memory.of_band(worker), worker, turn++);
-                if (step->banded) {
-                    Workspace &own = memory.of_band(worker);
-                    if (step->edges) step->edges->prepare(own, worker, turn);
-                    step->run(own, {block.first, block.count, block.inputs, block.outputs, worker}, 0, step->parts);
-                    if (step->edges) step->edges->send(own, worker, turn);
-                } else if (!is_shared(*step)) {
-                    if (worker == 0) step->run(memory, block, 0, step->parts);
-                } else {
-                    const int64_t begin = first_part(*step, worker, team.size), end = first_part(*step, worker + 1, team.size);
-                    if (begin < end) step->run(memory, block, begin, end);
-                }
-            } catch (...) {
+                if (!failed) compute_share(*step, memory, block, worker, team.size, turn);
+            } catch (...) {  // the others still wait at every barrier
                 failure = std::current_exception();
                 failed = true;
             }
+            if (step->edges || (step + 1 != last && (is_shared(*step) || is_shared(step[1])))) barrier.wait(arrivals);
+            if (step->edges) step->edges->receive(memory.of_band(worker), worker, turn++);
         }
         if (failure) std::rethrow_exception(failure);
     });

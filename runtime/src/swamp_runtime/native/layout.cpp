@@ -134,14 +134,14 @@ void Edges::prepare(Workspace &memory, int64_t band, int64_t turn) const {
 #if defined(__x86_64__)
     for (const bool below : {false, true})
         for (int64_t i = 0; has_neighbour(memory, band, below) && i < side; i += BLOCK)
-            asm volatile("prefetchw %0" : : "m"(memory.edges[(turn % 2 * 2 + below) * side + i]));
+            asm volatile("prefetchw %0" : : "m"(memory.edges[turn % 2][below * side + i]));
 #endif
 }
 
 void Edges::send(Workspace &memory, int64_t band, int64_t turn) const {
     for (const bool below : {false, true}) {
         if (!has_neighbour(memory, band, below)) continue;
-        uint8_t *to = memory.edges + (turn % 2 * 2 + below) * side;
+        uint8_t *to = memory.edges[turn % 2] + below * side;
         each_edge(memory, below, false, [&](const uint8_t *rows, int64_t count, int64_t stride, int64_t channels) {
             copy_rows(to, count, rows, stride, channels, size_t(count));
             to += channels * count;
@@ -152,7 +152,7 @@ void Edges::send(Workspace &memory, int64_t band, int64_t turn) const {
 void Edges::receive(Workspace &memory, int64_t band, int64_t turn) const {
     for (const bool below : {false, true}) {
         if (!has_neighbour(memory, band, below)) continue;
-        const uint8_t *from = memory.of_band(below ? band + 1 : band - 1).edges + (turn % 2 * 2 + !below) * side;
+        const uint8_t *from = memory.of_band(below ? band + 1 : band - 1).edges[turn % 2] + !below * side;
         each_edge(memory, below, true, [&](uint8_t *rows, int64_t count, int64_t stride, int64_t channels) {
             copy_rows(rows, stride, from, count, channels, size_t(count));
             from += channels * count;

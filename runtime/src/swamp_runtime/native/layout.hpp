@@ -24,7 +24,7 @@ void clear_edges(const Image &image, Workspace &memory, int64_t channel, int64_t
 class Edges {
    public:
     explicit Edges(std::vector<const Image *> images);
-    int64_t num_bytes() const { return 4 * side; }
+    int64_t num_bytes() const { return 2 * side; }
     void prepare(Workspace &memory, int64_t band, int64_t turn) const;  // what will be sent, so that the processor need not wait for it then
     void send(Workspace &memory, int64_t band, int64_t turn) const;
     void receive(Workspace &memory, int64_t band, int64_t turn) const;

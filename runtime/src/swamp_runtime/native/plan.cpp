@@ -31,8 +31,9 @@ std::unique_ptr<Workspace> Plan::one_workspace() const {
     };
     made->floats = aligned(made->floats_memory.get() + SLACK / sizeof(float));
     made->bytes = aligned(made->bytes_memory.get() + SLACK);
-    made->edges_memory = std::make_unique<uint8_t[]>(size_t(num_edge_bytes) + ALIGNED);
-    made->edges = aligned(made->edges_memory.get());
+    made->edges_memory = std::make_unique<uint8_t[]>(2 * size_t(num_edge_bytes) + ALIGNED);
+    made->edges[0] = aligned(made->edges_memory.get());
+    made->edges[1] = made->edges[0] + num_edge_bytes;
     for (const Image &image : images)
         for (const Image::Bytes &one : image.bytes)  // beyond the edges is what stands for zero
             for (int32_t copy = 0; copy < one.form.num_copies; copy++)

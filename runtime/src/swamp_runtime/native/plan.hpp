@@ -57,7 +57,7 @@ struct Workspace {
     uint8_t *bytes = nullptr;
     std::vector<float> scratch;
     std::unique_ptr<uint8_t[]> edges_memory;
-    uint8_t *edges = nullptr;  // what the neighbours of a band read of it
+    uint8_t *edges[2] = {};  // what the neighbours of a band read of it, in turns
     Workspace *first = this;
     std::vector<std::unique_ptr<Workspace>> others;  // of the first
     Workspace &of_band(int64_t band) { return band ? *first->others[size_t(band) - 1] : *first; }
