@@ -82,6 +82,19 @@ int Builder::new_image(Size size) {
     return int(plan.images.size()) - 1;
 }
 
+int Builder::new_float_image(Size size) {
+    const int image = new_image(size);
+    plan.images.back().has_floats = true;
+    return image;
+}
+
+Value Builder::as_value(int image) const {
+    Value value;
+    value.size = plan.images[size_t(image)].size;
+    value.image = image;
+    return value;
+}
+
 void Builder::add(int out, std::vector<int> reads, Maker maker) {
     made.push_back({{out}, std::move(reads), std::move(maker), nullptr, nullptr});
 }
@@ -332,7 +345,7 @@ Value Builder::computed(const Node &node) {
         check(node.in.size() == count, node.op + " of its program has another number of inputs than it should");
         return &values[size_t(node.in.empty() ? 0 : node.in[0])];
     };
-    if (node.op == "conv" || node.op == "linear") return weighted(node, *given(1));
+    if (node.op == "conv" || node.op == "linear" || node.op == "transposed_linear") return weighted(node, *given(1));
     if (node.op == "flatten") return flatten(node, *given(1));
     if (node.op == "batch_norm") return batch_norm(node, *given(1));
     if (node.op == "layer_norm") return layer_norm(node, *given(1));
@@ -345,7 +358,7 @@ Value Builder::computed(const Node &node) {
     }
     if (node.op == "softmax") return softmax(node, *given(1));
     if (node.op == "attention") return attention(node);
-    if (node.op == "embedding") return embedding(node, *given(1));
+    if (node.op == "embedding" || node.op == "counted_positions") return embedding(node, *given(1));
     if (node.op == "constant") {
         given(0);
         return fixed(node, 0, -1);

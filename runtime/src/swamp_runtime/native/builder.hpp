@@ -78,6 +78,8 @@ class Builder {
     void take_work(double operations);
 
     int new_image(Size size);
+    int new_float_image(Size size);
+    Value as_value(int image) const;
     int stored(Value &value);  // the number of the value's image
     int floats_of(Value &value);  // the same, of an image that has floats
     int whole_floats(Value &value);  // the same, of an image that is not in bands
@@ -98,6 +100,8 @@ class Builder {
     void try_dense(Step &step, const Made &one);
     // A step that computes one channel of an image after the other.
     void each_channel(const Node &node, int out, std::vector<int> reads, double cost, std::function<void(Workspace &, int64_t channel)> compute);
+
+    void over_channels(const Node &node, int out, int from, double speed, std::function<void(Workspace &, const Image &read, const Image &to)> compute);
 
     Value weighted(const Node &node, Value &x);
     Value batch_norm(const Node &node, Value &x);

@@ -85,7 +85,8 @@ Value Builder::weighted(const Node &node, Value &x) {
     const bool is_conv = node.op == "conv";
     const bool is_flat = is_conv && file.num_dimensions(node, "weight") == 3;  // a convolution of sequences
     const Tensor &weight = file.tensor(node, "weight", is_flat ? 3 : is_conv ? 4 : 2);
-    const int64_t outputs = weight.shape[0], inputs = weight.shape[1];
+    const bool transposed = node.op == "transposed_linear";
+    const int64_t outputs = weight.shape[transposed ? 1 : 0], inputs = weight.shape[transposed ? 0 : 1];
     const int64_t kh = is_conv && !is_flat ? weight.shape[2] : 1, kw = is_conv ? weight.shape.back() : 1;
     const std::pair<int64_t, int64_t> one = {1, 1}, none = {0, 0};
     const auto [every_y, every_x] = is_conv ? node.pair("stride", 1, 4096) : one;
@@ -100,7 +101,10 @@ Value Builder::weighted(const Node &node, Value &x) {
     const Size size{outputs, height, width};
     check_size(size);
     const int64_t area = kh * kw;
-    const bool whole_numbers = !weight.integers.empty() && node.has("input");
+    // The rows of a transposed weight are the inputs of the layer, whose sums have one scale only if all rows have the same.
+    const auto has_first_scale = [&](float scale) { return scale == weight.scales[0]; };
+    const bool whole_numbers = !weight.integers.empty() && node.has("input") &&
+                               (!transposed || std::all_of(weight.scales.begin(), weight.scales.end(), has_first_scale));
     std::vector<double> scale(size_t(outputs), 1.0), bias(size_t(outputs), 0.0);
     if (node.has("bias")) {
         const std::vector<float> numbers = dense_numbers(node, "bias", outputs);
@@ -131,7 +135,8 @@ Value Builder::weighted(const Node &node, Value &x) {
         const float number = whole_numbers ? float(weight.integers[i]) : weight.value(i);
         check(std::isfinite(number), "the weight " + node.text("weight") + " holds a number that is not finite");
         if (number == 0) continue;
-        const int64_t at = weight.position(i), row = at / (inputs * area), channel = at / area % inputs + row / (outputs / groups) * inputs;
+        const int64_t at = weight.position(i), row = transposed ? at % outputs : at / (inputs * area);
+        const int64_t channel = transposed ? at / outputs : at / area % inputs + row / (outputs / groups) * inputs;
         const int64_t y = far_y * (at / kw % kh) - top, across = far_x * (at % kw) - left;
         if (plain) {
             taps->push_back({int32_t(row), int32_t(channel), int32_t(y), int32_t(across), number});
@@ -157,7 +162,7 @@ Value Builder::weighted(const Node &node, Value &x) {
         auto found = std::find_if(read.bytes.begin(), read.bytes.end(), same);
         if (most_in_a_row(*taps, outputs) > MAX_INT8_TAPS || (found == read.bytes.end() && read.bytes.size() == MAX_BYTE_FORMS)) {
             part.form = -1;  // so many taps, or so many scales of one image: this layer computes with floats
-            for (size_t i = 0; i < scale.size(); i++) part.scale[i] = weight.scales[i];
+            for (size_t i = 0; i < scale.size(); i++) part.scale[i] = weight.scales[transposed ? 0 : i];
         } else {
             if (found == read.bytes.end()) {
                 read.bytes.push_back({float(step), int32_t(zero), 0, {}, {}, {}, {}});
@@ -167,7 +172,7 @@ Value Builder::weighted(const Node &node, Value &x) {
             std::vector<double> sums(size_t(outputs), 0.0);
             for (const Tap &tap : *taps) sums[size_t(tap.row)] += tap.weight;
             for (size_t i = 0; i < scale.size(); i++) {
-                part.scale[i] = double(weight.scales[i]) * float(step);
+                part.scale[i] = double(weight.scales[transposed ? 0 : i]) * float(step);
                 bias[i] -= part.scale[i] * double(zero) * sums[i];
             }
         }
