@@ -57,7 +57,8 @@ def every_operation(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> Any:
 def sound_files() -> list[bytes]:
     """Small files that hold every operation, of every kind of input, with float and 8-bit weights."""
     torch.manual_seed(0)
-    chosen = ("resnet", "mlp", "mobilenet", "unet", "vit", "gpt", "bert", "encoder with padding", "audio", "several inputs and outputs")
+    chosen = ("resnet", "mlp", "mobilenet", "unet", "vit", "gpt", "bert", "encoder with padding", "audio", "roberta", "shared heads by gqa")
+    chosen += ("several inputs and outputs",)
     files = [sparse_file(NETWORKS[name][0](), NETWORKS[name][1][0], **NETWORKS[name][2]) for name in chosen]
     for name in ("conv with dilation", "attention of pixels", "some tokens", "conv of tokens", "in place"):
         function, x, tensors, _ = FUNCTIONS[name]
@@ -72,6 +73,8 @@ def sound_files() -> list[bytes]:
         nn.Conv2d(8, 4, (1, 5), padding=(0, 2)),
     ]
     files.append(int8_file(nn.Sequential(*convolutions), given(IMAGE), free_size=True)[0])
+    transposed = Function(lambda x, w, v: (x @ w).relu() @ v, w=normal(8, 9), v=normal(9, 5))
+    files += [sparse_file(transposed, given(SEQUENCE)), int8_file(transposed, given(SEQUENCE))[0]]
     files.append(int8_file(nn.Sequential(nn.Linear(8, 9), nn.Tanh(), nn.Linear(9, 9), nn.ReLU(), nn.Linear(9, 3)), given(SEQUENCE))[0])
     return [*files, GOOD_PROGRAM]
 
