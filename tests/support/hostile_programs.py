@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from tests.support.files import int8_file, sparse_file
 from tests.support.hostile import GOOD_PROGRAM, assembled, bend, mutate, parts
-from tests.support.networks import FUNCTIONS, IMAGE, NETWORKS, SEQUENCE, Function, given, normal
+from tests.support.networks import FUNCTIONS, IMAGE, NETWORKS, SEQUENCE, Function, given, normal, transposed_layers
 
 DRIVER = Path(__file__).with_name("hostile_driver.cpp")
 SANITIZERS = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -73,8 +73,7 @@ def sound_files() -> list[bytes]:
         nn.Conv2d(8, 4, (1, 5), padding=(0, 2)),
     ]
     files.append(int8_file(nn.Sequential(*convolutions), given(IMAGE), free_size=True)[0])
-    transposed = Function(lambda x, w, v: (x @ w).relu() @ v, w=normal(8, 9), v=normal(9, 5))
-    files += [sparse_file(transposed, given(SEQUENCE)), int8_file(transposed, given(SEQUENCE))[0]]
+    files += [sparse_file(transposed_layers(), given(SEQUENCE)), int8_file(transposed_layers(), given(SEQUENCE))[0]]
     files.append(int8_file(nn.Sequential(nn.Linear(8, 9), nn.Tanh(), nn.Linear(9, 9), nn.ReLU(), nn.Linear(9, 3)), given(SEQUENCE))[0])
     return [*files, GOOD_PROGRAM]
 

@@ -216,6 +216,17 @@ class Logits(nn.Module):
         return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)[0]
 
 
+def transposed_layers() -> nn.Module:
+    """Layers with weights (inputs, outputs), as GPT-2 of transformers has them."""
+    from transformers.pytorch_utils import Conv1D
+
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), Conv1D(12, 8), nn.Tanh(), Conv1D(5, 12))
+    for parameter in layers.parameters():
+        nn.init.normal_(parameter)
+    return layers
+
+
 class SharedHeads(nn.Module):
     """Causal attention with six heads of queries and two of keys and values, which are repeated in one of three ways."""
 
