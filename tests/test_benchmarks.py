@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.trainings import graphed_on_cpu
+
 BENCHMARKS = sorted((Path(__file__).parents[1] / "benchmarks").glob("*.py"))
 
 
@@ -34,3 +36,15 @@ def test_own_models_can_be_rehearsed_without_a_gpu(tmp_path: Path, capsys: pytes
     out = capsys.readouterr().out
     assert [line.split(":")[0] for line in out.splitlines()[:3]] == ["resnet18", "resnet18, plain", "resnet18, swamp with 2 particles"]
     assert "plain / each" in out
+
+
+def test_shards_can_be_rehearsed_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    graphed_on_cpu(monkeypatch)
+    file = tmp_path / "measured.json"
+    rehearse = runpy.run_path(str(BENCHMARKS[0].with_name("shards.py")))["main"]
+    small = ["--images", "64", "--steps", "2", "--device", "cpu", "--precision", "float32", "--no-compile", "--folder", str(tmp_path)]
+    rehearse(["wrn10-1:16:8", *small, "--json", str(file)])
+    (measured,) = json.loads(file.read_text())
+    assert all(measured[name] > 0 for name in ("read", "sent", "replay", "memory", "shards", "setup", "plan"))
+    assert "of memory" in capsys.readouterr().out.splitlines()[-1]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["measured.json"]

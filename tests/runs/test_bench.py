@@ -20,6 +20,7 @@ from swamp.store.directory import Store
 from swamp.tasks.task import EpochPlan
 from tests.support import trainings
 from tests.support.blobs import Blobs
+from tests.support.prepared import write_prepared
 from tests.support.trainings import graphed_on_cpu
 
 
@@ -67,9 +68,28 @@ def test_an_estimate_adds_up_what_trains_side_by_side(quick: Callable[..., Confi
     engine_context = make_engine_context(config, open_task(config), Store(Path("unused")))
     plan = make_plan(config, engine_context)
     assert [len(group) for group in plan.groups(4)] == [1, 3, 4, 1, 4, 1]
-    cost = estimate(config, engine_context.task, plan, 4, lambda count: {1: 1.0, 3: 10.0, 4: 100.0}[count])
+    cost = estimate(config, engine_context.task, plan, 4, lambda count, epoch: {1: 1.0, 3: 10.0, 4: 100.0}[count])
     # one epoch of the ticket, two of every other training, two steps each
     assert cost.seconds == 2 * (1.0 + 2 * (10.0 + 100.0 + 1.0 + 100.0 + 1.0))
+
+
+def test_an_estimate_counts_every_size_of_a_training(tmp_path: Path) -> None:
+    """Time and multiply-adds: four epochs of 5 steps each, of images of 8, 16 and 16 pixels, tested at 16."""
+    folder = write_prepared(tmp_path / "prepared")
+    image = {"batch_size": 5, "crop_size": 16, "model": "wrn10-1", "sizes": {"0": 8, "1": 16, "3": 32}}
+    settings = {"data": str(folder), "method": "imp", "pruning.cycles": 0, "cycle.epochs": 5, "ticket.epochs": 2, "device": "cpu"}
+    config = resolve(build_config("imagenet-resnet50", {**settings, "tasks": {"image": image}}))
+    task = open_task(config)
+    engine_context = make_engine_context(config, task, Store(Path("unused")))
+    plan = make_plan(config, engine_context)
+    assert [job.num_epochs for job in plan.jobs] == [2, 5]
+    cost = estimate(config, task, plan, 4, lambda count, epoch: {0: 1.0, 1: 10.0, 3: 100.0}[epoch])
+    assert cost.seconds == 5 * ((1 + 10) + (1 + 2 * 10 + 2 * 100))
+    whole = sum(task.macs.values())
+    shares = [sum(task.epoch_macs(epoch).values()) / whole for epoch in range(5)]  # type: ignore[attr-defined]
+    assert shares == pytest.approx([0.25, 1, 1, 4, 4], rel=0.01)
+    assert plan.training_macs == [pytest.approx(3 * whole * 22 * (sum(shares[:2]) + sum(shares)))]
+    assert plan.forward_macs == [whole]
 
 
 def test_an_estimate_counts_both_gradients_of_sam(quick: Callable[..., Config]) -> None:
@@ -77,7 +97,7 @@ def test_an_estimate_counts_both_gradients_of_sam(quick: Callable[..., Config]) 
     for method in ("imp", "imp-sam"):
         config = resolve(quick(method=method, device="cpu"))
         engine_context = make_engine_context(config, open_task(config), Store(Path("unused")))
-        seconds[method] = estimate(config, engine_context.task, make_plan(config, engine_context), 4, lambda count: 1.0).seconds
+        seconds[method] = estimate(config, engine_context.task, make_plan(config, engine_context), 4, lambda count, epoch: 1.0).seconds
     ticket = 2  # steps, without SAM in both
     assert seconds["imp-sam"] - ticket == 2 * (seconds["imp"] - ticket)
 

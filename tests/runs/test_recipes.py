@@ -27,6 +27,15 @@ def test_scale_shortens_warm_ups() -> None:
     assert build_config("cifar10-wrn28-2", {"scale": 0.001, "ticket.warmup": 10.0}).ticket.warmup == 0.01
 
 
+def test_scale_moves_the_epochs_from_which_on_images_are_larger() -> None:
+    def sizes(scale: float) -> dict[str, int]:
+        return build_config("imagenet-resnet50-fast", {"scale": scale}).selected("task").sizes  # type: ignore[no-any-return]
+
+    assert sizes(1) == {"0": 128, "6": 192, "13": 224}
+    assert sizes(0.5) == {"0": 128, "3": 192, "7": 224}
+    assert sizes(0.05) == {"0": 192, "1": 224}  # The first two fall together.
+
+
 def test_a_scaled_run_says_so_and_nothing_else_changes() -> None:
     whole, tenth = build_config("cifar10-wrn28-2"), build_config("cifar10-wrn28-2", {"scale": 0.1})
     assert tenth.recipe == "cifar10-wrn28-2-scale0.1"

@@ -53,6 +53,20 @@ def test_particles() -> None:
     assert imagenet.swa == {"0": False, "1": True}
 
 
+def test_the_fast_recipe_averages_at_full_size() -> None:
+    fast, paper = (build_config(name) for name in ("imagenet-resnet50-fast", "imagenet-resnet50"))
+    task = fast.selected("task")
+    assert (task.batch_size, task.crop_size, task.label_smoothing) == (1024, 224, 0.1)
+    start = fast.swa.start_epoch(fast.cycle.epochs)
+    assert max(map(int, task.sizes)) == start == 13
+    assert task.sizes[str(start)] == task.crop_size
+    assert fast.swa.learning_rate / fast.cycle.learning_rate == paper.swa.learning_rate / paper.cycle.learning_rate
+    assert fast.ticket.learning_rate == fast.cycle.learning_rate
+    assert fast.selected("method") == paper.selected("method")
+    assert "747 epochs" in header_of("imagenet-resnet50-fast")
+    assert fast.ticket.epochs + fast.cycle.epochs * (1 + 8 * fast.pruning.cycles) == 747
+
+
 @pytest.mark.parametrize("name", [*PAPER, "fashion-mnist", "mrpc-roberta", "custom"])
 @pytest.mark.parametrize("method", ["rigl", "rigl-swamp", "gradual", "dst"])
 def test_what_suits_the_digits_stays_there(name: str, method: str) -> None:

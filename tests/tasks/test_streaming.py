@@ -12,7 +12,7 @@ from torch import Tensor
 
 from swamp.core.noise import Noise
 from swamp.tasks import streaming
-from swamp.tasks.datasets.imagenet import read_imagenet
+from swamp.tasks.datasets.imagenet import read_imagenet_files
 from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, training_view
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.streaming import StreamedSource
@@ -35,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def source(data: Path, workers: int, batch_size: int = 5) -> StreamedSource:
-    return StreamedSource(read_imagenet(str(data)), batch_size, flip=True, crop_size=16, num_workers=workers)
+    return StreamedSource(read_imagenet_files(str(data)), batch_size, flip=True, crop_size=16, num_workers=workers)
 
 
 def settings(data: Path, **changes: object) -> Config:
@@ -88,6 +88,20 @@ def test_batches_depend_on_the_plan_and_not_on_the_workers(workers: int, data: P
         assert len(y) == size
         assert torch.equal(x, expected[0])
         assert torch.equal(y, expected[1])
+
+
+def test_epochs_may_have_sizes_of_their_own(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "num_usable", lambda *_: 0)
+    task = ImageTask(settings(data, sizes={"0": 8, "2": 12}))
+    plans = [task.plan(Noise(3), epoch, CPU) for epoch in range(3)]
+    assert [task.batch(plan, 0)[0].shape for plan in plans] == [(5, 3, side, side) for side in (8, 8, 12)]
+    share = task.cut(plans[2], 1, 2)
+    assert share is not None
+    assert task.batch(share, 0)[0].shape == (3, 3, 12, 12)
+    assert task.batch(task.last_plan(Noise(3), 0, CPU), 0)[0].shape == (5, 3, 16, 16)
+    whole = ImageTask(settings(data))
+    assert torch.equal(whole.batch(whole.plan(Noise(3), 0, CPU), 1)[0], by_hand(source(data, 1), Noise(3), 1)[0])
+    assert task.fingerprint != whole.fingerprint
 
 
 def test_shares_of_batches_are_the_batches_and_are_decoded_once(data: Path) -> None:

@@ -164,8 +164,8 @@ class Distributed(Engine):
             group.close()
         self.joined = None
 
-    def step_seconds(self, jobs: Sequence[Job]) -> float:
-        return super().step_seconds(jobs[:1]) / self.config.data
+    def step_seconds(self, jobs: Sequence[Job], epoch: int = 0) -> float:
+        return super().step_seconds(jobs[:1], epoch) / self.config.data
 
     def _lead(self, jobs: Sequence[Job], report: Report) -> None:
         """Announce jobs, train those that the group of rank 0 takes, and return when all of them are stored and all ranks are idle."""

@@ -100,7 +100,7 @@ class Engine:
 
     def __init__(self, context: EngineContext) -> None:
         self.context = context
-        self.seconds_of_a_step: float | None = None  # as measured
+        self.seconds_of_a_step: dict[int, float] = {}  # as measured, by epoch
 
     @property
     def num_parallel(self) -> int:
@@ -122,11 +122,11 @@ class Engine:
                 pass
             jobs = list({job.key: job for job in more()}.values())
 
-    def step_seconds(self, jobs: Sequence[Job]) -> float:
-        """Measure how long it takes until each of these jobs has made one step. By default one job is timed, once."""
-        if self.seconds_of_a_step is None:
-            self.seconds_of_a_step = time_step(self.context, jobs[0])
-        return -(-len(jobs) // self.num_parallel) * self.seconds_of_a_step
+    def step_seconds(self, jobs: Sequence[Job], epoch: int = 0) -> float:
+        """Measure how long it takes until each of these jobs has made one step of an epoch. By default one job is timed, once."""
+        if epoch not in self.seconds_of_a_step:
+            self.seconds_of_a_step[epoch] = time_step(self.context, jobs[0], epoch=epoch)
+        return -(-len(jobs) // self.num_parallel) * self.seconds_of_a_step[epoch]
 
     def averaged(self, task: Task, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
         """Return averaged parameters with the BatchNorm statistics that belong to them. By default `averaged_state` computes them."""
@@ -251,8 +251,8 @@ def train_as_follower(checkpoint: Checkpoint | None, context: EngineContext, job
             training.run_epoch()
 
 
-def time_step(context: EngineContext, job: Job, learner: Learner | None = None, num_steps: int = 5) -> float:
-    """Return the median time of a few steps of the job in this process. Their result is not kept.
+def time_step(context: EngineContext, job: Job, learner: Learner | None = None, num_steps: int = 5, epoch: int = 0) -> float:
+    """Return the median time of a few steps of the job's epoch in this process. Their result is not kept.
 
     The first steps warm up and are left out. Where steps are slow, fewer are timed, so that all of them take about `TIMING_SECONDS`; if
     the first one takes longer than half of that, it is the only one.
@@ -261,7 +261,7 @@ def time_step(context: EngineContext, job: Job, learner: Learner | None = None, 
     with _numerics_of(job):
         training = Training(task, job, context.store.load_state(job.start), context.device, learner)
         training.model.train()
-        plan = training.plan(0)
+        plan = training.plan(epoch)
         times: list[float] = []
         while len(times) < num_steps + NUM_WARM_UP and sum([*times, *times[-1:]]) < TIMING_SECONDS:
             begin = time.perf_counter()

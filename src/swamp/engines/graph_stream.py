@@ -29,14 +29,16 @@ class GraphStream:
         graph = torch.cuda.CUDAGraph()
         with self._own_generator():
             self.stream.wait_stream(torch.cuda.current_stream(self.device))
-            with torch.cuda.stream(self.stream):
-                for _ in range(NUM_WARMUPS):
-                    before()
-                    states = host_generator_states()
-                    step()
-                if host_generator_states() != states:
-                    raise RuntimeError("it draws random numbers on the host, and a graph would repeat those of its capture")
-            self.stream.synchronize()
+            try:
+                with torch.cuda.stream(self.stream):
+                    for _ in range(NUM_WARMUPS):
+                        before()
+                        states = host_generator_states()
+                        step()
+                    if host_generator_states() != states:
+                        raise RuntimeError("it draws random numbers on the host, and a graph would repeat those of its capture")
+            finally:
+                self.stream.synchronize()  # An error frees tensors that work on this stream still uses.
             self.draws |= self.generator.get_offset() > 0
             gc.collect()  # A tensor that the collector frees during the capture would spoil it.
             self._record(graph, step)

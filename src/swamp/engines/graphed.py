@@ -23,7 +23,7 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.engines.engine import CheckpointedTraining, Engine, EngineContext, Report, load_solutions, time_step, train_job
 from swamp.engines.particle import Particle
-from swamp.engines.particle_pool import ParticlePool
+from swamp.engines.particle_pool import ParticlePool, can_capture
 from swamp.engines.recorded import Averager
 from swamp.tasks.task import EpochPlan, Task
 from swamp.training.numerics import applied
@@ -57,10 +57,9 @@ def _check_device(device: torch.device) -> None:
 
 
 def why_not(task: Task) -> str:
-    """Say so if the task has its own optimizer, which is not captured."""
-    return (
-        "this task has an optimizer of its own, whose steps are not captured as CUDA graphs" if getattr(task, "own_optimizer", None) else ""
-    )
+    """Say so if steps of the task's own optimizer cannot be captured."""
+    own = getattr(task, "own_optimizer", None)
+    return own.why_not_captured(task.model()) if own is not None else ""
 
 
 class Graphed(Engine):
@@ -73,8 +72,11 @@ class Graphed(Engine):
         self.busy: dict[Particle, CheckpointedTraining] = {}
         self.averagers: dict[tuple[str, Numerics], Averager] = {}  # by the task's fingerprint and numerics
         self.starting: list[Particle] = []  # the particle into which a job is being loaded
-        if not all(task.resident for task in context.tasks.values()):
-            log.warning("engine 'graphed': the data of this task do not lie on the GPU, so its steps are compiled but not captured")
+        if not all(map(can_capture, context.tasks.values())):
+            log.warning(
+                "engine 'graphed': the data of this task do not lie on the GPU and come in several shapes, so its steps are compiled but "
+                "not captured"
+            )
 
     @property
     def num_parallel(self) -> int:
@@ -95,7 +97,7 @@ class Graphed(Engine):
                 under_way = {job.key for job in (*waiting, *(work.job for work in self.busy.values()))}
                 waiting.extend(job for key, job in fresh.items() if key not in under_way and job.numerics == left[0].numerics)
 
-    def step_seconds(self, jobs: Sequence[Job]) -> float:
+    def step_seconds(self, jobs: Sequence[Job], epoch: int = 0) -> float:
         """Measure real steps. They are compiled and captured as in a run, which finds them compiled."""
         first, task = jobs[0], self.context.task_of(jobs[0])
         with self._set_up_for(first.numerics):
@@ -104,7 +106,7 @@ class Graphed(Engine):
                 if (particle := self.pool.free(job, particles)) is not None:
                     particles.append(particle)
             if not particles:
-                return len(jobs) * time_step(self.context, first, self.pool.uncaptured_learner(first), NUM_TIMED_STEPS)
+                return len(jobs) * time_step(self.context, first, self.pool.uncaptured_learner(first), NUM_TIMED_STEPS, epoch)
             start = self.context.store.load_state(first.start)
             trainings = [
                 Training(task, job, start, self.context.device, particle.learner) for job, particle in zip(jobs, particles, strict=False)
@@ -112,7 +114,7 @@ class Graphed(Engine):
             num_steps = min(NUM_TIMED_STEPS, task.steps_per_epoch)
             for _ in range(2):  # The first round warms up.
                 for particle, training in zip(particles, trainings, strict=True):
-                    particle.prepare(training.plan(0), training.epoch_rates)
+                    particle.prepare(training.plan(epoch), training.epoch_rates, training.epoch)
                     particle.graph_stream.wait()
                 begin = time.perf_counter()
                 self._steps(list(zip(particles, trainings, strict=True)), num_steps)
@@ -124,7 +126,7 @@ class Graphed(Engine):
     def averaged(self, task: Task, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
         context = self.context
         with self._set_up_for(context.numerics):
-            if task.resident:
+            if can_capture(task):
                 try:
                     return self._average(task, context.numerics, parameters, buffers, noise)
                 except torch.OutOfMemoryError:
@@ -213,7 +215,7 @@ class Graphed(Engine):
         """
         num_busy = len(self.busy)
         for particle, work in self.busy.items():
-            particle.prepare(plans[particle], work.training.epoch_rates)
+            particle.prepare(plans[particle], work.training.epoch_rates, work.training.epoch)
         longest = max(particle.task.steps_per_epoch for particle in self.busy)
         self._steps([(particle, work.training) for particle, work in self.busy.items()], longest)
         for particle, work in self.busy.items():

@@ -10,7 +10,7 @@ from torch import nn
 from swamp.core.job import Job
 from swamp.core.state import State
 from swamp.engines.graph_stream import GraphStream
-from swamp.tasks.task import EpochPlan, Task
+from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.training.learner import Learner
 from swamp.training.step import Parts
 from swamp.training.train import Training
@@ -32,23 +32,33 @@ class Particle:
 
     def __init__(self, task: Task, job: Job, start: State, device: torch.device, eager: Parts, fast: Parts, fused: bool) -> None:
         self.task = task
-        self.learner = Learner(task, job.optimizer, job.numerics, device, job.rule, tuned=True, fused=fused)
+        self.count = torch.zeros(1, dtype=torch.int64, device=device)
+        self.learner = Learner(task, job.optimizer, job.numerics, device, job.rule, tuned=True, fused=fused, count=self.count)
         self.graph_stream = GraphStream(device)
-        self.tables = dict(task.plan(job.noise, 0, device).tables)
         self.rates = torch.zeros(task.steps_per_epoch, device=device)
         self.losses = torch.zeros(task.steps_per_epoch, device=device)
-        self.count = torch.zeros(1, dtype=torch.int64, device=device)
         self.learner.begin(start, job.mask)
         self.learner.model.train()
-        last = task.num_examples - (task.steps_per_epoch - 1) * task.batch_size
-        # A smaller last batch has its own graph. It comes once an epoch and is not worth compiling.
-        self.last = self._captured(last, eager if last < task.batch_size else fast)
-        self.step = self._captured(task.batch_size, fast) if last < task.batch_size and task.steps_per_epoch > 1 else self.last
+        self._capture_steps(job, eager, fast)
 
-    def _captured(self, size: int, parts: Parts) -> Callable[[], None]:
+    def _capture_steps(self, job: Job, eager: Parts, fast: Parts) -> None:
+        task, last = self.task, self._last_size()
+        self.tables = dict(task.plan(job.noise, 0, self.count.device).tables)
+        # A smaller last batch has its own graph. It comes once an epoch and is not worth compiling.
+        self.last = self._captured_at(last, eager if last < task.batch_size else fast)
+        self.step = self._captured_at(task.batch_size, fast) if last < task.batch_size and task.steps_per_epoch > 1 else self.last
+
+    def _last_size(self) -> int:
+        """Return the number of examples in the last batch of an epoch."""
+        return self.task.num_examples - (self.task.steps_per_epoch - 1) * self.task.batch_size
+
+    def _captured_at(self, size: int, parts: Parts) -> Callable[[], None]:
+        """Capture a step whose batch of this size is made from the tables, at the count of steps."""
+        return self._captured(lambda: parts.batch(self.tables, self.count, size), parts)
+
+    def _captured(self, batch: Callable[[], Batch], parts: Parts) -> Callable[[], None]:
         def step() -> None:
-            batch = parts.batch(self.tables, self.count, size)
-            loss = self.learner.step(batch, self.rates.index_select(0, self.count).squeeze(0), parts)
+            loss = self.learner.step(batch(), self.rates.index_select(0, self.count).squeeze(0), parts)
             self.losses.index_copy_(0, self.count, loss.reshape(1))
             self.count.add_(1)
 
@@ -63,9 +73,10 @@ class Particle:
             raise RuntimeError("its model counts on the host or replaces its buffers, and a graph would repeat what it did at its capture")
         return captured
 
-    def prepare(self, plan: EpochPlan, rates: list[float]) -> None:
+    def prepare(self, plan: EpochPlan, rates: list[float], epoch: int) -> None:
         """Fill the tables of an epoch."""
         self.plan = plan
+        self.learner.prepare(epoch)
         for name, table in self.tables.items():
             table.copy_(plan.tables[name])
         self.rates.copy_(torch.tensor(rates))
@@ -85,4 +96,7 @@ class Particle:
         if self.graph_stream.draws:
             self.graph_stream.seed(training.draw_seed(step))
         with self.graph_stream.active():
-            (self.step if step < self.task.steps_per_epoch - 1 else self.last)()
+            self._replay(step)
+
+    def _replay(self, step: int) -> None:
+        (self.step if step < self.task.steps_per_epoch - 1 else self.last)()

@@ -14,6 +14,8 @@ from swamp.core.job import Job, Numerics, Optimizer
 from swamp.core.rules import Rule
 from swamp.engines.engine import EngineContext
 from swamp.engines.particle import Particle
+from swamp.engines.staged_particle import StagedParticle
+from swamp.tasks.task import Task, is_staged
 from swamp.training.learner import Learner, fusable, rule_parameters
 from swamp.training.rules import behaviour
 from swamp.training.step import Parts, compiled_parts, eager_step
@@ -23,6 +25,11 @@ MAX_VARIANTS = 8  # the number of variants that are kept; runs of a group take t
 
 log = logging.getLogger("swamp")
 VariantKey = tuple[str, Optimizer, Numerics, Rule | None]  # what steps are compiled for; the string is the task's fingerprint
+
+
+def can_capture(task: Task) -> bool:
+    """Return whether steps of a task may be captured: they read data on the device, or batches that are put into fixed tensors."""
+    return task.resident or is_staged(task)
 
 
 @dataclass
@@ -41,7 +48,7 @@ class ParticlePool:
 
     def __init__(self, context: EngineContext, max_busy: int, *, compiled: bool, kernels: bool) -> None:
         self.context, self.compiled, self.kernels = context, compiled, kernels and context.device.type == "cuda"
-        self.max_busy = max_busy if any(task.resident for task in context.tasks.values()) else 1
+        self.max_busy = max_busy if any(map(can_capture, context.tasks.values())) else 1
         self.variants: dict[VariantKey, CompiledVariant] = {}  # The most recently used is the last.
 
     def free(self, job: Job, busy: Collection[Particle]) -> Particle | None:
@@ -116,7 +123,7 @@ class ParticlePool:
     def _new_variant(self, job: Job) -> CompiledVariant:
         task = self.context.task_of(job)
         fused = self.kernels and bool(fusable(task.model()))
-        return CompiledVariant(fused, self._parts(job, fused), task.resident)
+        return CompiledVariant(fused, self._parts(job, fused), can_capture(task))
 
     def _parts(self, job: Job, fused: bool) -> tuple[Parts, Parts]:
         task = self.context.task_of(job)
@@ -131,15 +138,16 @@ class ParticlePool:
 
     def _make(self, variant: CompiledVariant, job: Job) -> Particle:
         task, device, start = self.context.task_of(job), self.context.device, self.context.store.load_state(job.start)
+        kind = Particle if task.resident else StagedParticle
         try:
-            return Particle(task, job, start, device, *variant.parts, variant.fused)
+            return kind(task, job, start, device, *variant.parts, variant.fused)
         except Exception as error:
             if not (variant.fused and type(error).__module__.startswith("triton")):
                 raise
             log.warning(f"engine 'graphed': the kernels of this model's layers do not work on this GPU ({reason_of(error)}); compiling it")
         self.kernels = variant.fused = False
         variant.parts = self._parts(job, fused=False)
-        return Particle(task, job, start, device, *variant.parts, False)
+        return kind(task, job, start, device, *variant.parts, False)
 
     def _limit_to(self, num: int) -> None:
         log.warning(f"engine 'graphed': there is memory for {num} particles at a time, not for {num + 1}")

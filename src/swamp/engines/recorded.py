@@ -13,7 +13,8 @@ from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.engines.graph_stream import GraphStream
-from swamp.tasks.task import Task
+from swamp.engines.staged_particle import StagedBatch, first_rows
+from swamp.tasks.task import Batch, Task, refresh_plan
 from swamp.training.averaging import BatchStatistics, averaged_state
 from swamp.training.step import batch_at, channels_last
 
@@ -21,14 +22,19 @@ log = logging.getLogger("swamp")
 
 
 class RecordedPass:
-    """Recomputes the BatchNorm statistics of one model by a captured pass over data on the device. The model's tensors must not move."""
+    """Recomputes the BatchNorm statistics of one model by a captured pass over the data. The model's tensors must not move.
+
+    Data that do not lie on the device are copied into fixed tensors, batch by batch.
+    """
 
     @torch.no_grad()
     def __init__(self, task: Task, model: nn.Module, noise: Noise, numerics: Numerics, device: torch.device) -> None:
         self.task, self.numerics = task, numerics
         self.statistics = BatchStatistics(model)
         self.graph_stream = GraphStream(device)
-        self.tables = dict(task.plan(noise.fold("refresh"), 0, device).tables)
+        self.plan = refresh_plan(task, noise, device)
+        self.tables = dict(self.plan.tables)
+        self.staged: dict[int, StagedBatch] = {}  # by the number of rows, where the data do not lie on the device
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
         self.num_counted: dict[int, int] = {}  # by the number of rows of a batch, the number of examples that it counts as
         # Convolutions in bf16 are faster in this layout.
@@ -37,12 +43,16 @@ class RecordedPass:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         last = task.num_examples - (task.steps_per_epoch - 1) * task.batch_size
         self.rows = [*[task.batch_size] * (task.steps_per_epoch - 1), last]
+        if not task.resident:
+            # A plan of its own is dropped before the capture, which the threads of a loader that reads ahead might disturb.
+            first = task.batch(refresh_plan(task, noise, device), 0)
+            self.staged = {size: StagedBatch(first_rows(first, size)) for size in set(self.rows)}
         with self.statistics.collecting():  # The modules must be in the modes in which the pass will run.
             self.steps = {size: self._captured(size) for size in set(self.rows)}
 
     def _captured(self, size: int) -> Callable[[], None]:
         def step() -> None:
-            batch = batch_at(self.task, self.tables, self.count, size)
+            batch: Batch = self.staged[size].batch if self.staged else batch_at(self.task, self.tables, self.count, size)
             before = self.statistics.num_examples
             self.statistics.add(self.task, channels_last(batch) if self.channels_last else batch, self.numerics)
             self.num_counted[size] = self.statistics.num_examples - before
@@ -52,7 +62,8 @@ class RecordedPass:
 
     def use_noise(self, noise: Noise) -> None:
         """Take the order and augmentation of the examples from this noise."""
-        for name, table in self.task.plan(noise.fold("refresh"), 0, self.count.device).tables.items():
+        self.plan = refresh_plan(self.task, noise, self.count.device)
+        for name, table in self.plan.tables.items():
             self.tables[name].copy_(table)
 
     @torch.no_grad()
@@ -62,7 +73,9 @@ class RecordedPass:
             self.count.zero_()
             self.graph_stream.follow_current_stream()
             with self.graph_stream.active():
-                for size in self.rows:
+                for number, size in enumerate(self.rows):
+                    if self.staged:
+                        self.staged[size].fill(self.task.batch(self.plan, number))
                     self.steps[size]()
             self.graph_stream.wait()
             self.statistics.num_examples = sum(self.num_counted[size] for size in self.rows)

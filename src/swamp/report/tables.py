@@ -17,11 +17,12 @@ from swamp.results.stored_run import StoredRun
 from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config
 from swamp.runs.grid import Sweep
+from swamp.runs.layouts import Cluster, Prediction, Workload
 from swamp.runs.plan import Estimate, Plan
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metrics
 from swamp.tasks.prunable import not_pruned
-from swamp.tasks.task import Task
+from swamp.tasks.task import Task, stretches
 
 
 def run_table(run: StoredRun) -> Table:
@@ -145,6 +146,7 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> l
     ]
     share = percent(estimate.num_weights / estimate.num_parameters)
     step = f"{1000 * estimate.step_seconds:.1f} ms"
+    several = any(len(stretches(task, job.first_epoch, job.end_epoch)) > 1 for job in plan.jobs)
     totals = [
         ["prunable weights", f"{estimate.num_weights:,} of {estimate.num_parameters:,} parameters ({share} %)"],
         ["trainings", f"{len(plan.jobs)}, together {plan.num_epochs} epochs of {task.steps_per_epoch} steps"],
@@ -152,7 +154,7 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> l
         [
             "time",
             f"about {duration(estimate.seconds)} of training on {config.device}, up to {estimate.num_parallel} at once "
-            f"({step} a step alone)",
+            f"({step} a step alone{', in the first epoch' if several else ''})",
         ],
     ]
     unknown = uncounted(task.macs, task.prunable)
@@ -166,6 +168,40 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> l
         ),
         Table("Altogether", ["what", "how much"], totals),
     ]
+
+
+def layout_table(cluster: Cluster, work: Workload, predictions: Sequence[Prediction], hours: float | None) -> Table:
+    """Compare layouts of a run on several GPUs by when they are finished."""
+    best = min(predictions, key=lambda prediction: prediction.seconds)
+
+    def remark(prediction: Prediction) -> str:
+        in_time = ["in time"] if hours is not None and prediction.seconds <= 3600 * hours else []
+        return ", ".join((["fastest"] if prediction is best and len(predictions) > 1 else []) + in_time)
+
+    columns: list[Column[Prediction]] = [
+        Column("data", lambda one: str(one.data)),
+        Column("particles at once", lambda one: str(one.groups)),
+        Column("step ms", lambda one: f"{1e3 * one.step_seconds:.1f}"),
+        Column("of it exchange", lambda one: f"{1e3 * one.exchange_seconds:.1f}"),
+        Column("examples / s", lambda one: f"{one.examples_per_second:,.0f}"),
+        Column("time", lambda one: duration(one.seconds)),
+        Column("GPUs busy %", lambda one: percent(one.busy)),
+        Column("MB sent a step", lambda one: f"{one.sent_bytes / 1e6:.0f}"),
+        *([Column[Prediction]("GB/s read", lambda one: f"{one.read_rate / 1e9:.2f}")] if work.example_bytes else []),
+        Column("a lost host costs", lambda one: duration(one.lost_seconds)),
+        *(
+            [Column[Prediction]("without it", lambda one: duration(one.seconds_without_host) if one.seconds_without_host else "–")]
+            if cluster.num_hosts > 1
+            else []
+        ),
+        Column("", remark),
+    ]
+    trainings = sum(map(len, work.rounds))
+    note = (
+        f"{trainings} trainings, together {work.num_epochs:,.0f} epochs of {work.steps_per_epoch:,} steps ({work.batch_size:,} examples); "
+        f"{trainings * work.state_bytes / 1e9:.3g} GB of weights go to the run directory. data: GPUs that share each batch of a particle"
+    )
+    return make_table(f"{cluster.num_ranks} GPUs on {cluster.num_hosts} host(s), predicted", columns, predictions, note)
 
 
 def grid_plan_table(sweep: Sweep, epochs: Sequence[int], new: Sequence[int], seconds: Sequence[float], states: Sequence[str]) -> Table:

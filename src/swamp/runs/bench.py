@@ -82,15 +82,16 @@ def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: S
 
 
 @contextmanager
-def step_timer(config: Config, task: Task) -> Iterator[tuple[int, Callable[[int], float]]]:
-    """Yield how many particles the configured engine trains at once, and a function that times a step of a number of particles."""
+def step_timer(config: Config, task: Task) -> Iterator[tuple[int, Callable[..., float]]]:
+    """Yield how many particles the configured engine trains at once, and a function that times a step of a number of particles, in the
+    first epoch or in another."""
     with _temporary_engine(able_config(config, task, lambda _: None), task) as engine:
         maker, start = _job_maker_and_start(config, engine.context)
 
         @cache
-        def step_seconds(count: int) -> float:
+        def step_seconds(count: int, epoch: int = 0) -> float:
             noises = maker.noise.fold("timing").split("particle", count)
-            return engine.step_seconds([maker.job(start, dense_mask(task), noise) for noise in noises])
+            return engine.step_seconds([maker.job(start, dense_mask(task), noise) for noise in noises], epoch)
 
         yield engine.num_parallel, step_seconds
 

@@ -20,7 +20,7 @@ from swamp.engines.engine import EngineContext
 from swamp.runs.config import Config
 from swamp.runs.coupling import coupling_of
 from swamp.runs.stored_init import init_key, init_noise
-from swamp.tasks.task import dense_mask
+from swamp.tasks.task import dense_mask, epoch_macs, stretches
 
 
 class JobMaker:
@@ -93,4 +93,12 @@ class JobMaker:
 
     def training_macs(self, job: Job, solution: Solution | None = None) -> float:
         """Return all multiply-adds of a job. A backward pass costs two forward passes, and a step may take several of both."""
-        return 3 * num_gradients(job.rule) * self.macs(job, solution) * self.task.num_examples * job.num_epochs
+        return 3 * num_gradients(job.rule) * self.macs(job, solution) * self.task.num_examples * self._whole_epochs(job)
+
+    def _whole_epochs(self, job: Job) -> float:
+        """Return the number of a job's epochs, where one whose examples are smaller than in tests counts as a part of an epoch."""
+        parts = stretches(self.task, job.first_epoch, job.end_epoch)
+        if len(parts) == 1 and epoch_macs(self.task, job.first_epoch) == self.task.macs:
+            return job.num_epochs
+        whole = masked_macs(self.task.macs, job.mask)
+        return sum(len(part) * masked_macs(epoch_macs(self.task, part.start), job.mask) for part in parts) / whole

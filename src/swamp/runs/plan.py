@@ -22,7 +22,7 @@ from swamp.engines.engine import EngineContext
 from swamp.methods.method import Choice, Item, Row
 from swamp.runs.config import Config
 from swamp.runs.job_maker import JobMaker
-from swamp.tasks.task import Task, dense_mask
+from swamp.tasks.task import Task, dense_mask, stretches
 
 GOLDEN_RATIO = 0.6180339887498949
 
@@ -161,15 +161,20 @@ class Estimate:
     disk_bytes: int
 
 
-def estimate(config: Config, task: Task, plan: Plan, num_parallel: int, step_seconds: Callable[[int], float]) -> Estimate:
-    """Estimate what a plan takes. `step_seconds` returns the time of a step of so many plain trainings side by side."""
+def estimate(config: Config, task: Task, plan: Plan, num_parallel: int, step_seconds: Callable[[int, int], float]) -> Estimate:
+    """Estimate what a plan takes. `step_seconds` returns the time of a step of so many plain trainings side by side, in an epoch."""
     num_weights = sum(math.prod(shape) for shape in task.prunable.values())
     num_parameters = sum(p.numel() for p in task.model().parameters())
-    seconds = sum(
-        step_seconds(len(group)) * task.steps_per_epoch * max(job.num_epochs * num_gradients(job.rule) for job in group)
-        for group in plan.groups(num_parallel)
-    )
+
+    def group_seconds(group: Sequence[Job]) -> float:
+        """Return how long jobs take side by side: as long as the one with the most gradients."""
+        longest = max(group, key=lambda job: job.num_epochs * num_gradients(job.rule))
+        parts = [(len(part), part.start) for part in stretches(task, longest.first_epoch, longest.end_epoch)]
+        num_steps = task.steps_per_epoch * num_gradients(longest.rule)
+        return sum(step_seconds(len(group), start) * num_steps * num_epochs for num_epochs, start in parts)
+
+    seconds = sum(group_seconds(group) for group in plan.groups(num_parallel))
     kept = {"all": sum(len(jobs) + (len(jobs) > 1) for _, jobs in plan.rows), "averages": len(plan.rows), "last": 1}[config.keep]
     # The weights that are kept, init and ticket are float32; masks have eight entries a byte.
     disk = 4 * num_parameters * (kept + 2) + len(plan.rows) * num_weights // 8
-    return Estimate(num_parameters, num_weights, num_parallel, step_seconds(1), seconds, disk)
+    return Estimate(num_parameters, num_weights, num_parallel, step_seconds(1, 0), seconds, disk)

@@ -166,6 +166,7 @@ def scaled(settings: TomlTable, scale: Any) -> TomlTable:
     for name in ("ticket", "cycle"):
         result[name] = _scaled_table(result[name], factor)
     result["methods"] = {name: _scaled_table(table, factor) for name, table in result["methods"].items()}
+    result["tasks"] = {name: _scaled_sizes(table, factor) for name, table in result["tasks"].items()}
     return result
 
 
@@ -182,6 +183,13 @@ def shortest(settings: TomlTable) -> TomlTable:
 def _one_epoch(table: TomlTable) -> TomlTable:
     limits = {name: min(table[name], most) for name, most in (("epochs", 1), ("warmup", 0.0)) if isinstance(table.get(name), int | float)}
     return {**table, **limits}
+
+
+def _scaled_sizes(table: TomlTable, factor: Fraction) -> TomlTable:
+    """Multiply the epochs from which on images have another size. Of several that fall together, the last one counts."""
+    if not (sizes := table.get("sizes")):
+        return table
+    return {**table, "sizes": {str(math.floor(int(first) * factor + Fraction(1, 2))): sizes[first] for first in sorted(sizes, key=int)}}
 
 
 def _scaled_table(table: TomlTable, factor: Fraction) -> TomlTable:

@@ -42,7 +42,7 @@ class ClassificationTask:
     def deciding_settings(self, others: Collection[str]) -> dict[str, Any]:
         """Return the settings for the fingerprint, without the `others`, and without what came later and is not used."""
         plain: dict[str, Any] = msgspec.to_builtins(self.config)
-        return {name: value for name, value in plain.items() if name not in others and (name != "limit_examples" or value)}
+        return {name: value for name, value in plain.items() if name not in others and (value or name not in ("limit_examples", "sizes"))}
 
     def model(self) -> nn.Module:
         with torch.random.fork_rng(devices=[]):  # A constructor draws weights, which must not change the caller's random numbers.

@@ -1,13 +1,15 @@
 """The task of image classification, with images that are held on the training device or streamed from files.
 
-Images on the device are uint8 and are augmented there in batches, so that no data loader stands between steps. `streaming.py` has the
-source of images that are too many for that. Both give batches of normalised float32 images on the device, with their labels.
+Images on the device are uint8 and are augmented there in batches, so that no data loader stands between steps. Images that are too many
+for that are read from a prepared folder (`prepared.py`) or decoded from their files (`streaming.py`). All sources give batches of
+normalised float32 images on the device, with their labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from itertools import pairwise
 from typing import Annotated
 
 import torch
@@ -16,19 +18,25 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from swamp.core.cost import macs_per_weight
+from swamp.core.errors import brief
 from swamp.core.keys import digest, key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.classification import ClassificationTask
 from swamp.tasks.datasets import image_sets
 from swamp.tasks.datasets.dataset import BatchSize, DataFolder, ImageSet, LimitExamples, ValidationSeed, ValidationSize
+from swamp.tasks.datasets.shards import ShardSet
 from swamp.tasks.models import find_model
+from swamp.tasks.prepared import PreparedSource
 from swamp.tasks.prunable import prunable_weights
 from swamp.tasks.streaming import EVALUATION_BATCH, Normaliser, StreamedSource
 from swamp.tasks.task import EpochPlan, seeded_state
 
 name = "image"
 operational = ("data", "workers")  # settings that do not change results
+
+Side = Annotated[int, Meta(ge=1, le=4096)]
+FirstEpoch = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,5})$")]
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,6 +53,13 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     crop_size: Annotated[
         int, Meta(ge=1, le=4096, description="Streamed images (imagenet): side of the random crop, and of the central crop in tests.")
     ] = 224
+    sizes: Annotated[
+        dict[FirstEpoch, Side],
+        Meta(
+            description="Streamed images: side of the random crop from given epochs of each training on, in place of crop_size, such as "
+            '{"0" = 128, "6" = 192}; tests keep crop_size. Empty: crop_size always.'
+        ),
+    ] = {}
     label_smoothing: Annotated[
         float, Meta(ge=0, lt=1, description="Share of each label's probability that is spread over all classes.")
     ] = 0.0
@@ -60,7 +75,13 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exclude: Annotated[
         tuple[str, ...], Meta(description="Exceptions from prunable: module kinds and name patterns that are not pruned.")
     ] = ()
-    workers: Annotated[int, Meta(ge=0, le=1024, description="Processes that decode streamed images; 0 means one for each core.")] = 0
+    workers: Annotated[
+        int, Meta(ge=0, le=1024, description="Processes that decode streamed images, or threads that read shards; 0: one for each core.")
+    ] = 0
+
+    def __post_init__(self) -> None:
+        if self.sizes and "0" not in self.sizes:
+            raise ValueError(f"tasks.image.sizes = {brief(self.sizes)}: sizes from given epochs on must begin with epoch 0")
 
 
 class ResidentSource:
@@ -117,8 +138,8 @@ class ResidentSource:
     def classes(self, split: str) -> None:
         """Return the network's outputs that the split's labels number: all of them."""
 
-    def example(self) -> Tensor:
-        """Return one input of the network."""
+    def example(self, size: int | None = None) -> Tensor:
+        """Return one input of the network. Streamed images can have another size in some epochs."""
         return self.normalised(self.images.splits["train"][0][:1])
 
     def on(self, split: str, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -139,7 +160,7 @@ def crop(x: Tensor, top: Tensor, left: Tensor, size: torch.Size) -> Tensor:
     return x[examples[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
 
 
-Source = ResidentSource | StreamedSource
+Source = ResidentSource | StreamedSource | PreparedSource
 
 
 class ImageTask(ClassificationTask):
@@ -155,10 +176,13 @@ class ImageTask(ClassificationTask):
     def source(self) -> Source:
         config, data = self.config, self.data
         if isinstance(data, ImageSet):
+            if config.sizes:
+                raise ValueError(f"sizes = {brief(config.sizes)}: images of {config.dataset!r} are held in memory, in one size")
             return ResidentSource(data, config.batch_size, config.flip, config.pad)
         if config.pad:
             raise ValueError(f"pad = {config.pad}: images of {config.dataset!r} are cropped at random sizes, which takes pad = 0")
-        return StreamedSource(data, config.batch_size, config.flip, config.crop_size, config.workers)
+        kind = PreparedSource if isinstance(data, ShardSet) else StreamedSource
+        return kind(data, config.batch_size, config.flip, config.crop_size, config.workers)
 
     def new_model(self) -> nn.Module:
         return self.factory(len(self.data.mean), self.data.num_classes)
@@ -181,11 +205,40 @@ class ImageTask(ClassificationTask):
         """Whether the data are held on the device, so that a batch needs nothing but its rows of the plan's tables."""
         return isinstance(self.source, ResidentSource)
 
+    @property
+    def staged(self) -> bool:
+        """Whether batches are made by the host, all in one shape while the size is the same."""
+        return not self.resident
+
     @cached_property
     def macs(self) -> Mapping[str, int]:
-        return macs_per_weight(self.model(), lambda model: model(self.source.example()))
+        return self._macs_at(None)
+
+    @cached_property
+    def _macs_at(self) -> Callable[[int | None], Mapping[str, int]]:
+        """A function that counts the multiply-adds for images of a size once."""
+        return cache(lambda size: macs_per_weight(self.model(), lambda model: model(self.source.example(size))))
+
+    def epoch_macs(self, epoch: int) -> Mapping[str, int]:
+        return self._macs_at(self.size_in(epoch)) if self.config.sizes else self.macs
+
+    def size_in(self, epoch: int) -> int:
+        """Return the side of the random crops in an epoch of a training."""
+        sizes = self.config.sizes
+        return int(sizes[str(max(first for first in map(int, sizes) if first <= epoch))] if sizes else self.config.crop_size)
+
+    def stretches(self, first: int, end: int) -> Sequence[range]:
+        """Return the epochs in stretches of one size each."""
+        changes = sorted({first, end, *(epoch for epoch in map(int, self.config.sizes) if first < epoch < end)})
+        return [range(*ends) for ends in pairwise(changes)]
 
     def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
+        if isinstance(self.source, ResidentSource):
+            return self.source.plan(noise, epoch, device)
+        return self.source.plan(noise, epoch, device, self.size_in(epoch))
+
+    def last_plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
+        """Return a plan whose images have the size of test images, whatever size the epoch has: statistics must fit those."""
         return self.source.plan(noise, epoch, device)
 
     def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
@@ -193,7 +246,7 @@ class ImageTask(ClassificationTask):
 
     def cut(self, plan: EpochPlan, index: int, count: int) -> EpochPlan | None:
         """Return a plan with one of `count` shares of each batch; None where making whole batches costs nothing."""
-        return self.source.cut(plan, index, count) if isinstance(self.source, StreamedSource) else None
+        return None if isinstance(self.source, ResidentSource) else self.source.cut(plan, index, count)
 
     def size(self, split: str) -> int:
         return self.source.size(split)

@@ -15,6 +15,9 @@ from torch import nn
 from swamp.core.schedules import SWA, Schedule, learning_rates
 from swamp.core.state_dicts import pack
 
+CAPTURED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # They can read rates on the device, and their first state is zero.
+NUM_TRIED = 100  # steps of a scheduler that are looked at
+
 
 @dataclass(frozen=True)
 class OwnOptimizer:
@@ -42,17 +45,42 @@ class OwnOptimizer:
 
     def rates(self, model: nn.Module, schedule: Schedule, steps_per_epoch: int, swa: SWA | None) -> list[float]:
         """Return the largest learning rate of the optimizer's groups at every step of a training."""
+        if self.schedule is not None:
+            return [max(row) for row in self.group_rates(model, schedule, steps_per_epoch, swa)]
+        peak = max(rates_of(self.make(model, schedule.epochs * steps_per_epoch)[0]))
+        return [peak * rate / schedule.learning_rate for rate in learning_rates(schedule, steps_per_epoch, swa)]
+
+    def group_rates(self, model: nn.Module, schedule: Schedule, steps_per_epoch: int, swa: SWA | None) -> list[list[float]]:
+        """Return the learning rates of all groups at every step of a training."""
         num_steps = schedule.epochs * steps_per_epoch
         optimizer, scheduler = self.make(model, num_steps)
         if scheduler is None:
-            peak = largest_rate(optimizer)
-            return [peak * rate / schedule.learning_rate for rate in learning_rates(schedule, steps_per_epoch, swa)]
+            first = rates_of(optimizer)
+            return [shared_rates(first, largest) for largest in self.rates(model, schedule, steps_per_epoch, swa)]
         found = []
         with quiet_schedulers():
             for _ in range(num_steps):
-                found.append(largest_rate(optimizer))
+                found.append(rates_of(optimizer))
                 scheduler.step()
         return found
+
+    def why_not_captured(self, model: nn.Module) -> str:
+        """Say why steps of this optimizer cannot be captured as CUDA graphs; an empty text if they can."""
+        optimizer, scheduler = self.make(model, NUM_TRIED)
+        kind = type(optimizer)
+        if kind not in CAPTURED:
+            names = ", ".join(one.__name__ for one in CAPTURED)
+            return f"steps of the task's own optimizer {kind.__name__} cannot be captured as CUDA graphs (those of {names} can)"
+        if any(group.get("dampening") for group in optimizer.param_groups):
+            return "dampening makes the first step of the task's own optimizer differ from all others, and a CUDA graph repeats one step"
+        before = other_settings(optimizer)
+        if scheduler is not None:
+            with quiet_schedulers():
+                for _ in range(NUM_TRIED - 1):
+                    scheduler.step()
+                    if other_settings(optimizer) != before:
+                        return f"the task's own {type(scheduler).__name__} changes more than rates, which a CUDA graph does not follow"
+        return ""
 
     def check(self, model: nn.Module) -> None:
         """Try the functions on a model, and make one step. A mistake is a ValueError."""
@@ -74,8 +102,23 @@ class OwnOptimizer:
             raise ValueError(f"a checkpoint cannot hold the state of {kind}: {error}") from None
 
 
-def largest_rate(optimizer: torch.optim.Optimizer) -> float:
-    return max(float(group["lr"]) for group in optimizer.param_groups)
+def rates_of(optimizer: torch.optim.Optimizer) -> list[float]:
+    return [float(group["lr"]) for group in optimizer.param_groups]
+
+
+def shared_rates(first: list[float], largest: float) -> list[float]:
+    """Return rates with the proportions of the first ones.
+
+    >>> shared_rates([0.4, 0.1], 0.2)
+    [0.2, 0.05]
+    """
+    share = largest / (max(first) or 1.0)
+    return [rate * share for rate in first]
+
+
+def other_settings(optimizer: torch.optim.Optimizer) -> list[Any]:
+    """Return what decides the steps of an optimizer's groups beside their learning rates."""
+    return [[group.get(name) for name in ("momentum", "betas", "weight_decay", "eps")] for group in optimizer.param_groups]
 
 
 @contextmanager

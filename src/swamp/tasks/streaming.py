@@ -169,6 +169,7 @@ class ImageStream:
     order: Tensor
     seed: Tensor
     edges: Sequence[int]  # step t has the rows from edges[t] to edges[t + 1]
+    decoder: Decoder
     images: Iterator[Tensor] = field(default_factory=lambda: iter(()))
     next_step: int = -1  # the step that `images` gives next
     latest: Tensor | None = None  # the images of the step before it
@@ -197,12 +198,14 @@ class StreamedSource:
         named = {split: key_of("files", names=list(f.names), labels=f.labels.tolist()) for split, f in self.files.splits.items()}
         return key_of("files", splits=named)
 
-    def plan(self, noise: Noise, epoch: int, device: torch.device) -> EpochPlan:
+    def plan(self, noise: Noise, epoch: int, device: torch.device, size: int | None = None) -> EpochPlan:
+        """Draw an epoch whose images have this size, by default `crop_size`. Order and crops do not depend on it."""
         draw = noise.fold("epoch", epoch).generator()
         order = torch.randperm(self.num_examples, generator=draw)
         seed = torch.randint(0, 2**62, (self.num_examples,), generator=draw)
         edges = [*range(0, self.num_examples, self.batch_size), self.num_examples]
-        return StreamedPlan({"order": order.to(device)}, ImageStream(order, seed, edges))
+        decoder = Decoder(size or self.decoder.size, self.decoder.flip)
+        return StreamedPlan({"order": order.to(device)}, ImageStream(order, seed, edges, decoder))
 
     def cut(self, plan: EpochPlan, index: int, count: int) -> EpochPlan | None:
         """Return a plan with one of `count` shares of each batch, so that no rank decodes the images of another; None where a batch has too
@@ -216,7 +219,8 @@ class StreamedSource:
         rows = torch.tensor([row for share in shares for row in share])
         edges = [0, *accumulate(len(share) for share in shares)]
         device = plan.tables["order"].device
-        return StreamedPlan({"order": whole.order[rows].to(device)}, ImageStream(whole.order[rows], whole.seed[rows], edges))
+        share = ImageStream(whole.order[rows], whole.seed[rows], edges, whole.decoder)
+        return StreamedPlan({"order": share.order.to(device)}, share)
 
     def batch(self, plan: EpochPlan, step: int) -> tuple[Tensor, Tensor]:
         """Return the batch of a step. Batches in order are decoded ahead; for another step, decoding starts again from there."""
@@ -225,7 +229,7 @@ class StreamedSource:
         if step != stream.next_step - 1:
             if step != stream.next_step:
                 requests = (self._requests(stream, later) for later in range(step, len(stream.edges) - 1))
-                stream.images = decoded(self.decoder, requests, self.num_workers, device)
+                stream.images = decoded(stream.decoder, requests, self.num_workers, device)
             stream.latest, stream.next_step = next(stream.images), step + 1
         assert stream.latest is not None
         labels = self.files.splits["train"].labels[stream.order[_rows(stream, step)]]
@@ -256,8 +260,9 @@ class StreamedSource:
     def classes(self, split: str) -> Tensor | None:
         return self.files.split(split).classes
 
-    def example(self) -> Tensor:
-        return self.normalised(torch.zeros((1, 3, self.decoder.size, self.decoder.size), dtype=torch.uint8))
+    def example(self, size: int | None = None) -> Tensor:
+        size = size or self.decoder.size
+        return self.normalised(torch.zeros((1, 3, size, size), dtype=torch.uint8))
 
 
 def _rows(stream: ImageStream, step: int) -> slice:

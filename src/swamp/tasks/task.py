@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,6 +86,45 @@ class Task(Protocol):
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None: ...  # a classifier's logits and labels
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]: ...  # the metrics that `evaluate` computes of them
+
+
+# -- what a task may say of itself beside the members of `Task` ----------------------------------------------------------------------
+
+
+def is_staged(task: Task) -> bool:
+    """Return whether a task that is not resident says that all batches of one number of examples have one shape in a stretch of epochs. A
+    captured step can then read them from fixed tensors, which are filled before it."""
+    return bool(getattr(task, "staged", False))
+
+
+def stretches(task: Task, first: int, end: int) -> Sequence[range]:
+    """Return the epochs from `first` to before `end` in stretches whose steps are alike. There is one unless the task has more."""
+    own = getattr(task, "stretches", None)
+    found: Sequence[range] = own(first, end) if own else [range(first, end)]
+    return found
+
+
+def epoch_macs(task: Task, epoch: int) -> Mapping[str, int]:
+    """Return the multiply-adds of one training example's forward pass in an epoch, which may differ from those of a test example."""
+    own = getattr(task, "epoch_macs", None)
+    found: Mapping[str, int] = own(epoch) if own else task.macs
+    return found
+
+
+def epoch_share(task: Task, epoch: int) -> float:
+    """Return what a step of an epoch computes, as a share of a step on examples as large as those of tests."""
+    found = epoch_macs(task, epoch)
+    return 1.0 if found == task.macs else sum(found.values()) / sum(task.macs.values())
+
+
+def refresh_plan(task: Task, noise: Noise, device: torch.device) -> EpochPlan:
+    """Return the plan of a pass for BatchNorm statistics. A task whose examples change over a training shows them as at its end."""
+    plan = getattr(task, "last_plan", None) or task.plan
+    found: EpochPlan = plan(noise.fold("refresh"), 0, device)
+    return found
+
+
+# -- batches ------------------------------------------------------------------------------------------------------------------------
 
 
 def num_examples(batch: Batch) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.task import Batch, Task, num_examples
+from swamp.tasks.task import Batch, Task, num_examples, refresh_plan
 from swamp.training.numerics import autocast
 
 
@@ -102,7 +102,7 @@ def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Nume
     if not statistics.layers:
         return
     device = next(model.parameters()).device
-    plan = task.plan(noise.fold("refresh"), 0, device)
+    plan = refresh_plan(task, noise, device)
     with statistics.collecting(), autocast(numerics, device):  # The outer autocast keeps the rounded weights for all batches.
         for step in range(task.steps_per_epoch):
             with torch.autocast(device.type, enabled=False):  # Batches are made as everywhere else.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from swamp.core.schedules import SWA, Schedule, learning_rates
 from swamp.core.state import State
 from swamp.tasks.own_optimizer import quiet_schedulers
 from swamp.tasks.task import Batch, EpochPlan, Task
+from swamp.training.captured_update import CapturedUpdate
 from swamp.training.own_update import OwnUpdate
 from swamp.training.rules import behaviour
 from swamp.training.step import Loss, Parts, channels_last, compiled_parts, eager_step, gradient
@@ -32,7 +32,7 @@ class Learner:
 
     `tuned` lays images out channels last and, in bf16, gives the model bf16 copies of the weights that autocast would round at each use.
     The numbers are the same, but the copies are rounded only once a step, together with the update. `fused` lets layers use their own
-    kernels.
+    kernels. `count` is the number of the step in its epoch, on the device, where steps are captured in a graph.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Learner:
         *,
         tuned: bool = False,
         fused: bool = False,
+        count: Tensor | None = None,
     ) -> None:
         self.task, self.optimizer, self.numerics, self.device, self.tuned = task, optimizer, numerics, device, tuned
         self.rule = behaviour(rule)
@@ -54,19 +55,21 @@ class Learner:
         for module in fusable(self.model):
             module.fused = fused
         weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
-        self.copies = _use_working_copies(self.model) if tuned and numerics.precision == "bf16" and self.rule.rounds_weights else {}
+        own = getattr(task, "own_optimizer", None)  # It gets the parameters themselves.
+        rounds = tuned and numerics.precision == "bf16" and self.rule.rounds_weights and own is None
+        self.copies = _use_working_copies(self.model) if rounds else {}
         self.weights: Mapping[str, Tensor] = weights
         self.network = self.rule.network(self.model, task.prunable)
         self.own = rule_parameters(self.network, self.model)
         self.factors = {name: torch.ones_like(weights[name]) for name in task.prunable}
         self.moved = {**weights, **self.own}  # all tensors that the optimizer updates
-        own = getattr(task, "own_optimizer", None)
-        self.own_update = OwnUpdate(own, self.model, optimizer.clip_norm) if own is not None else None
+        self.own_update: OwnUpdate | None = None
+        if own is not None:
+            given = own, self.model, optimizer.clip_norm
+            self.own_update = OwnUpdate(*given) if count is None else CapturedUpdate(*given, task.steps_per_epoch, count)
         self.update = Update(optimizer, list(self.moved))
         self.memory = {} if self.own_update else self.update.memory(list(self.moved.values()))
         self.parts = compiled_parts(task, self.update) if numerics.compile is True else eager_step(task, self.update)
-        if self.own_update:  # It is never compiled.
-            self.parts = replace(self.parts, update=self.own_update)
 
     @property
     def slots(self) -> dict[str, dict[str, Tensor]]:
@@ -128,13 +131,19 @@ class Learner:
         loss, gradients = self.rule.gradient(self, self.laid_out(batch), parts)
         factors = [self.factors.get(name) for name in self.moved]
         copies = [self.copies.get(name) for name in self.moved]
-        parts.update(list(self.moved.values()), gradients, factors, self.memory, rate, copies)
+        update = self.own_update or parts.update  # A user's own is never compiled.
+        update(list(self.moved.values()), gradients, factors, self.memory, rate, copies)
         return loss
 
     def rates(self, schedule: Schedule, swa: SWA | None) -> list[float]:
         """Return the learning rate of every step of a training that begins."""
         begin = self.own_update.begin if self.own_update else learning_rates
         return begin(schedule, self.task.steps_per_epoch, swa)
+
+    def prepare(self, epoch: int) -> None:
+        """Prepare an epoch of captured steps."""
+        if isinstance(self.own_update, CapturedUpdate):
+            self.own_update.prepare(epoch)
 
     def planned(self, plan: EpochPlan) -> EpochPlan:
         """Return the part of an epoch's plan that this learner trains on, which is all of it."""

@@ -17,7 +17,7 @@ from torch.nn.utils import get_total_norm
 
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state_dicts import pack, unpack
-from swamp.tasks.own_optimizer import OwnOptimizer, quiet_schedulers
+from swamp.tasks.own_optimizer import OwnOptimizer, quiet_schedulers, rates_of, shared_rates
 from swamp.training.masking import with_memory
 from swamp.training.update import Rate, masked
 
@@ -36,7 +36,7 @@ class OwnUpdate:
         """Begin a training with a new optimizer and a new scheduler, and return the learning rate of every step."""
         rates = self.own.rates(self.model, schedule, steps_per_epoch, swa)
         self.optimizer, self.scheduler = self.own.make(self.model, len(rates))
-        self.first_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self.first_rates = rates_of(self.optimizer)
         return rates
 
     def __call__(
@@ -55,15 +55,18 @@ class OwnUpdate:
         if self.clip_norm:
             found = [parameter.grad for parameter in parameters if parameter.grad is not None]
             torch._foreach_mul_(found, (self.clip_norm / (get_total_norm(found) + 1e-6)).clamp(max=1.0))
-        if self.scheduler is None:
-            share = float(rate) / (max(self.first_rates) or 1.0)
-            for group, first in zip(self.optimizer.param_groups, self.first_rates, strict=True):
-                group["lr"] = first * share
+        self.set_rates(rate)
         self.optimizer.step()
         self.step_scheduler()
         for parameter in parameters:
             parameter.grad = None
         self.apply_mask(factors)
+
+    def set_rates(self, rate: Rate) -> None:
+        """Set the learning rates of a step where no scheduler does."""
+        if self.scheduler is None:
+            for group, own_rate in zip(self.optimizer.param_groups, shared_rates(self.first_rates, float(rate)), strict=True):
+                group["lr"] = own_rate
 
     def step_scheduler(self) -> None:
         """Let the scheduler make a step, as also where a rule acts in the place of the optimizer."""

@@ -3,10 +3,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from swamp.tasks.datasets.dataset import FileSet
-from swamp.tasks.datasets.imagenet import read_imagenet, read_test_set
+from swamp.tasks.datasets.imagenet import imagenet_to_prepare, read_imagenet, read_test_set
+from swamp.tasks.datasets.shards import ShardSet, write_folder
+from swamp.tasks.datasets.tiny_imagenet import read_tiny_imagenet
 from tests.support.made_up_datasets import jpeg, write
 
 SYNSETS = ("n01440764", "n01443537", "n01484850")
@@ -80,3 +83,25 @@ def test_wrong_folders_are_explained(data: Path) -> None:
     write(train / "a.JPEG", b"")
     with pytest.raises(ValueError, match="train holds no folder named by a synset; DIR should contain"):
         read_imagenet(str(data))
+
+
+def test_what_is_to_be_prepared_has_the_test_sets_that_are_there(data: Path) -> None:
+    found = imagenet_to_prepare(str(data))
+    assert found.split_names == ("train", "test", "imagenet-r", "imagenet-sketch")
+    assert found.class_names == SYNSETS
+    assert found.published["imagenet-sketch"] == (1000, 50_889)
+    write(data / "imagenet" / "train" / SYNSETS[0] / f"{SYNSETS[2]}_7.JPEG", b"")
+    with pytest.raises(
+        ValueError, match=f"{SYNSETS[2]}_7.JPEG is named as an image of {SYNSETS[2]} and lies in the folder of {SYNSETS[0]}"
+    ):
+        imagenet_to_prepare(str(data))
+
+
+def test_a_prepared_folder_takes_the_place_of_files(tmp_path: Path) -> None:
+    image = np.zeros((8, 9, 3), np.uint8)
+    write_folder(tmp_path, {"train": [(image, 2)], "test": [(image, 0)]}, SYNSETS, settings={"name": "imagenet"})
+    found = read_imagenet(str(tmp_path))
+    assert isinstance(found, ShardSet)
+    assert found.splits["train"].labels.tolist() == [2]
+    with pytest.raises(ValueError, match="holds prepared images of 'imagenet' and not of 'tiny-imagenet'"):
+        read_tiny_imagenet(str(tmp_path))

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import IO, Annotated, Any, Generic, NamedTuple, TypeVar, cast
+from typing import IO, Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import torch
 from msgspec import Meta
@@ -107,7 +107,16 @@ class Pairs:
         return Pairs([self.first[index] for index in indices], [self.second[index] for index in indices], self.labels[chosen])
 
 
-AnySplit = TypeVar("AnySplit", Images, Files, Pairs)
+class LabelledExamples(Protocol):
+    """What every split of a data set has, whatever its examples are."""
+
+    @property
+    def labels(self) -> Tensor: ...
+
+    def take(self, chosen: Tensor) -> Self: ...
+
+
+AnySplit = TypeVar("AnySplit", bound=LabelledExamples)
 
 
 class Dataset(Generic[AnySplit]):
@@ -160,13 +169,16 @@ class ImageSet(Dataset[Images]):
 
 @dataclass(frozen=True, eq=False)
 class FileSet(Dataset[Files]):
-    """Image files whose images are too many for memory."""
+    """Image files whose images are too many for memory. `class_names` and `published` (numbers of classes and of images by split) are there
+    where the files may be prepared."""
 
     splits: Mapping[str, Files]
     mean: tuple[float, ...]
     std: tuple[float, ...]
     num_classes: int
     further: Mapping[str, Callable[[], Files]] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+    published: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,11 +239,8 @@ class Official:
         root = data_folder(data)
         if root is None:
             raise ValueError(f"{self.title} is read from a folder that you name with --data DIR or {VARIABLE}; {self.wanted}")
-        for folder in (*(root / name for name in self.folders), root):
-            if (folder / self.marker).exists():
-                return folder
-        if self.archive and (root / self.archive).is_file():
-            return root / self.archive
+        if found := self.found_in(root):
+            return found
         looked = [f"{name}/{self.marker}" for name in self.folders] + ([self.archive] if self.archive else [])
         problem = (
             f"there is no {' or '.join(looked)} in {root}"
@@ -239,6 +248,12 @@ class Official:
             else f"{root} is no folder (a run from another machine looks where {VARIABLE} says)"
         )
         raise ValueError(f"{self.title} was not found: {problem}; {self.wanted}")
+
+    def found_in(self, root: Path) -> Path | None:
+        for folder in (*(root / name for name in self.folders), root):
+            if (folder / self.marker).exists():
+                return folder
+        return root / self.archive if self.archive and (root / self.archive).is_file() else None
 
     @property
     def wanted(self) -> str:

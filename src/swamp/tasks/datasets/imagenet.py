@@ -11,10 +11,11 @@ from pathlib import Path
 
 import torch
 
-from swamp.tasks.datasets.dataset import Files, FileSet, Official
+from swamp.tasks.datasets.class_folders import check_classes, class_files
+from swamp.tasks.datasets.dataset import Files, FileSet, Official, data_folder
+from swamp.tasks.datasets.shards import ShardSet, find_prepared
 
 SYNSET = re.compile(r"n\d{8}")
-SUFFIXES = (".jpeg", ".jpg", ".png")
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 IMAGENET = Official(
@@ -49,12 +50,44 @@ TEST_SETS = {
 }
 
 
-def read_imagenet(data: str) -> FileSet:
+PUBLISHED = {  # numbers of classes and of images
+    "train": (1000, 1_281_167),
+    "test": (1000, 50_000),
+    "imagenet-v2": (1000, 10_000),
+    "imagenet-r": (200, 30_000),
+    "imagenet-sketch": (1000, 50_889),
+}
+
+
+def read_imagenet(data: str) -> FileSet | ShardSet:
+    return find_prepared(data, "imagenet") or read_imagenet_files(data)
+
+
+def read_imagenet_files(data: str) -> FileSet:
     root = IMAGENET.find(data)
     synsets = _class_folders(IMAGENET, root / "train")
-    splits = {"train": _files(IMAGENET, root / "train", synsets), "test": _files(IMAGENET, root / "val", synsets)}
+    splits = {
+        "train": class_files(root / "train", synsets, IMAGENET.wanted),
+        "test": class_files(root / "val", synsets, IMAGENET.wanted),
+    }
     further = {name: partial(read_test_set, name, data, synsets) for name in TEST_SETS}
-    return FileSet(splits, MEAN, STD, len(synsets), further)
+    return FileSet(splits, MEAN, STD, len(synsets), further, tuple(synsets))
+
+
+def imagenet_to_prepare(data: str) -> FileSet:
+    """Return ImageNet with those of the further test sets that are there. No image may be in an unknown or a wrong class."""
+    found = read_imagenet_files(data)
+    root = data_folder(data)
+    assert root is not None
+    for split in found.splits.values():
+        check_classes(split.root, found.class_names, IMAGENET.wanted)
+    train = found.splits["train"]
+    for name in train.names:
+        folder, _, file = name.partition("/")
+        if SYNSET.match(file) and not file.startswith(folder):
+            raise ValueError(f"{train.root / name} is named as an image of {file[:9]} and lies in the folder of {folder}; move it")
+    further = {name: read for name, read in found.further.items() if TEST_SETS[name].found_in(root)}
+    return replace(found, further=further, published=PUBLISHED)
 
 
 def read_test_set(name: str, data: str, synsets: Sequence[str]) -> Files:
@@ -64,17 +97,18 @@ def read_test_set(name: str, data: str, synsets: Sequence[str]) -> Files:
     if name == "imagenet-v2":
         if len(synsets) != 1000:
             raise ValueError(f"{official.title} numbers 1,000 classes, but the training set has {len(synsets)}")
-        return _files(official, root, [str(number) for number in range(1000)])
+        return class_files(root, [str(number) for number in range(1000)], official.wanted)
     present = _class_folders(official, root)
     if unknown := sorted(set(present) - set(synsets)):
         raise ValueError(f"{root} has classes that the training set lacks ({', '.join(unknown[:3])} …)")
     number = {synset: index for index, synset in enumerate(synsets)}
     classes = None if len(present) == len(synsets) else torch.tensor([number[synset] for synset in present])
-    return replace(_files(official, root, present), classes=classes)
+    return replace(class_files(root, present, official.wanted), classes=classes)
 
 
 IMAGE_SETS = {"imagenet": read_imagenet}
 OFFICIAL_SETS = {"imagenet": IMAGENET, **TEST_SETS}
+PREPARABLE_SETS = {"imagenet": imagenet_to_prepare}
 
 
 def _class_folders(official: Official, folder: Path) -> list[str]:
@@ -83,18 +117,3 @@ def _class_folders(official: Official, folder: Path) -> list[str]:
     if not found:
         raise ValueError(f"{folder} holds no folder named by a synset; {official.wanted}")
     return found
-
-
-def _files(official: Official, root: Path, folders: Sequence[str]) -> Files:
-    """List the image files of each class, of which every class must have some. The files themselves are not opened."""
-    names, labels = [], []
-    for label, folder in enumerate(folders):
-        try:
-            images = sorted(name for name in os.listdir(root / folder) if name.lower().endswith(SUFFIXES))
-        except (FileNotFoundError, NotADirectoryError):
-            images = []
-        if not images:
-            raise ValueError(f"{root / folder} holds no images; {official.wanted}")
-        names += [f"{folder}/{name}" for name in images]
-        labels += [label] * len(images)
-    return Files(root, names, torch.tensor(labels))

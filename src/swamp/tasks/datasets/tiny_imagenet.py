@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 
 from swamp.core.machine import num_cores
-from swamp.tasks.datasets.dataset import Download, Images, ImageSet, Official
+from swamp.tasks.datasets.dataset import Download, Files, FileSet, Images, ImageSet, Official
 from swamp.tasks.datasets.jpeg import read_image, to_tensor
+from swamp.tasks.datasets.shards import ShardSet, find_prepared
 
 TINY_IMAGENET = Official(
     title="Tiny-ImageNet-200",
@@ -30,7 +31,14 @@ MEAN, STD = (122.46, 114.26, 101.36), (70.49, 68.56, 71.81)
 CHUNK = 500
 
 
-def read_tiny_imagenet(data: str) -> ImageSet:
+def read_tiny_imagenet(data: str) -> ImageSet | ShardSet:
+    if prepared := find_prepared(data, "tiny-imagenet"):
+        return prepared
+    found = tiny_imagenet_files(data)
+    return ImageSet({name: _decode(split) for name, split in found.splits.items()}, MEAN, STD, NUM_CLASSES)
+
+
+def tiny_imagenet_files(data: str) -> FileSet:
     folder = TINY_IMAGENET.find(data)
     synsets = sorted(TINY_IMAGENET.read(folder / "wnids.txt").decode().split())
     _expect(len(synsets), NUM_CLASSES, "classes", folder / "wnids.txt")
@@ -46,11 +54,16 @@ def read_tiny_imagenet(data: str) -> ImageSet:
     test = [(folder / "val" / "images" / line[0], number[line[1]]) for line in lines]
     _expect(len(test), NUM_TEST, "images", annotations)
 
-    return ImageSet({"train": _decode(train), "test": _decode(test)}, MEAN, STD, NUM_CLASSES)
+    def files(examples: Sequence[tuple[Path, int]]) -> Files:
+        names = [str(path.relative_to(folder)) for path, _ in examples]
+        return Files(folder, names, torch.tensor([label for _, label in examples]))
+
+    return FileSet({"train": files(train), "test": files(test)}, MEAN, STD, NUM_CLASSES, class_names=tuple(synsets))
 
 
 IMAGE_SETS = {"tiny-imagenet": read_tiny_imagenet}
 OFFICIAL_SETS = {"tiny-imagenet": TINY_IMAGENET}
+PREPARABLE_SETS = {"tiny-imagenet": tiny_imagenet_files}
 
 
 def _expect(found: int, wanted: int, what: str, place: Path) -> None:
@@ -58,17 +71,17 @@ def _expect(found: int, wanted: int, what: str, place: Path) -> None:
         raise ValueError(f"{place} has {found:,} {what} instead of {wanted:,}; {TINY_IMAGENET.wanted}")
 
 
-def _decode(examples: Sequence[tuple[Path, int]]) -> Images:
-    images = torch.empty((len(examples), 3, SIZE, SIZE), dtype=torch.uint8)
+def _decode(files: Files) -> Images:
+    images = torch.empty((len(files.names), 3, SIZE, SIZE), dtype=torch.uint8)
 
     def fill(first: int) -> None:
-        for index in range(first, min(first + CHUNK, len(examples))):
-            image = read_image(path := examples[index][0])
+        for index in range(first, min(first + CHUNK, len(files.names))):
+            image = read_image(path := files.root / files.names[index])
             if image.size != (SIZE, SIZE):
                 raise ValueError(f"{path} is {image.width}×{image.height} and not {SIZE}×{SIZE}; {TINY_IMAGENET.wanted}")
             images[index] = to_tensor(image)
 
     with ThreadPoolExecutor(num_cores()) as pool:
-        for _ in pool.map(fill, range(0, len(examples), CHUNK)):
+        for _ in pool.map(fill, range(0, len(files.names), CHUNK)):
             pass
-    return Images(images, torch.tensor([label for _, label in examples]))
+    return Images(images, files.labels)

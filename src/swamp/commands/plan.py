@@ -1,0 +1,103 @@
+"""`swamp plan`: which layout of a run on several GPUs is finished when, and what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from swamp.commands.arguments import Flag, RecipeArgument, parse_numbers, recipe_and_settings
+
+usage = "Usage: swamp plan [RECIPE] [--setting VALUE …] --gpus 8 [OPTIONS]"
+
+
+def plan(
+    *arguments: RecipeArgument,
+    gpus: str = "1,8",
+    per_host: Annotated[int, Parameter(name="--gpus-per-host")] = 8,
+    hours: float | None = None,
+    data: Path | None = None,
+    scale: float | None = None,
+    rate: float | None = None,
+    shared_rate: float | None = None,
+    bandwidth: float = 200.0,
+    network: float = 25.0,
+    latency: float = 5.0,
+    image_kilobytes: float = 0.0,
+    json: Flag = False,
+) -> None:
+    """Predict how long a run takes on several GPUs, for each way to share them between particles and batches.
+
+    Each group of GPUs trains one particle at a time, every GPU on its share of each batch (engine distributed, setting
+    engines.distributed.data). The times come from steps that are timed here or, with --rate, from speeds that you know; what GPUs
+    exchange is computed from the size of the network. Nothing is trained. docs/imagenet.md compares predictions with real launches.
+
+    Parameters
+    ----------
+    arguments
+        The recipe, and settings as --name value, as for `swamp run`.
+    gpus
+        Numbers of GPUs, such as 8 or 1,8,64.
+    per_host
+        GPUs of a host.
+    hours
+        Say which layouts are finished within so many hours.
+    data
+        Folder that holds your data sets. Where one is not there, its published number of images is planned with.
+    scale
+        Factor of all epoch counts, such as 0.1 for a tenth.
+    rate
+        Examples a second that a GPU trains alone (as `swamp bench` measures), in place of timing steps here.
+    shared_rate
+        The same of a GPU that shares its batches with others, whose steps are not compiled. Default: as --rate.
+    bandwidth
+        GB/s between two GPUs of a host.
+    network
+        GB/s between hosts.
+    latency
+        Microseconds of a small message between GPUs.
+    image_kilobytes
+        What is read from disk for an example, such as 262 for raw images of 256 pixels. Default: what the prepared data say, else nothing.
+    json
+        Print the predictions as JSON.
+    """
+    import dataclasses
+
+    import msgspec
+
+    from swamp.report.tables import layout_table
+    from swamp.runs.config import build_config, resolve
+    from swamp.runs.layouts import Cluster, layouts
+    from swamp.runs.planning import given_paces, measured_paces, plan_of, planned_task, work_of
+    from swamp.terminal import print_line, print_remark, print_table
+
+    for option, value in (("--gpus-per-host", per_host), ("--bandwidth", bandwidth), ("--network", network), ("--hours", hours)):
+        if value is not None and not 0 < value < float("inf"):
+            raise ValueError(f"{option} {value}: expected a positive number")
+    for option, value in (("--latency", latency), ("--image-kilobytes", image_kilobytes)):
+        if not 0 <= value < float("inf"):
+            raise ValueError(f"{option} {value}: expected a number that is not negative")
+    counts = parse_numbers("--gpus", gpus, least=1, different=True)
+    recipe, settings = recipe_and_settings(arguments, plan)
+    settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
+    config = resolve(build_config(recipe, settings))
+    task, is_here = planned_task(config, print_remark)
+    if rate is None and not is_here:
+        raise ValueError("without the data no step can be timed here: give --rate, the examples a second that one of your GPUs trains")
+    whole = plan_of(config, task)
+    work = work_of(task, whole, round(1000 * image_kilobytes))
+    shares = sorted({data for count in counts for data in range(2, count + 1) if count % data == 0 and data <= task.batch_size})
+    paces = given_paces(rate, shared_rate) if rate is not None else measured_paces(config, task, shares, print_remark)
+    found = []
+    for count in counts:
+        cluster = Cluster(count, per_host, 1e9 * bandwidth, 1e9 * network, 1e-6 * latency, checkpoint=config.checkpoint_seconds)
+        found.append((cluster, layouts(cluster, work, paces)))
+    if json:
+        plain = {str(cluster.num_ranks): [dataclasses.asdict(one) for one in predictions] for cluster, predictions in found}
+        print(msgspec.json.format(msgspec.json.encode({"work": dataclasses.asdict(work), "gpus": plain})).decode())
+        return
+    for cluster, predictions in found:
+        print_table(layout_table(cluster, work, predictions, hours))
+        print()
+    print_line("this was a plan; nothing was trained")

@@ -1,0 +1,182 @@
+"""Layouts of a run on many GPUs: how ranks are shared between particles and batches, and when each layout would be finished.
+
+A layout has groups of `data` ranks, and each group trains one particle at a time, as in the engine `distributed`. A step of a group takes
+
+    t(d) = fixed + each · B / d + exchange(d),    exchange(d) = 2 (d − 1)/d · S / bandwidth + 2 ⌈log₂ d⌉ · latency · collectives
+
+for a batch of B examples, gradients of S bytes summed around a ring of d ranks, and a few collectives that are too small for bandwidth to
+matter. (A rank that is alone, d = 1, trains by compiled and captured steps, and has its own `fixed` and `each`.) Nothing is assumed to
+overlap. Particles of one cycle are taken by groups as they become free; a cycle begins when the one before has ended. All of it is
+arithmetic: times are given, and nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+GRADIENT_BYTES = 4  # Gradients are summed in float32.
+FORWARD_SHARE = 1 / 3  # of a training step's time: a forward pass, as for BatchNorm's statistics and for evaluations
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """GPUs on hosts, and how fast they exchange bytes. Times are in seconds, rates in bytes a second."""
+
+    num_ranks: int
+    per_host: int
+    bandwidth: float  # between two ranks of a host
+    network: float  # of a host, to all others together
+    latency: float  # of one small message
+    restart: float = 60.0  # from a lost host to the first step of a new launch, without the host or with another
+    checkpoint: float = 15.0  # between two checkpoints, at the least
+
+    @property
+    def num_hosts(self) -> int:
+        return -(-self.num_ranks // self.per_host)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The time of a step on one rank: `fixed` seconds, and `each` for every example."""
+
+    fixed: float
+    each: float
+
+    def step(self, num_examples: float) -> float:
+        return self.fixed + self.each * num_examples
+
+    @staticmethod
+    def through(times: Sequence[tuple[int, float]]) -> Pace:
+        """Return the pace that fits measured times of steps, given as (examples, seconds), best.
+
+        >>> Pace.through([(10, 0.3), (20, 0.5)])
+        Pace(fixed=0.1, each=0.02)
+        """
+        count = len(times)
+        mean_size, mean_time = (sum(column) / count for column in zip(*times, strict=True))
+        spread = sum((size - mean_size) ** 2 for size, _ in times)
+        slope = sum((size - mean_size) * (seconds - mean_time) for size, seconds in times) / spread if spread else mean_time / mean_size
+        # A step of no examples takes no negative time, and one more example does not make it shorter.
+        each = min(max(slope, 0.0), mean_time / mean_size)
+        return Pace(round(max(mean_time - each * mean_size, 0.0), 12), round(each, 12))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a run has to do, in the units of the model above."""
+
+    rounds: Sequence[Sequence[float]]  # the epochs of each particle of each round; a round begins when the one before has ended
+    batch_size: int
+    steps_per_epoch: int
+    num_parameters: int
+    num_norms: int  # BatchNorm layers, each of which exchanges moments four times a step where ranks share a batch
+    averages: bool  # whether statistics are recomputed for the average of each round, by one pass over the data on one rank
+    state_bytes: int  # of one network
+    example_bytes: int  # that are read from disk for one example
+    cost: Sequence[float] = (1.0,)  # the time of an epoch's step as a share of a whole one, the last for all later epochs
+
+    @property
+    def num_epochs(self) -> float:
+        return sum(sum(epochs) for epochs in self.rounds)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a layout is predicted to take."""
+
+    data: int  # ranks of a group
+    groups: int
+    step_seconds: float
+    exchange_seconds: float  # the part of a step in which ranks wait for sums
+    seconds: float
+    busy: float  # the share of all ranks' time in which they train
+    examples_per_second: float  # of all ranks together, while all train
+    sent_bytes: float  # by each rank in a step
+    read_rate: float  # bytes that a host reads from disk in a second, while all train
+    lost_seconds: float  # by all ranks when a host is lost: half of the time between checkpoints on average, and the restart
+    seconds_without_host: float | None  # if the run is begun with one host less; None if there is none left
+
+
+def exchange_seconds(cluster: Cluster, work: Workload, data: int) -> float:
+    """Return the time in which the ranks of a group sum gradients and moments of BatchNorm."""
+    if data == 1:
+        return 0.0
+    size = GRADIENT_BYTES * work.num_parameters
+    if data <= cluster.per_host:
+        rate = cluster.bandwidth
+    else:  # Rings of all groups that leave a host share its network.
+        rate = min(cluster.bandwidth, cluster.network)
+    hops = 2 * math.ceil(math.log2(data))  # Small sums go up and down a tree.
+    return 2 * (data - 1) / data * size / rate + hops * cluster.latency * (1 + 4 * work.num_norms)
+
+
+def makespan(epochs: Iterable[float], groups: int) -> float:
+    """Return when the last group is done, if each takes the next training when it is free.
+
+    >>> makespan([3, 3, 3], 2), makespan([2, 2, 4], 2)
+    (6.0, 6.0)
+    """
+    free = [0.0] * groups
+    for length in epochs:
+        heapq.heappush(free, heapq.heappop(free) + length)
+    return max(free)
+
+
+@dataclass(frozen=True)
+class Paces:
+    """The pace of a rank that trains a particle alone, and of one that shares its batches with others."""
+
+    alone: Pace
+    shared: Pace
+
+    def of(self, data: int) -> Pace:
+        return self.alone if data == 1 else self.shared
+
+
+def predict(cluster: Cluster, work: Workload, paces: Paces, data: int) -> Prediction:
+    """Predict what a layout with groups of `data` ranks takes."""
+    groups, pace = cluster.num_ranks // data, paces.of(data)
+    exchange = exchange_seconds(cluster, work, data)
+    step = pace.step(work.batch_size / data) + exchange
+    epoch = step * work.steps_per_epoch
+    lengths = [[weighted_epochs(work.cost, epochs) * epoch for epochs in trainings] for trainings in work.rounds]
+    one_rank = paces.alone.step(work.batch_size) * work.steps_per_epoch
+    passes = len(work.rounds) * one_rank * FORWARD_SHARE if work.averages else 0.0
+    seconds = sum(makespan(trainings, groups) for trainings in lengths) + passes
+    rate = work.batch_size / step * groups
+    fewer = cluster.num_ranks - cluster.per_host
+    without = None
+    if fewer >= data:
+        without = predict(replace(cluster, num_ranks=fewer), work, paces, data).seconds
+    return Prediction(
+        data=data,
+        groups=groups,
+        step_seconds=step,
+        exchange_seconds=exchange,
+        seconds=seconds,
+        busy=sum(map(sum, lengths)) / (seconds * groups) if seconds else 0.0,
+        examples_per_second=rate,
+        sent_bytes=2 * (data - 1) / data * GRADIENT_BYTES * work.num_parameters,
+        read_rate=rate / cluster.num_hosts * work.example_bytes,
+        lost_seconds=max(cluster.checkpoint, epoch) / 2 + cluster.restart,  # Checkpoints are written at ends of epochs.
+        seconds_without_host=without,
+    )
+
+
+def weighted_epochs(cost: Sequence[float], epochs: float) -> float:
+    """Return the epochs of a training, each counted by its cost.
+
+    >>> weighted_epochs([0.5, 0.5, 1.0], 4)
+    3.0
+    """
+    whole = int(epochs)
+    return sum(cost[min(epoch, len(cost) - 1)] for epoch in range(whole)) + (epochs - whole) * cost[min(whole, len(cost) - 1)]
+
+
+def layouts(cluster: Cluster, work: Workload, paces: Paces) -> list[Prediction]:
+    """Predict all layouts: those whose groups have equally many ranks, and whose ranks have at least one example of each batch."""
+    able = [data for data in range(1, cluster.num_ranks + 1) if cluster.num_ranks % data == 0 and data <= work.batch_size]
+    return [predict(cluster, work, paces, data) for data in able]
