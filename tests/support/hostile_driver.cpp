@@ -113,6 +113,7 @@ std::string outcome(const std::vector<char> &content, std::mt19937 &draw) {
     swamp_model *model = swamp_load_bytes(content.data(), content.size(), 1);
     if (!model) return swamp_error();
     swamp_model *threads = draw() % 8 ? nullptr : swamp_load_bytes(content.data(), content.size(), draw() % 4 ? 2 : 4);
+    if (threads) allowed += BASE;
     const std::string found = run(model, threads, draw);
     swamp_free(model);
     swamp_free(threads);

@@ -21,7 +21,7 @@ constexpr size_t MAX_PLANS = 32;  // of different sizes, that a model keeps
 constexpr double MAX_NUMBERS = double(1 << 30) * 1.5, MAX_AT_LOAD = double(1 << 27);  // numbers of four bytes that a plan may take
 constexpr double SHARED_FROM = 2000;  // vector operations from which on threads share a step
 double banded_from = 4000;  // vector operations of a step, on average, from which on threads divide images into bands
-constexpr int64_t MAX_BANDS = 16, MAX_BANDED_NUMBERS = 1 << 25;  // each band has a workspace
+constexpr int64_t MAX_BANDS = 16, MAX_BANDED_NUMBERS = 1 << 23;  // each band has a workspace, so that larger networks are not worth the memory
 constexpr double ALONE_UP_TO = 20000;  // vector operations that one thread computes while the others wait for it
 
 // Messages name parts of files, which may be long or not fit for a terminal.
