@@ -6,7 +6,7 @@ column, which are the same for all pixels of a program.
 
 What is done to a sum before it is written costs no pass of its own. The forward kernel adds the shortcut and leaves the moments of what it
 writes for the BatchNorm that follows. The backward kernel holds the gradient by h = relu(γ ŝ + β): it reads s, writes g, which is zero
-where h is, and leaves Σ g and Σ g ŝ for the backward pass of that BatchNorm.
+where h is, and leaves Σ g and Σ g s for the backward pass of that BatchNorm.
 
 ∂W_t = Σ_p x[p + offset_t]ᵀ ∂y[p]. With an offset's rows moved to x and its columns to ∂y, three shifts of each, stacked side by side,
 give all nine taps in one product: Σ_q [x[q − row], x[q], x[q + row]]ᵀ [∂y[q + 1], ∂y[q], ∂y[q − 1]]. The sum over pixels is split over
@@ -199,8 +199,8 @@ class Tile(NamedTuple):
     stages: int  # pipeline stages
 
 
-# By the larger number of channels: the fastest measured on an H200, alone and with four particles side by side
-# (`benchmarks/kernels.py tiles`). With 128 channels, 128 pixels would be 10 % faster with four particles but 50 % slower alone.
+# By the larger number of channels: those of 32 to 128 were the fastest measured on an H200, alone and with four particles side by side
+# (`benchmarks/kernels.py tiles`). With 128, twice the pixels would be 11 to 16 % faster with four particles but 53 to 61 % slower alone.
 FORWARD_TILES = {16: Tile(256, 4, 3), 32: Tile(256, 4, 3), 64: Tile(128, 4, 3), 128: Tile(64, 4, 3)}
 BACKWARD_TILES = {16: Tile(128, 4, 3), 32: Tile(256, 4, 3), 64: Tile(128, 4, 3), 128: Tile(64, 4, 3)}
 
