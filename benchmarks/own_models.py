@@ -253,7 +253,7 @@ def measure(name: str, arguments: argparse.Namespace) -> Measured:
     task = swamp.CustomTask(workload.model, workload.data, workload.data, loss=workload.loss, batch_size=workload.batch_size)
     task.fingerprint  # It is computed once, from all data.  # noqa: B018
     say(f"{name}: data and task in {time.perf_counter() - begin:.1f} s; {task.steps_per_epoch} steps an epoch")
-    with compiling(), torch.backends.cudnn.flags(benchmark=True):
+    with compiling(), torch.backends.cudnn.flags(enabled=True, benchmark=True):
         plain = plain_seconds(task, config, arguments.epochs)
     say_seconds(f"{name}, plain", plain)
     together = swamp_seconds(task, config, arguments.particles)

@@ -93,7 +93,7 @@ class MaskedModule:
         """Register a hook on a parameter, also on a frozen one, which a loop may train later."""
         trained = parameter.requires_grad
         parameter.requires_grad_(True)  # torch takes no hook otherwise.
-        handle = parameter.register_hook(lambda gradient: gradient.masked_fill(self._pruned_at(name, gradient.device), 0.0))
+        handle = parameter.register_hook(lambda gradient: gradient * self._factor_at(name, gradient))
         parameter.requires_grad_(trained)
         return handle
 
