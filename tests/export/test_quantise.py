@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import swamp_runtime
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,6 +16,9 @@ from swamp.export import reader
 from swamp.export.formats.sparse import encode
 from swamp.export.program import read_program
 from swamp.export.quantise import InputRange, Quantised, input_range, quantise, quantised_rows
+from tests.support.compiling import needs_compiler
+from tests.support.files import int8_file
+from tests.support.networks import given, normal, transposed_layers
 from tests.support.programs import run_program
 
 
@@ -90,3 +94,20 @@ def test_rows_and_ranges_by_hand() -> None:
 def test_weights_that_are_not_finite_are_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match="a weight of w is not finite"):
         quantised_rows(torch.tensor([[wrong]]), "w")
+
+
+@needs_compiler
+@pytest.mark.usefixtures("compiled_runtime")
+def test_transposed_weights_are_stored_once_with_one_scale() -> None:
+    content, made = int8_file(transposed_layers(), given(normal(2, 5, 8)))
+    nodes = [node for node in made.program["nodes"] if node["op"] == "transposed_linear"]
+    assert [(node["weight"], "input" in node) for node in nodes] == [("2.weight", True), ("4.weight", True)]
+    assert not made.tensors
+    found = reader.decode(content)
+    for name in ("2.weight", "4.weight"):
+        assert len(found.scales[name]) == len(found.tensors[name]) > 1
+        assert len(set(found.scales[name].tolist())) == 1
+    assert len(set(found.scales["0.weight"].tolist())) > 1
+    x = normal(3, 5, 8).numpy()
+    expected = run_program(made.program, found.tensors, [x])["output"]
+    np.testing.assert_allclose(swamp_runtime.load_bytes(content)(x), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())

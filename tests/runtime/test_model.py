@@ -97,6 +97,24 @@ def test_layers_say_how_they_are_computed() -> None:
         floats.layers()
 
 
+def test_counted_positions() -> None:
+    table = torch.arange(12.0).view(6, 2)
+    node = {"op": "counted_positions", "in": [0], "weight": "table", "padding": 1, "offset": 1}
+    model = swamp_runtime.load_bytes(program_file([node], {"table": table + 1}, [1, 1, None], "tokens"))
+    rows = [[2, 1, 3, 1], [1, 1, 1, 2]]
+    np.testing.assert_array_equal(model([[7, 1, 7, 1], [1, 1, 1, 0]])[:, :, 0].transpose(0, 2, 1), (table + 1).numpy()[rows])
+    with pytest.raises(ValueError, match="has 5 tokens, and the network has places for 4"):
+        model([[2, 2, 2, 2, 2]])
+
+
+def test_sizes_of_outputs_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swamp_runtime.model, "MAX_SHAPES", 3)
+    model = swamp_runtime.load_bytes(token_file())
+    for length in range(1, 9):
+        assert model(np.zeros((1, length), int)).shape == (1, 2, 1, length)
+        assert len(model._shapes) <= 3
+
+
 # -- threads -----------------------------------------------------------------------------------------------------------------------------
 
 

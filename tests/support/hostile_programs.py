@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from tests.support.files import int8_file, sparse_file
 from tests.support.hostile import GOOD_PROGRAM, assembled, bend, mutate, parts
-from tests.support.networks import FUNCTIONS, IMAGE, NETWORKS, SEQUENCE, Function, given, normal
+from tests.support.networks import FUNCTIONS, IMAGE, NETWORKS, SEQUENCE, Function, given, normal, transposed_layers
 
 DRIVER = Path(__file__).with_name("hostile_driver.cpp")
 SANITIZERS = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -57,7 +57,8 @@ def every_operation(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> Any:
 def sound_files() -> list[bytes]:
     """Small files that hold every operation, of every kind of input, with float and 8-bit weights."""
     torch.manual_seed(0)
-    chosen = ("resnet", "mlp", "mobilenet", "unet", "vit", "gpt", "bert", "encoder with padding", "audio", "several inputs and outputs")
+    chosen = ("resnet", "mlp", "mobilenet", "unet", "vit", "gpt", "bert", "encoder with padding", "audio", "roberta", "shared heads by gqa")
+    chosen += ("several inputs and outputs",)
     files = [sparse_file(NETWORKS[name][0](), NETWORKS[name][1][0], **NETWORKS[name][2]) for name in chosen]
     for name in ("conv with dilation", "attention of pixels", "some tokens", "conv of tokens", "in place"):
         function, x, tensors, _ = FUNCTIONS[name]
@@ -72,6 +73,7 @@ def sound_files() -> list[bytes]:
         nn.Conv2d(8, 4, (1, 5), padding=(0, 2)),
     ]
     files.append(int8_file(nn.Sequential(*convolutions), given(IMAGE), free_size=True)[0])
+    files += [sparse_file(transposed_layers(), given(SEQUENCE)), int8_file(transposed_layers(), given(SEQUENCE))[0]]
     files.append(int8_file(nn.Sequential(nn.Linear(8, 9), nn.Tanh(), nn.Linear(9, 9), nn.ReLU(), nn.Linear(9, 3)), given(SEQUENCE))[0])
     return [*files, GOOD_PROGRAM]
 
@@ -189,6 +191,8 @@ def fuzz(driver: Path, count: int, seed: int, instructions: str = "avx512", kept
             outcomes[" ".join(word for word in line.decode(errors="replace").split() if word.isalpha())[:80]] += 1
             number += 1
         writer.join()
+        if process.stdout:
+            process.stdout.close()
         if process.wait() or number < count:
             place = (kept or Path(tempfile.gettempdir())) / f"hostile-{seed}-{number}.swamp"
             place.write_bytes(contents.get(number, b""))

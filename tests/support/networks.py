@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -185,6 +187,67 @@ def bert(attention: str = "sdpa") -> nn.Module:
     return BertForSequenceClassification(config)
 
 
+def roberta() -> nn.Module:
+    from transformers import RobertaConfig, RobertaForSequenceClassification
+
+    sizes: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = RobertaConfig(**sizes, vocab_size=11, max_position_embeddings=20, num_labels=3, pad_token_id=1, type_vocab_size=1)
+    return RobertaForSequenceClassification(config)
+
+
+def shared_heads() -> nn.Module:
+    """A language model with four heads of queries that share one of keys and values."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, which its module uses
+        from transformers import GPTBigCodeConfig, GPTBigCodeModel
+
+    sizes: dict[str, Any] = {"n_embd": 16, "n_layer": 1, "n_head": 4, "n_inner": 16, "n_positions": 20, "multi_query": True}
+    return Logits(GPTBigCodeModel(GPTBigCodeConfig(**sizes, vocab_size=11, attn_implementation="sdpa")))
+
+
+class Logits(nn.Module):
+    """The first output of a model of transformers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)[0]
+
+
+def transposed_layers() -> nn.Module:
+    """Layers with weights (inputs, outputs), as GPT-2 of transformers has them."""
+    from transformers.pytorch_utils import Conv1D
+
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), Conv1D(12, 8), nn.Tanh(), Conv1D(5, 12))
+    for parameter in layers.parameters():
+        nn.init.normal_(parameter)
+    return layers
+
+
+class SharedHeads(nn.Module):
+    """Causal attention with six heads of queries and two of keys and values, which are repeated in one of three ways."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.query, self.key, self.value, self.out = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 10), nn.Linear(30, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (layer(x).unflatten(2, (heads, -1)).transpose(1, 2) for layer, heads in self._projections())
+        if self.way == "repeat_interleave":
+            key, value = key.repeat_interleave(3, 1), value.repeat_interleave(3, 1)
+        if self.way == "expand":
+            key, value = (one[:, :, None].expand(-1, -1, 3, -1, -1).flatten(1, 2) for one in (key, value))
+        found = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=self.way == "gqa")
+        return self.out(found.transpose(1, 2).flatten(2))
+
+    def _projections(self) -> tuple[tuple[nn.Module, int], ...]:
+        return (self.query, 6), (self.key, 2), (self.value, 2)
+
+
 def sentences(batch: int, length: int, types: bool = True) -> Given:
     mask = (torch.arange(length) < torch.arange(batch)[:, None] + 2).long()
     named = {"input_ids": tokens(batch, length), "attention_mask": mask}
@@ -221,6 +284,12 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[Given, ...], dict[str, 
     "gpt-2 of transformers": (own_sequences.hugging_face_gpt2, (given(input_ids=tokens(2, 5)),), {"free_length": True}),
     "bert": (bert, (sentences(3, 5), sentences(2, 9)), {"free_length": True}),
     "bert written out": (lambda: bert("eager"), (sentences(3, 5, False), sentences(2, 9, False)), {"free_length": True}),
+    "roberta": (roberta, (sentences(3, 5, False), sentences(2, 9, False)), {"free_length": True}),
+    "shared heads of transformers": (shared_heads, (sentences(3, 5, False), sentences(2, 9, False)), {"free_length": True}),
+    **{
+        f"shared heads by {way}": (partial(SharedHeads, way), (given(normal(2, 5, 8)), given(normal(3, 7, 8))), {"free_length": True})
+        for way in ("gqa", "repeat_interleave", "expand")
+    },
     "encoder with padding": (Padded, (padded(2, 5), padded(3, 4)), {"free_length": True}),
     "audio": (own_sequences.audio, (given(normal(2, 1, 40)), given(normal(2, 1, 50))), {"free_length": True}),
     "several inputs and outputs": (Two, (given(normal(2, 3, 5, 5), vector=normal(2, 6)),), {}),
@@ -328,7 +397,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Tensor, dict[str, Tensor], list[s
     ),
     "instance_norm": (F.instance_norm, IMAGE, {}, ["group_norm"]),
     "flattened tokens": (lambda x, w: F.linear(x.flatten(1), w), SEQUENCE, {"w": normal(3, 40)}, ["flatten", "linear"]),
-    "matrix on the right": (lambda x, w: x @ w, SEQUENCE, {"w": normal(8, 3)}, ["linear"]),
+    "matrix on the right": (lambda x, w: x @ w, SEQUENCE, {"w": normal(8, 3)}, ["transposed_linear"]),
     "channels": (lambda x: x[:, 1:3] + x[:, ::2], IMAGE, {}, ["channels", "channels", "add"]),
     "tokens": (lambda x: x[:, -1] + x[:, 1], SEQUENCE, {}, ["pixels", "pixels", "add"]),
     "some tokens": (lambda x: torch.cat([x[:, 3:], x[:, :-2]], 1), SEQUENCE, {}, ["pixels", "pixels", "concat"]),

@@ -101,6 +101,10 @@ def linear(tensors: Tensors, x: Image, weight: str, bias: str | None, input: Any
     return answer if b is None else answer + b[:, None, None]
 
 
+def transposed_linear(tensors: Tensors, x: Image, weight: str, bias: str | None, input: Any = None) -> Image:
+    return linear({**tensors, weight: np.asarray(tensors[weight]).T}, x, weight, bias, input)
+
+
 def _normalised(tensors: Tensors, x: Image, weight: str | None, bias: str | None) -> Image:
     w, b = _named(tensors, weight), _named(tensors, bias)
     x = x if w is None else x * w[:, None, None]
@@ -180,7 +184,9 @@ def softmax(tensors: Tensors, x: Image) -> Image:
 def attention(
     tensors: Tensors, q: Image, k: Image, v: Image, mask: Image | None = None, *, heads: int, causal: bool, scale: float
 ) -> Image:
-    queries, keys, values = (x.reshape(heads, x.shape[0] // heads, -1) for x in (q, k, v))
+    sharing = q.shape[0] // k.shape[0]  # heads of queries for each of keys and values
+    queries, keys, values = (x.reshape(n, x.shape[0] // n, -1) for x, n in ((q, heads), (k, heads // sharing), (v, heads // sharing)))
+    keys, values = keys.repeat(sharing, 0), values.repeat(sharing, 0)
     scores = scale * np.einsum("hdi,hdj->hij", queries, keys)
     if causal:
         scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
@@ -189,7 +195,7 @@ def attention(
         scores = np.where(mask[0, 0] != 0, scores, -np.inf)
     powers = np.exp(scores - scores.max(2, keepdims=True))
     shares = powers / powers.sum(2, keepdims=True)
-    return np.einsum("hij,hdj->hdi", shares, values).reshape(v.shape[0], *q.shape[1:])
+    return np.einsum("hij,hdj->hdi", shares, values).reshape(sharing * v.shape[0], *q.shape[1:])
 
 
 def embedding(tensors: Tensors, tokens: Image, weight: str) -> Image:
@@ -207,6 +213,11 @@ def positions(tensors: Tensors, x: Image, weight: str, offset: int) -> Image:
     rows = np.asarray(tensors[weight], np.float64)[offset : offset + x.shape[2]]
     assert len(rows) == x.shape[2]
     return rows.T[:, None, :]
+
+
+def counted_positions(tensors: Tensors, tokens: Image, weight: str, padding: int, offset: int) -> Image:
+    counts = tokens != padding
+    return embedding(tensors, offset + counts.cumsum(2) * counts, weight)
 
 
 def concat(tensors: Tensors, *parts: Image, axis: str) -> Image:
@@ -259,6 +270,7 @@ def upsample(tensors: Tensors, x: Image, factor: list[int], mode: str, align_cor
 OPERATIONS: dict[str, Any] = {
     "conv": conv,
     "linear": linear,
+    "transposed_linear": transposed_linear,
     "flatten": lambda tensors, x: x.reshape(-1, 1, 1),
     "batch_norm": batch_norm,
     "layer_norm": layer_norm,
@@ -272,6 +284,7 @@ OPERATIONS: dict[str, Any] = {
     "embedding": embedding,
     "constant": constant,
     "positions": positions,
+    "counted_positions": counted_positions,
     "concat": concat,
     "channels": channels,
     "pixels": pixels,

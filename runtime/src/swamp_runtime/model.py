@@ -15,6 +15,7 @@ from swamp_runtime.library import PortStruct, Sizes, library
 
 KINDS = ("image", "vector", "sequence", "signal", "tokens")
 MAX_BYTES = 16 << 30  # of a file
+MAX_SHAPES = 1024  # sizes of outputs that are remembered
 
 
 class Malformed(ValueError):
@@ -66,13 +67,17 @@ class Model:
 
     def _output_shapes(self, sizes: Sizes) -> list[tuple[int, ...]]:
         key = (sizes.height, sizes.width, sizes.length)
-        if key not in self._shapes:
+        shapes = self._shapes.get(key)
+        if shapes is None:
             found = (ctypes.c_int64 * (3 * len(self.outputs)))()
             self._do(self._library.swamp_output_sizes(self._model, ctypes.byref(sizes), found))
             triples = [found[3 * i : 3 * i + 3] for i in range(len(self.outputs))]
             settled = [port._replace(channels=c, height=h, width=w) for port, (c, h, w) in zip(self.outputs, triples, strict=True)]
-            self._shapes[key] = [_settled_shape(port) for port in settled]
-        return self._shapes[key]
+            shapes = [_settled_shape(port) for port in settled]
+            if len(self._shapes) >= MAX_SHAPES:
+                self._shapes.clear()
+            self._shapes[key] = shapes
+        return shapes
 
     def _do(self, failed: int) -> None:
         if failed:

@@ -31,7 +31,7 @@ def plan(
 
     Each group of GPUs trains one particle at a time, every GPU on its share of each batch (engine distributed, setting
     engines.distributed.data). The times come from steps that are timed here or, with --rate, from speeds that you know; what GPUs
-    exchange is computed from the size of the network. Nothing is trained. docs/scaling.md has the formulas.
+    exchange is computed from the size of the network. Nothing is trained. docs/scaling.md compares predictions with real launches.
 
     Parameters
     ----------

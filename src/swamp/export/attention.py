@@ -10,6 +10,7 @@ from swamp.export.layouts import (
     CHANNEL,
     KEY,
     PIXEL,
+    REPEATED,
     Dimension,
     Factor,
     ImageSize,
@@ -19,6 +20,7 @@ from swamp.export.layouts import (
     is_free,
     is_whole,
     joined,
+    length_of,
 )
 from swamp.export.probing import SeenKeys
 from swamp.export.program_builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores
@@ -35,9 +37,12 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> ImageView:
-    if enable_gqa or dropout_p or is_free(scale):
-        raise NoProgram("groups of queries, dropout and scales that depend on sizes are not known")
+    if dropout_p or is_free(scale):
+        raise NoProgram("dropout and scales that depend on sizes are not known")
     query, key, value = b.image(query), b.image(key), b.image(value)
+    if enable_gqa:
+        repeats = length_of(query.layout[-3]) // length_of(key.layout[-3])
+        key, value = (repeated(one, -3, repeats) for one in (key, value))
     found = scores(b, query, key._replace(layout=_swapped(key.layout)))
     _, features = _heads(query)
     found = found._replace(scale=features**-0.5 if scale is None else float(scale))
@@ -53,7 +58,8 @@ def scores(b: ProgramBuilder, query: ImageView, key: ImageView) -> Scores:
     """Return the products of queries (…, tokens, features) and keys (…, features, tokens)."""
     swapped = key._replace(layout=_swapped(key.layout))
     (heads, features), (key_heads, key_features) = _heads(query), _heads(swapped)
-    if (heads, features, query.layout[:-2]) != (key_heads, key_features, swapped.layout[:-2]):
+    same = query.layout[:-2] == _without_sharing(swapped)
+    if not same or heads != query.size.channels // features or features != key_features or heads != key_heads:
         raise NoProgram("queries and keys differ in their heads")
     return Scores(query, key, heads, 1.0, (), False, (*query.layout[:-1], axis(KEY, key.size.pixels)))
 
@@ -69,7 +75,7 @@ def masked(b: ProgramBuilder, found: Scores, mask: Any, *, hides: bool = False, 
 def attended(b: ProgramBuilder, found: Scores, value: ImageView) -> ImageView:
     """Return the mean of the values, weighed by the softmax of the scores."""
     heads, features = _heads(value)
-    theirs = (*_as_heads(value.layout[:-2], features), axis(PIXEL, found.query.size.pixels), axis(KEY, value.size.pixels))
+    theirs = (*_as_heads(_without_sharing(value), features), axis(PIXEL, found.query.size.pixels), axis(KEY, value.size.pixels))
     if (
         not found.normalised
         or heads != found.heads
@@ -90,23 +96,50 @@ def attended(b: ProgramBuilder, found: Scores, value: ImageView) -> ImageView:
     causal = any(seen.causal for seen in found.seen)
     number = b.emit("attention", *numbers, heads=heads, causal=causal, scale=found.scale)
     size = ImageSize(heads * features, found.query.size.height, found.query.size.width)
-    return ImageView(number, size, (*value.layout[:-2], found.query.layout[-2], value.layout[-1]))
+    return ImageView(number, size, (*_without_sharing(value), found.query.layout[-2], value.layout[-1]))
 
 
 def _swapped(layout: TensorLayout) -> TensorLayout:
     return (*layout[:-2], layout[-1], layout[-2])
 
 
+def repeated(x: ImageView, dimension: int, times: int) -> ImageView:
+    """Return a view in which each index of a dimension stands several times in a row."""
+    layout = list(x.layout)
+    layout[dimension] = joined([*layout[dimension], Factor(REPEATED, 0, times)])
+    return x._replace(layout=tuple(layout))
+
+
 def _heads(x: ImageView) -> tuple[int, int]:
-    """Return the number of heads, and the features of each, of an image whose dimensions are (batch and heads …, tokens, features)."""
+    """Return the number of heads, and the features of each, of an image whose dimensions are (batch and heads …, tokens, features).
+
+    A head of keys or values that several heads of queries share counts as often."""
     features = x.layout[-1]
     width = features[0].size if features else 1
-    heads = x.size.channels // width
     outer = [factor for dimension in x.layout[:-2] for factor in dimension if factor.axis != BATCH]
+    sharing = length_of(tuple(factor for factor in outer if factor.axis == REPEATED))
+    heads = x.size.channels // width
     good = is_whole(features, CHANNEL, width) and is_whole(x.layout[-2], PIXEL, x.size.pixels)
-    if not good or joined(outer) != joined([Factor(CHANNEL, width, heads)]):
+    if not good or joined(outer) != joined([Factor(CHANNEL, width, heads), Factor(REPEATED, 0, sharing)]):
         raise NoProgram("its dimensions are not (batch, heads, tokens, features) with the features of each head side by side")
-    return heads, width
+    return heads * sharing, width
+
+
+def _without_sharing(x: ImageView) -> TensorLayout:
+    """Return the dimensions of batch and heads as if no heads were shared."""
+    sharing = length_of(tuple(factor for dimension in x.layout[:-2] for factor in dimension if factor.axis == REPEATED))
+    width = length_of(x.layout[-1])
+    return tuple(
+        joined(
+            factor._replace(stride=factor.stride * sharing)
+            if factor.axis == CHANNEL
+            else Factor(CHANNEL, width, factor.size)
+            if factor.axis == REPEATED
+            else factor
+            for factor in dimension
+        )
+        for dimension in x.layout[:-2]
+    )
 
 
 def _as_heads(dimensions: Sequence[Dimension], features: int) -> TensorLayout:

@@ -19,7 +19,7 @@ from swamp.export.layouts import (
     is_free,
 )
 from swamp.export.pixel_operators import pair, stored, windowed
-from swamp.export.probing import Positions
+from swamp.export.probing import CountedPositions, Positions
 from swamp.export.program_builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores
 
 
@@ -66,6 +66,14 @@ def linear(b: ProgramBuilder, x: Any, weight: Any, bias: Any = None) -> ImageVie
     return b.layer(x, "linear", weight.tensor.shape[0], weight=b.name_of(weight), bias=b.name_of(bias))
 
 
+def transposed_linear(b: ProgramBuilder, x: Any, weight: FixedTensor, bias: Any = None) -> ImageView:
+    """A product with a matrix (inputs, outputs). If it is one of the model's, it is stored as it is."""
+    if not b.is_stored(weight.tensor) or b.is_stored(weight.tensor.t()):
+        return linear(b, x, weight._replace(tensor=weight.tensor.t()), bias)
+    x = b.over_channels(b.image(x))
+    return b.layer(x, "transposed_linear", weight.tensor.shape[1], weight=b.name_of(weight), bias=b.name_of(bias))
+
+
 def _is_vector_of_pixels(x: ImageView) -> bool:
     """Whether the last dimension is a flattened image in another order than that of a program: each pixel's channels side by side."""
     every = (*axis(PIXEL, x.size.pixels), *axis(CHANNEL, x.size.channels))
@@ -89,15 +97,14 @@ def product(b: ProgramBuilder, x: Any, y: Any) -> ImageView | Scores:
         weight = b.weight(y)
         if math.prod(weight.tensor.shape[:-2]) != 1 or weight.tensor.ndim < 2:
             raise NoProgram("a product with several matrices, or with a vector, is not known")
-        return linear(b, x, weight._replace(tensor=weight.tensor.reshape(weight.tensor.shape[-2:]).t()))
+        return transposed_linear(b, x, weight._replace(tensor=weight.tensor.reshape(weight.tensor.shape[-2:])))
     return attention.scores(b, b.image(x), b.image(y))
 
 
 def sum_and_product(b: ProgramBuilder, bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     if beta != 1 or alpha != 1 or b.weight(bias).tensor.ndim != 1:
         raise NoProgram("products and sums with factors are not known")
-    weight = b.weight(weight)
-    return linear(b, x, weight._replace(tensor=weight.tensor.t()), bias)
+    return transposed_linear(b, x, b.weight(weight), bias)
 
 
 def batch_norm(b: ProgramBuilder, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *options: Any) -> ImageView:
@@ -144,7 +151,11 @@ def embedding(b: ProgramBuilder, weight: Any, index: Any, *_: Any) -> ImageView 
         return FixedTensor(table.reshape(*[1] * (rank - 1), *table.shape), weight.node, True, rows=(rank - 1, found.offset))
     if isinstance(found, int):
         return FixedTensor(table[found].reshape(*[1] * rank, -1), weight.node, True)
-    tokens = b.inputs[found]
-    number = b.emit("embedding", tokens.number, weight=b.name_of(weight))
+    if isinstance(found, CountedPositions):
+        tokens = b.inputs[found.input]
+        number = b.emit("counted_positions", tokens.number, weight=b.name_of(weight), padding=found.padding, offset=found.offset)
+    else:
+        tokens = b.inputs[found]
+        number = b.emit("embedding", tokens.number, weight=b.name_of(weight))
     channels = table.shape[1]
     return ImageView(number, tokens.size._replace(channels=channels), (*tokens.layout, axis(CHANNEL, channels)))

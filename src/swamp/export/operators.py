@@ -40,7 +40,20 @@ from swamp.export.number_operators import (
     where,
 )
 from swamp.export.pixel_operators import adaptive_pool, maximum, pool, reduced, upsample
-from swamp.export.view_operators import cat, expand, permute, same, select, slice_, split, transpose, transposed_matrix, unbind, view
+from swamp.export.view_operators import (
+    cat,
+    expand,
+    permute,
+    repeat_interleave,
+    same,
+    select,
+    slice_,
+    split,
+    transpose,
+    transposed_matrix,
+    unbind,
+    view,
+)
 
 ACTIVATIONS = ("relu", "relu6", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "mish")
 VIEWS = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten")
@@ -106,6 +119,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "transpose": transpose,
     "t": transposed_matrix,
     "expand": expand,
+    "repeat_interleave": repeat_interleave,
     "slice": slice_,
     "select": select,
     "split": split,

@@ -46,12 +46,28 @@ class Positions(NamedTuple):
     offset: int
 
 
+class CountedPositions(NamedTuple):
+    """The numbers offset + 1, offset + 2, ... of the tokens of an input that are not `padding`, and `offset` for those that are."""
+
+    input: Node
+    padding: int
+    offset: int
+
+    def of(self, tokens: Tensor) -> Tensor:
+        """Return the numbers of some tokens."""
+        counts = tokens != self.padding
+        return self.offset + counts.cumsum(1) * counts
+
+
 class SeenKeys(NamedTuple):
     """A mask of attention: a query sees the keys whose token of an input is not `hidden`, and if causal none after itself."""
 
     causal: bool
     input: Node | None
     hidden: int
+
+
+Index = Node | Positions | CountedPositions | int  # what a table can be indexed with
 
 
 class Probes:
@@ -69,9 +85,10 @@ class Probes:
         draw = torch.Generator().manual_seed(0)
         while len(self._probes) < NUM_PROBES:
             number, symbols = len(self._probes), {}
-            for index, (symbol, allowed) in enumerate(self.ranges.items()):
+            lengths = [symbol for symbol in self.ranges if symbol not in self.batch]
+            for symbol, allowed in self.ranges.items():
                 lowest, highest = int(allowed.lower), int(min(allowed.upper, 1 << 30))
-                wanted = BATCH_SIZE if symbol in self.batch else 5 + number + 7 * index
+                wanted = BATCH_SIZE if symbol in self.batch else 5 + number + 7 * lengths.index(symbol)
                 symbols[symbol] = min(max(wanted, lowest), highest) - (number if highest < wanted and highest - number >= lowest else 0)
             found: dict[Node, Any] = {}
             for node, example in self.tokens.items():
@@ -100,20 +117,29 @@ class Probes:
         probe.found[node] = node.target(*arguments, **options)  # type: ignore[operator]
         return probe.found[node]
 
-    def index(self, node: Node) -> Node | Positions | int:
+    def index(self, node: Node) -> Index:
         """Return what an index of shape (batch, tokens) is: an input, positions, or the same number everywhere."""
-        guesses: list[Node | Positions | int] = list(self.tokens)
+        guesses: list[Index] = list(self.tokens)
         first = self.run(node, next(self._all()))
-        guesses += [Positions(int(first.reshape(-1)[0])), int(first.reshape(-1)[0])] if first.numel() else []
+        if first.numel():
+            guesses += [Positions(int(first.reshape(-1)[0])), int(first.reshape(-1)[0])]
+            guesses += [CountedPositions(entry, token, int(first.min())) for entry in self.tokens for token in self._seen_tokens(entry)]
         for guess in guesses:
             if all(self._is_index(node, guess, probe) for probe in self._all()):
                 return guess
         raise NoProgram("the index is neither an input nor the positions of the tokens")
 
-    def _is_index(self, node: Node, guess: Node | Positions | int, probe: Probe) -> bool:
+    def _seen_tokens(self, entry: Node) -> list[int]:
+        """Return the tokens of an input in all probes."""
+        return sorted({int(token) for probe in self._all() for token in probe.found[entry].unique()})
+
+    def _is_index(self, node: Node, guess: Index, probe: Probe) -> bool:
         found = self.run(node, probe)
         if isinstance(guess, Node):
             return bool(found.shape == probe.found[guess].shape and (found == probe.found[guess]).all())
+        if isinstance(guess, CountedPositions):
+            tokens = probe.found[guess.input]
+            return bool(found.shape == tokens.shape and (found == guess.of(tokens)).all())
         if isinstance(guess, Positions):
             return bool((found == guess.offset + torch.arange(found.shape[-1])).all())
         return bool((found == guess).all())
@@ -125,7 +151,7 @@ class Probes:
         for probe in self._all():
             sizes = [concrete(size, probe.symbols) for size in shape]
             shown.append((probe, _shown(self.run(node, probe), layout, sizes, BATCH_SIZE, hides)))
-        hidden = [0, *sorted({int(token) for probe in self._all() for entry in self.tokens for token in probe.found[entry].unique()} - {0})]
+        hidden = [0, *sorted({token for entry in self.tokens for token in self._seen_tokens(entry)} - {0})]
         guesses = [SeenKeys(causal, None, 0) for causal in (False, True)]
         guesses += [SeenKeys(causal, entry, token) for entry in self.tokens for causal in (False, True) for token in hidden]
         for guess in guesses:

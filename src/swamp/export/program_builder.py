@@ -91,7 +91,7 @@ class ProgramBuilder:
             return None
         if isinstance(tensor, FixedTensor):
             return self.name_of(tensor.tensor, tensor.node)
-        if identity(tensor) in self._names and tensor.dtype == torch.float32:
+        if self.is_stored(tensor):
             return self._names[identity(tensor)]
         tensor = tensor.detach().float().contiguous().clone()
         for known, other in self.tensors.items():
@@ -102,6 +102,10 @@ class ProgramBuilder:
             name += "_"
         self.tensors[name] = tensor
         return name
+
+    def is_stored(self, tensor: Tensor) -> bool:
+        """Whether a tensor is one of the model's, and therefore in the file anyway."""
+        return identity(tensor) in self._names and tensor.dtype == torch.float32
 
     def sequence(self, x: ImageView) -> ImageView:
         """Return an image with its pixels in one row."""

@@ -50,8 +50,8 @@ class Quantised(NamedTuple):
     simulated: nn.Module
 
 
-def quantised_rows(weights: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """Return a weight as 8-bit integers, and the scales of its rows.
+def quantised_rows(weights: Tensor, name: str, one_scale: bool = False) -> tuple[Tensor, Tensor]:
+    """Return a weight as 8-bit integers, and the scales of its rows, which are equal if `one_scale`.
 
     >>> quantised_rows(torch.tensor([[0.5, -1.0], [0.0, 0.0]]), "w")
     (tensor([[  64, -127],
@@ -62,26 +62,33 @@ def quantised_rows(weights: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if not weights.isfinite().all():
         raise ValueError(f"a weight of {name} is not finite, and has no 8-bit value")
     largest = weights.abs().reshape(len(weights), -1).amax(1) if weights.numel() else torch.zeros(len(weights))
+    if one_scale and len(largest):
+        largest = largest.amax().expand(len(largest))
     scales = largest / LEVELS
     scales = torch.where(scales > 0, scales, EMPTY_ROW)  # also where the quotient is too small for a float
     whole = (weights / scales.reshape(-1, *[1] * (weights.ndim - 1))).round().clamp(-LEVELS, LEVELS)
     return whole.to(torch.int8), scales
 
 
-def with_rounded_rows(model: nn.Module, mask: Mask) -> nn.Module:
+def with_one_scale(program: Mapping[str, Any] | None) -> set[str]:
+    """Return the weights that have one scale: the rows of a transposed weight are a layer's inputs, and its sums take one scale each."""
+    return {node["weight"] for node in program["nodes"] if node["op"] == "transposed_linear"} if program else set()
+
+
+def with_rounded_rows(model: nn.Module, mask: Mask, program: Mapping[str, Any] | None = None) -> nn.Module:
     """Return a copy of a model whose pruned weights are those that 8-bit values stand for."""
     rounded = copy.deepcopy(model)
-    parameters = dict(rounded.named_parameters())
+    parameters, one_scale = dict(rounded.named_parameters()), with_one_scale(program)
     with torch.no_grad():
         for name, layer in mask.layers.items():
-            whole, scales = quantised_rows(parameters[name] * layer, name)
+            whole, scales = quantised_rows(parameters[name] * layer, name, name in one_scale)
             parameters[name].copy_(whole * scales.reshape(-1, *[1] * (whole.ndim - 1)))
     return rounded.eval()
 
 
 def quantise(made: NetworkProgram, model: nn.Module, mask: Mask, calibrate: Callable[[nn.Module], object]) -> Quantised:
     """Return a network with 8-bit weights and inputs. `calibrate` calls the module that it is given with typical inputs."""
-    rounded = with_rounded_rows(model, mask)
+    rounded = with_rounded_rows(model, mask, made.program)
     wanted = quantisable(made.program, mask)
     weights = {name: parameter.detach() for name, parameter in rounded.named_parameters() if name in wanted}
     seen = InputSamples(weights)

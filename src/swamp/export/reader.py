@@ -364,6 +364,7 @@ OPERATIONS = {
         {"stride": "two counts", "padding": "two numbers", "dilation": "two counts", "groups": "count"},
     ),
     "linear": Operation((1, 1), {"weight": (2,), "bias": (1, -1)}, {}),
+    "transposed_linear": Operation((1, 1), {"weight": (2,), "bias": (1, -1)}, {}),
     "flatten": Operation((1, 1), {}, {}),
     "batch_norm": Operation((1, 1), {**_NORM, "mean": (1,), "variance": (1,)}, {"eps": "real"}),
     "layer_norm": Operation((1, 1), _NORM, {"eps": "real"}),
@@ -377,6 +378,7 @@ OPERATIONS = {
     "embedding": Operation((1, 1), {"weight": (2,)}, {}),
     "constant": Operation((0, 0), {"weight": (1, 2)}, {}),
     "positions": Operation((1, 1), {"weight": (2,)}, {"offset": "number"}),
+    "counted_positions": Operation((1, 1), {"weight": (2,)}, {"padding": "whole", "offset": "number"}),
     "concat": Operation((1, None), {}, {"axis": "axis"}),
     "channels": Operation((1, 1), {}, {"start": "number", "count": "count", "step": "count"}),
     "pixels": Operation((1, 1), {}, {"start": "whole", "count": "count or null"}),
@@ -386,7 +388,7 @@ OPERATIONS = {
     "global_max": Operation((1, 1), {}, {}),
     "upsample": Operation((1, 1), {}, {"factor": "two counts", "mode": "mode", "align_corners": "truth"}),
 }
-QUANTISED = ("conv", "linear")  # nodes that may have the attribute "input"
+QUANTISED = ("conv", "linear", "transposed_linear")  # nodes that may have the attribute "input"
 
 
 def _is_real(value: Any) -> bool:

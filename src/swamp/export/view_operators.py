@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from swamp.export import attention
 from swamp.export.layouts import (
     CHANNEL,
     PIXEL,
@@ -63,6 +64,12 @@ def expand(b: ProgramBuilder, x: Any, *_: Any, **__: Any) -> Any:
     layout = ((),) * (len(b.shape) - len(layout)) + layout
     spread = (one if length_of(one) == size else joined([Factor(REPEATED, 0, size)]) for one, size in zip(layout, b.shape, strict=True))
     return x._replace(layout=tuple(spread))
+
+
+def repeat_interleave(b: ProgramBuilder, x: Any, times: Any, dimension: Any = None, **_: Any) -> ImageView:
+    if dimension is None or not isinstance(times, int):
+        raise NoProgram("numbers are repeated along all dimensions, or each another number of times")
+    return attention.repeated(b.image(x), dimension, plain(times))
 
 
 def slice_(b: ProgramBuilder, x: Any, dimension: int = 0, start: Any = None, end: Any = None, step: int = 1) -> ImageView:

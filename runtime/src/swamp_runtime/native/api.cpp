@@ -6,7 +6,7 @@
 #include <list>
 #include <new>
 
-#include "plan.hpp"
+#include "layout.hpp"
 #include "swamp_runtime.h"
 #include "threads.hpp"
 
@@ -19,7 +19,10 @@ std::atomic<swamp_gemm> gemm{nullptr};
 constexpr size_t MAX_BYTES = size_t(16) << 30;  // of a file
 constexpr size_t MAX_PLANS = 32;  // of different sizes, that a model keeps
 constexpr double MAX_NUMBERS = double(1 << 30) * 1.5, MAX_AT_LOAD = double(1 << 27);  // numbers of four bytes that a plan may take
-constexpr double SHARED_FROM = 400;  // vector operations from which on threads share a step
+constexpr double SHARED_FROM = 2000;  // vector operations from which on threads share a step
+double banded_from = 4000;  // vector operations of a step, on average, from which on threads divide images into bands
+constexpr int64_t MAX_BANDS = 16, MAX_BANDED_NUMBERS = 1 << 23;  // each band has a workspace, so that larger networks are not worth the memory
+constexpr double ALONE_UP_TO = 20000;  // vector operations that one thread computes while the others wait for it
 
 // Messages name parts of files, which may be long or not fit for a terminal.
 std::string one_line(std::string text) {
@@ -77,8 +80,31 @@ struct Prepared {
     std::mutex mutex;
     std::vector<std::unique_ptr<Workspace>> unused;
 
+    std::once_flag banding;
+    std::unique_ptr<Prepared> banded;  // the same network with its images in bands, if that is possible and worth it
+
     Prepared(const File &file, const swamp_sizes &sizes, int64_t num_stacked, double max_numbers)
-        : sizes(sizes), plan(file, sizes, num_stacked, true, max_numbers) {}
+        : sizes(sizes), plan(file, sizes, num_stacked, 1, true, max_numbers) {}
+    Prepared(const File &file, const Prepared &whole, int64_t num_bands)
+        : sizes(whole.sizes), plan(file, sizes, 1, num_bands, false, whole.plan.max_numbers) {}
+
+    Prepared &in_bands(const File &file, int num_bands) {
+        std::call_once(banding, [&] {
+            if (num_bands > MAX_BANDS || plan.num_stacked > 1 || plan.num_floats + plan.num_bytes > MAX_BANDED_NUMBERS) return;
+            double cost = 0;
+            for (const Step &step : plan.steps) {
+                if (step.how == "dense") return;  // a BLAS takes whole images
+                cost += step.cost;
+            }
+            if (cost < banded_from * double(plan.steps.size())) return;
+            try {
+                banded = std::make_unique<Prepared>(file, *this, num_bands);
+            } catch (const NoBands &) {
+            } catch (const TooLarge &) {
+            }
+        });
+        return banded ? *banded : *this;
+    }
 
     std::unique_ptr<Workspace> take() {
         {
@@ -154,29 +180,76 @@ namespace swamp {
 
 namespace {
 
-void compute_block(const Plan &plan, Workspace &memory, const Block &block, Team *team) {
-    for (const Step &step : plan.steps) {
-        if (!team || step.parts == 1 || step.cost < SHARED_FROM) {
-            step.run(memory, block, 0, step.parts);
-            continue;
+bool is_shared(const Step &step) { return step.banded || (step.parts > 1 && step.cost >= SHARED_FROM); }
+
+// Where the parts of a worker begin.
+int64_t first_part(const Step &step, int worker, int num_workers) {
+    if (worker == num_workers) return step.parts;
+    if (step.costs.empty()) return step.parts * worker / num_workers;
+    const auto num_channels = int64_t(step.costs.size()) - 1, num_tiles = step.parts / num_channels;
+    const double tile = step.costs.back(), wanted = tile * double(num_tiles * worker) / num_workers;
+    const auto num_before = int64_t(wanted / tile);
+    const auto channel = std::lower_bound(step.costs.begin(), step.costs.end(), wanted - tile * double(num_before)) - step.costs.begin();
+    return std::min(num_before * num_channels + channel, step.parts);
+}
+
+// One worker's share of a step.
+void compute_share(const Step &step, Workspace &memory, const Block &block, int worker, int num_workers, int64_t turn) {
+    if (step.banded) {
+        Workspace &own = memory.of_band(worker);
+        if (step.edges) step.edges->prepare(own, worker, turn);
+        step.run(own, {block.first, block.count, block.inputs, block.outputs, worker}, 0, step.parts);
+        if (step.edges) step.edges->send(own, worker, turn);
+    } else if (is_shared(step)) {
+        const int64_t first = first_part(step, worker, num_workers), last = first_part(step, worker + 1, num_workers);
+        if (first < last) step.run(memory, block, first, last);
+    } else if (worker == 0) {
+        step.run(memory, block, 0, step.parts);
+    }
+}
+
+// Compute steps, all workers side by side. They wait for each other between two steps unless one worker computes both of them.
+void compute_together(const Step *first, const Step *last, Workspace &memory, const Block &block, Team &team) {
+    Barrier barrier(team.size);
+    std::atomic<bool> failed{false};
+    team.together([&](int worker) {
+        std::exception_ptr failure;
+        uint64_t arrivals = 0;
+        int64_t turn = 0;
+        for (const Step *step = first; step != last; step++) {
+            try {
+                if (!failed) compute_share(*step, memory, block, worker, team.size, turn);
+            } catch (...) {  // the others still wait at every barrier
+                failure = std::current_exception();
+                failed = true;
+            }
+            if (step->edges || (step + 1 != last && (is_shared(*step) || is_shared(step[1])))) barrier.wait(arrivals);
+            if (step->edges) step->edges->receive(memory.of_band(worker), worker, turn++);
         }
-        const auto bound = [&](int worker) -> int64_t {
-            if (step.costs.empty()) return step.parts * worker / team->size;
-            const double wanted = step.costs.back() * worker / team->size;
-            return std::lower_bound(step.costs.begin(), step.costs.end(), wanted) - step.costs.begin();
-        };
-        team->together([&](int worker) {
-            const int64_t first = bound(worker), last = worker + 1 == team->size ? step.parts : bound(worker + 1);
-            if (first < last) step.run(memory, block, first, last);
-        });
+        if (failure) std::rethrow_exception(failure);
+    });
+}
+
+void compute_block(const Plan &plan, Workspace &memory, const Block &block, Team *team) {
+    const Step *step = plan.steps.data(), *end = step + plan.steps.size();
+    while (step != end) {
+        const Step *last = step;
+        while (team && last != end && (is_shared(*last) || last->cost < ALONE_UP_TO)) last++;
+        if (std::any_of(step, last, is_shared)) {
+            compute_together(step, last, memory, block, *team);
+            step = last;
+        } else {
+            step->run(memory, block, 0, step->parts);
+            step++;
+        }
     }
 }
 
 // Compute blocks one after the other, all threads at each, or several at a time, one thread at each.
-void compute(Prepared &prepared, int64_t batch, const void *const *inputs, float *const *outputs, Team *team) {
+void compute(const File &file, Prepared &prepared, int64_t batch, const void *const *inputs, float *const *outputs, Team *team) {
     const Plan &plan = prepared.plan;
     const int64_t stacked = plan.num_stacked, num_blocks = (batch + stacked - 1) / stacked;
-    const auto block = [&](int64_t index) { return Block{index * stacked, std::min(stacked, batch - index * stacked), inputs, outputs}; };
+    const auto block = [&](int64_t index) { return Block{index * stacked, std::min(stacked, batch - index * stacked), inputs, outputs, 0}; };
     if (team && num_blocks >= team->size) {
         std::atomic<int64_t> next{0};
         team->together([&](int) {
@@ -186,9 +259,10 @@ void compute(Prepared &prepared, int64_t batch, const void *const *inputs, float
         });
         return;
     }
-    auto memory = prepared.take();
-    for (int64_t index = 0; index < num_blocks; index++) compute_block(plan, *memory, block(index), team);
-    prepared.give_back(std::move(memory));
+    Prepared &shared = team ? prepared.in_bands(file, team->size) : prepared;
+    auto memory = shared.take();
+    for (int64_t index = 0; index < num_blocks; index++) compute_block(shared.plan, *memory, block(index), team);
+    shared.give_back(std::move(memory));
 }
 
 swamp_sizes given_sizes(const swamp_sizes *sizes) { return sizes ? *sizes : swamp_sizes{0, 0, 0}; }
@@ -275,7 +349,7 @@ int swamp_run(swamp_model *model, int64_t batch, const swamp_sizes *sizes, const
             const auto team = model->workers();
             std::unique_lock<std::mutex> turn;
             if (team) turn = std::unique_lock<std::mutex>(team->used, std::try_to_lock);
-            compute(*prepared, batch, inputs, outputs, turn ? team.get() : nullptr);  // while another call has the team, this one works alone
+            compute(model->file, *prepared, batch, inputs, outputs, turn ? team.get() : nullptr);  // while another call has the team, this one works alone
             return 0;
         },
         1);

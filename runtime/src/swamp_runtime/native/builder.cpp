@@ -11,6 +11,7 @@ namespace swamp {
 namespace {
 
 constexpr int64_t MAX_SHIFT = 2048;
+constexpr int64_t MIN_BAND = 32;  // numbers of a channel
 constexpr size_t MAX_PARTS = 32;  // of one value; a longer sum is stored in between, lest copies of sums take quadratic time
 
 }  // namespace
@@ -36,6 +37,8 @@ Builder::Builder(const File &file, const swamp_sizes &sizes, Plan &plan, bool me
         if (uses[values.size() - 1] > 1 && values.back().input < 0) stored(values.back());  // computed once
     }
     write_outputs();
+    const auto in_bands = [](const Image &image) { return image.bands > 1; };
+    if (plan.num_bands > 1 && std::none_of(plan.images.begin(), plan.images.end(), in_bands)) throw NoBands();
     join_norms();
     lay_out_images();
     for (const Made &one : made) one.maker();
@@ -79,6 +82,19 @@ int Builder::new_image(Size size) {
     return int(plan.images.size()) - 1;
 }
 
+int Builder::new_float_image(Size size) {
+    const int image = new_image(size);
+    plan.images.back().has_floats = true;
+    return image;
+}
+
+Value Builder::as_value(int image) const {
+    Value value;
+    value.size = plan.images[size_t(image)].size;
+    value.image = image;
+    return value;
+}
+
 void Builder::add(int out, std::vector<int> reads, Maker maker) {
     made.push_back({{out}, std::move(reads), std::move(maker), nullptr, nullptr});
 }
@@ -88,10 +104,14 @@ int Builder::stored(Value &value) {
     if (value.input >= 0) return as_numbers(value);
     const int out = new_image(value.size);
     std::vector<int> reads;
+    size_t num_banded = 0;
     for (const Part &part : value.parts) {
         reads.push_back(part.image);
+        num_banded += plan.images[size_t(part.image)].bands > 1;
         for (const Tap &tap : *part.taps) need(part.image, part.form, tap.y, tap.x);
     }
+    if (num_banded && num_banded < value.parts.size()) throw NoBands();
+    if (num_banded) plan.images[size_t(out)].bands = plan.num_bands;
     add(out, reads, nullptr);
     made.back().sums = std::make_shared<Value>(value);
     made.back().maker = [this, at = made.size() - 1] { make_sum(made[at]); };
@@ -100,22 +120,67 @@ int Builder::stored(Value &value) {
     return out;
 }
 
-int Builder::read_floats(Value &value) {
+int Builder::floats_of(Value &value) {
     const int image = stored(value);
     plan.images[size_t(image)].has_floats = true;
     return image;
 }
 
+int Builder::whole_floats(Value &value) {
+    const int from = floats_of(value);
+    if (plan.images[size_t(from)].bands == 1) return from;
+    if (const auto found = gathered.find(from); found != gathered.end()) return found->second;
+    const int out = new_image(value.size);
+    plan.images[size_t(out)].has_floats = true;
+    add(out, {from}, [this, from, out] {
+        Step step("", "gather");
+        const Image *to = &plan.images[size_t(out)], *read = &plan.images[size_t(from)];
+        step.parts = to->size.channels;
+        step.cost = double(to->size.channels * to->num_positions) / 8;
+        step.run = [to, read](Workspace &memory, const Block &, int64_t first, int64_t last) {
+            const int64_t rows = read->height();
+            for (int64_t band = 0; band < read->bands; band++)
+                for (int64_t channel = first; channel < last; channel++)
+                    kernels().pick(read->plane(memory.of_band(band).floats, channel), read->pitch, 1, 1,
+                                   to->plane(memory.floats, channel) + band * rows * to->pitch, to->pitch, rows, to->size.width);
+        };
+        add_step(std::move(step));
+    });
+    return gathered[from] = out;
+}
+
+// Bands of few numbers cost more than they save.
+bool Builder::can_band(Size size) const {
+    const int64_t bands = plan.num_bands;
+    return bands > 1 && size.height % bands == 0 && size.height / bands * size.width >= MIN_BAND;
+}
+
+void Builder::share_edges(Step &step, const std::vector<int> &outs) {
+    std::vector<const Image *> images;
+    for (int out : outs) {
+        const Image &image = plan.images[size_t(out)];
+        const auto reaches = [](const Image::Bytes &bytes) { return bytes.reach > 0; };
+        step.banded = image.bands > 1;
+        if (image.bands > 1 && (image.reach || std::any_of(image.bytes.begin(), image.bytes.end(), reaches))) images.push_back(&image);
+    }
+    if (images.empty()) return;
+    step.edges = std::make_shared<const Edges>(std::move(images));
+    plan.num_edge_bytes = std::max(plan.num_edge_bytes, step.edges->num_bytes());
+}
+
 void Builder::need(int image, int form, int64_t y, int64_t x) {
     check(std::abs(x) <= MAX_SHIFT, "a window of its program is too wide");
     Image &read = plan.images[size_t(image)];
+    int64_t &reach = form < 0 ? read.reach : read.bytes[size_t(form)].reach;
+    reach = std::max(reach, std::abs(y));
+    if (read.bands > 1 && reach > read.height()) throw NoBands();
     if (form < 0) {
         read.has_floats = true;
     } else {
         std::vector<int64_t> &shifts = read.bytes[size_t(form)].shifts;
         if (std::find(shifts.begin(), shifts.end(), x) == shifts.end()) shifts.push_back(x);
     }
-    Grid &grid = grids[{read.size.height, read.size.width}];
+    Grid &grid = grid_of(read);
     grid.gap = std::max(grid.gap, std::abs(y));
 }
 
@@ -149,7 +214,7 @@ void Builder::join_norms() {
 
 void Builder::lay_out_images() {
     for (Image &image : plan.images) {
-        Grid &grid = grids[{image.size.height, image.size.width}];
+        Grid &grid = grid_of(image);
         grid.pitch = pitch_of(image.size.height, image.size.width);
     }
     // The memory of an image that is no longer read is taken for a later one of the same form, whose borders are at the same places.
@@ -164,11 +229,11 @@ void Builder::lay_out_images() {
         for (int out : made[i].outs) {
             if (out < 0) continue;
             Image &image = plan.images[size_t(out)];
-            const Grid &grid = grids[{image.size.height, image.size.width}];
+            const Grid &grid = grid_of(image);
             const int64_t rows = grid.gap + plan.num_stacked * (image.size.height + grid.gap);
             check(rows <= MAX_WORKSPACE / grid.pitch / image.size.channels, "the network's images take too much memory");
             const auto [floats, bytes] = lay_out(image, grid, plan.num_stacked);
-            Key key = {image.size.channels, image.size.height, image.size.width, image.has_floats};
+            Key key = {image.size.channels, image.size.height, image.size.width, image.bands, image.has_floats};
             for (const Image::Bytes &one : image.bytes) {
                 key.insert(key.end(), {one.zero, INT64_MAX});
                 key.insert(key.end(), one.shifts.begin(), one.shifts.end());
@@ -219,12 +284,14 @@ void Builder::read_inputs() {
         }
         const int out = new_image(size);
         plan.images[size_t(out)].has_floats = true;
+        if (input.kind == Kind::IMAGE && can_band(size)) plan.images[size_t(out)].bands = plan.num_bands;
         const bool last = input.kind == Kind::SEQUENCE;
         add(out, {}, [this, out, i, size, last] {
             Step step("", "input");
             step.parts = size.channels;
             step.cost = double(size.channels * size.pixels()) / 8;
             const Image *image = &plan.images[size_t(out)];
+            share_edges(step, {out});
             const int64_t stacked = plan.num_stacked;
             step.run = [image, i, size, last, stacked](Workspace &memory, const Block &block, int64_t first, int64_t stop) {
                 const float *given = static_cast<const float *>(block.inputs[i]) + block.first * size.channels * size.pixels();
@@ -232,7 +299,8 @@ void Builder::read_inputs() {
                     float *wanted = image->plane(memory.floats, first) + example * (size.height + image->gap) * image->pitch;
                     if (last) kernels().transpose(given + first, size.channels, wanted, image->stride, size.width, stop - first);
                     for (int64_t channel = first; !last && channel < stop; channel++, wanted += image->stride)
-                        kernels().pick(given + channel * size.pixels(), size.width, 1, 1, wanted, image->pitch, size.height, size.width);
+                        kernels().pick(given + channel * size.pixels() + block.band * image->height() * size.width, size.width, 1, 1, wanted, image->pitch,
+                                       image->height(), size.width);
                 }
                 for (int64_t channel = first; channel < stop; channel++) finish_channel(*image, memory, channel, stacked);
             };
@@ -247,7 +315,7 @@ void Builder::write_outputs() {
     for (size_t i = 0; i < file.outputs.size(); i++) {
         const Output &output = file.outputs[i];
         Value &value = values[size_t(output.value)];
-        const int from = read_floats(value);
+        const int from = whole_floats(value);
         const Size size = value.size;
         const bool right = output.kind == Kind::IMAGE || (size.height == 1 && (output.kind == Kind::SEQUENCE || output.kind == Kind::SIGNAL || size.width == 1));
         check(right, "the output " + output.name + " of its program has a size that does not fit its kind");
@@ -277,7 +345,7 @@ Value Builder::computed(const Node &node) {
         check(node.in.size() == count, node.op + " of its program has another number of inputs than it should");
         return &values[size_t(node.in.empty() ? 0 : node.in[0])];
     };
-    if (node.op == "conv" || node.op == "linear") return weighted(node, *given(1));
+    if (node.op == "conv" || node.op == "linear" || node.op == "transposed_linear") return weighted(node, *given(1));
     if (node.op == "flatten") return flatten(node, *given(1));
     if (node.op == "batch_norm") return batch_norm(node, *given(1));
     if (node.op == "layer_norm") return layer_norm(node, *given(1));
@@ -290,7 +358,7 @@ Value Builder::computed(const Node &node) {
     }
     if (node.op == "softmax") return softmax(node, *given(1));
     if (node.op == "attention") return attention(node);
-    if (node.op == "embedding") return embedding(node, *given(1));
+    if (node.op == "embedding" || node.op == "counted_positions") return embedding(node, *given(1));
     if (node.op == "constant") {
         given(0);
         return fixed(node, 0, -1);
@@ -319,7 +387,8 @@ void Builder::each_channel(const Node &node, int out, std::vector<int> reads, do
         Step step(name, "float");
         const Image *image = &plan.images[size_t(out)];
         step.parts = image->size.channels;
-        step.cost = cost * double(plan.num_stacked);
+        step.cost = cost * double(plan.num_stacked) / double(image->bands);
+        share_edges(step, {out});
         const int64_t stacked = plan.num_stacked;
         step.run = [image, compute, stacked](Workspace &memory, const Block &, int64_t first, int64_t last) {
             for (int64_t channel = first; channel < last; channel++) {

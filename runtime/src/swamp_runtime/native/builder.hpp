@@ -60,9 +60,10 @@ class Builder {
         std::shared_ptr<Value> sums, second;  // of a step of sums, and of the norm that is computed with them
     };
     std::vector<Made> made;
-    std::map<std::pair<int64_t, int64_t>, Grid> grids;
+    std::map<std::array<int64_t, 3>, Grid> grids;
+    std::map<int, int> gathered;  // images that were in bands, and are whole
     std::map<std::vector<int64_t>, int> sampled;
-    std::map<std::array<int64_t, 3>, std::pair<const uint32_t *, const uint16_t *>> insides;
+    std::map<std::array<int64_t, 4>, std::pair<const uint32_t *, const uint16_t *>> insides;
 
     void read_inputs();
     Value computed(const Node &node);
@@ -77,8 +78,14 @@ class Builder {
     void take_work(double operations);
 
     int new_image(Size size);
+    int new_float_image(Size size);
+    Value as_value(int image) const;
     int stored(Value &value);  // the number of the value's image
-    int read_floats(Value &value);
+    int floats_of(Value &value);  // the same, of an image that has floats
+    int whole_floats(Value &value);  // the same, of an image that is not in bands
+    bool can_band(Size size) const;
+    Grid &grid_of(const Image &image) { return grids[{image.height(), image.size.width, image.bands}]; }
+    void share_edges(Step &step, const std::vector<int> &outs);
     int as_numbers(const Value &tokens);
     int as_sequence(Value &value);
     int joined_pixels(const std::vector<int> &reads);
@@ -93,6 +100,8 @@ class Builder {
     void try_dense(Step &step, const Made &one);
     // A step that computes one channel of an image after the other.
     void each_channel(const Node &node, int out, std::vector<int> reads, double cost, std::function<void(Workspace &, int64_t channel)> compute);
+
+    void over_channels(const Node &node, int out, int from, double speed, std::function<void(Workspace &, const Image &read, const Image &to)> compute);
 
     Value weighted(const Node &node, Value &x);
     Value batch_norm(const Node &node, Value &x);

@@ -193,10 +193,17 @@ inline void store_bytes(const Form &form, uint8_t *bytes, int64_t channel, int64
     const __m512 scaled = _mm512_add_ps(_mm512_roundscale_ps(_mm512_mul_ps((__m512)value, _mm512_set1_ps(form.inverse)), 8), _mm512_set1_ps(float(form.zero)));
     const __m512 within = _mm512_min_ps(_mm512_max_ps(scaled, _mm512_setzero_ps()), _mm512_set1_ps(127.0f));
     const __m128i numbers = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(within));
-    const auto some = __mmask16(count >= WIDTH ? 0xFFFF : (1 << count) - 1);
-    for (int copy = 0; copy < form.num_copies; copy++)
-        _mm_mask_storeu_epi8(to + form.copies[copy], some & form.inside_bits[copy][position / WIDTH], numbers);
     (void)found;
+    if (count < WIDTH) {
+        const auto some = __mmask16((1 << count) - 1);
+        for (int copy = 0; copy < form.num_copies; copy++)
+            _mm_mask_storeu_epi8(to + form.copies[copy], some & form.inside_bits[copy][position / WIDTH], numbers);
+        return;
+    }
+    // What is moved beyond its row lands where a zero belongs. Storing that zero takes less time than a store with a mask.
+    const __m128i zeros = _mm_set1_epi8(char(form.zero));
+    for (int copy = 0; copy < form.num_copies; copy++)
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(to + form.copies[copy]), _mm_mask_mov_epi8(zeros, form.inside_bits[copy][position / WIDTH], numbers));
     return;
 #elif defined(__AVX2__)
     const __m256 scaled = _mm256_add_ps(_mm256_round_ps(_mm256_mul_ps((__m256)value, _mm256_set1_ps(form.inverse)), 8), _mm256_set1_ps(float(form.zero)));
@@ -282,6 +289,48 @@ inline void sum_fours(const Sum &sum, const uint8_t *bytes, int64_t channel, int
 #endif
 }
 
+#if defined(__AVX512F__)
+// The same at 32 and at 16 positions, for small images.
+inline void sum_fours_32(const Sum &sum, const uint8_t *bytes, int64_t channel, int32_t *total) {
+    __m256i s0 = _mm256_setzero_si256(), s1 = s0, s2 = s0, s3 = s0;
+    for (int32_t t = sum.first_four[channel]; t < sum.first_four[channel + 1]; t++) {
+        const int32_t *at = sum.four_distances + 4 * int64_t(t);
+        const auto numbers = [&](int i) { return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(bytes + at[i])); };
+        const __m256i a = numbers(0), b = numbers(1), c = numbers(2), d = numbers(3), weight = _mm256_set1_epi32(sum.four_weights[t]);
+        const __m256i ab = _mm256_unpacklo_epi8(a, b), AB = _mm256_unpackhi_epi8(a, b);
+        const __m256i cd = _mm256_unpacklo_epi8(c, d), CD = _mm256_unpackhi_epi8(c, d);
+        s0 = _mm256_dpbusd_epi32(s0, _mm256_unpacklo_epi16(ab, cd), weight);
+        s1 = _mm256_dpbusd_epi32(s1, _mm256_unpackhi_epi16(ab, cd), weight);
+        s2 = _mm256_dpbusd_epi32(s2, _mm256_unpacklo_epi16(AB, CD), weight);
+        s3 = _mm256_dpbusd_epi32(s3, _mm256_unpackhi_epi16(AB, CD), weight);
+    }
+    __m256i *to = reinterpret_cast<__m256i *>(total);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(s0, s1, 0x20));
+    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(s2, s3, 0x20));
+    _mm256_storeu_si256(to + 2, _mm256_permute2x128_si256(s0, s1, 0x31));
+    _mm256_storeu_si256(to + 3, _mm256_permute2x128_si256(s2, s3, 0x31));
+}
+
+inline void sum_fours_16(const Sum &sum, const uint8_t *bytes, int64_t channel, int32_t *total) {
+    __m128i s0 = _mm_setzero_si128(), s1 = s0, s2 = s0, s3 = s0;
+    for (int32_t t = sum.first_four[channel]; t < sum.first_four[channel + 1]; t++) {
+        const int32_t *at = sum.four_distances + 4 * int64_t(t);
+        const auto numbers = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i *>(bytes + at[i])); };
+        const __m128i a = numbers(0), b = numbers(1), c = numbers(2), d = numbers(3), weight = _mm_set1_epi32(sum.four_weights[t]);
+        const __m128i ab = _mm_unpacklo_epi8(a, b), AB = _mm_unpackhi_epi8(a, b), cd = _mm_unpacklo_epi8(c, d), CD = _mm_unpackhi_epi8(c, d);
+        s0 = _mm_dpbusd_epi32(s0, _mm_unpacklo_epi16(ab, cd), weight);
+        s1 = _mm_dpbusd_epi32(s1, _mm_unpackhi_epi16(ab, cd), weight);
+        s2 = _mm_dpbusd_epi32(s2, _mm_unpacklo_epi16(AB, CD), weight);
+        s3 = _mm_dpbusd_epi32(s3, _mm_unpackhi_epi16(AB, CD), weight);
+    }
+    __m128i *to = reinterpret_cast<__m128i *>(total);
+    _mm_storeu_si128(to, s0);
+    _mm_storeu_si128(to + 1, s1);
+    _mm_storeu_si128(to + 2, s2);
+    _mm_storeu_si128(to + 3, s3);
+}
+#endif
+
 // -- sums ------------------------------------------------------------------------------------------------------------------------------
 
 template <int V>
@@ -298,20 +347,21 @@ inline void store_sums(const Target &target, float *work, uint8_t *bytes, int64_
             store_bytes(target.bytes[which], bytes, channel, begin + v * WIDTH, total[v], end - begin - v * WIDTH);
 }
 
-// Adds the taps [t, stop) at V vectors of positions. Where V is small, several taps are added independently of each other, because an
-// addition waits for the one before.
-template <int V>
+// Adds the taps [t, stop) at V vectors of positions. Images of few vectors are added in several chains, because an addition waits for the one
+// before. The order of additions depends on the image and not on the tile, so that bits do not depend on how threads divide the image.
+template <int V, int CHAINS>
 inline void add_taps(const Sum &sum, const float *from, int32_t t, int32_t stop, vec *total) {
-    constexpr int UNROLL = V >= 4 ? 1 : 4 / V;
-    if constexpr (UNROLL > 1) {
-        vec more[UNROLL - 1][V] = {};
-        for (; t + UNROLL <= stop; t += UNROLL) {
-            for (int v = 0; v < V; v++) total[v] += load(from + sum.distance[t] + v * WIDTH) * sum.weight[t];
-            for (int u = 1; u < UNROLL; u++)
-                for (int v = 0; v < V; v++) more[u - 1][v] += load(from + sum.distance[t + u] + v * WIDTH) * sum.weight[t + u];
+    if constexpr (CHAINS > 1) {
+        if (stop - t >= 2 * CHAINS) {
+            vec more[CHAINS - 1][V] = {};
+            for (; t + CHAINS <= stop; t += CHAINS) {
+                for (int v = 0; v < V; v++) total[v] += load(from + sum.distance[t] + v * WIDTH) * sum.weight[t];
+                for (int u = 1; u < CHAINS; u++)
+                    for (int v = 0; v < V; v++) more[u - 1][v] += load(from + sum.distance[t + u] + v * WIDTH) * sum.weight[t + u];
+            }
+            for (int u = 1; u < CHAINS; u++)
+                for (int v = 0; v < V; v++) total[v] += more[u - 1][v];
         }
-        for (int u = 1; u < UNROLL; u++)
-            for (int v = 0; v < V; v++) total[v] += more[u - 1][v];
     }
     for (; t < stop; t++) {
         const float *source = from + sum.distance[t];
@@ -321,13 +371,13 @@ inline void add_taps(const Sum &sum, const float *from, int32_t t, int32_t stop,
 }
 
 // Adds a group's sum, moved by its distance.
-template <int V>
+template <int V, int CHAINS>
 inline void add_group(const Sum &sum, const float *work, int64_t begin, int group, int32_t t, int32_t stop, vec *total) {
     vec part[V] = {};
     const int32_t shift = sum.shifts[group];
 #if defined(__AVX512F__)
     if (sum.whole_rows) {
-        add_taps<V>(sum, work + begin, t, stop, part);
+        add_taps<V, CHAINS>(sum, work + begin, t, stop, part);
         const uint16_t *inside = sum.inside_bits[group] + begin / WIDTH;
         const __m512i lanes = _mm512_add_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32(shift & 31));
         for (int v = 0; v < V; v++) {
@@ -339,7 +389,7 @@ inline void add_group(const Sum &sum, const float *work, int64_t begin, int grou
         return;
     }
 #endif
-    add_taps<V>(sum, work + begin + shift, t, stop, part);
+    add_taps<V, CHAINS>(sum, work + begin + shift, t, stop, part);
     for (int v = 0; v < V; v++) {
         ivec bits, inside = *reinterpret_cast<const ivec *>(sum.inside[group] + begin + v * WIDTH);
         memcpy(&bits, &part[v], sizeof bits);
@@ -349,22 +399,34 @@ inline void add_group(const Sum &sum, const float *work, int64_t begin, int grou
     }
 }
 
-template <int V>
+template <int V, int CHAINS>
 void sum_tile(const Sum &sum, float *work, uint8_t *bytes, int64_t first, int64_t last, int64_t begin, int64_t end) {
     for (int64_t channel = first; channel < last; channel++) {
         vec total[V];
         if (sum.first_four) {
             alignas(64) int32_t whole[V * WIDTH + FOURS];
-            for (int64_t i = 0; i < V * WIDTH; i += FOURS) sum_fours(sum, bytes + begin + i, channel, whole + i);
+            for (int64_t i = 0; i < V * WIDTH; i += FOURS) {
+#if defined(__AVX512F__)
+                if (V * WIDTH - i <= 16) {
+                    sum_fours_16(sum, bytes + begin + i, channel, whole + i);
+                    break;
+                }
+                if (V * WIDTH - i <= 32) {
+                    sum_fours_32(sum, bytes + begin + i, channel, whole + i);
+                    break;
+                }
+#endif
+                sum_fours(sum, bytes + begin + i, channel, whole + i);
+            }
             for (int v = 0; v < V; v++)
                 total[v] = __builtin_convertvector(*reinterpret_cast<const ivec *>(whole + v * WIDTH), vec) * sum.scale[channel] + sum.bias[channel];
         } else {
             for (int v = 0; v < V; v++) total[v] = all(sum.bias[channel]);
         }
         const int32_t *group = sum.first + channel * sum.num_groups;
-        add_taps<V>(sum, work + begin, group[0], group[1], total);
+        add_taps<V, CHAINS>(sum, work + begin, group[0], group[1], total);
         for (int g = 1; g < sum.num_groups; g++)
-            if (group[g] < group[g + 1]) add_group<V>(sum, work, begin, g, group[g], group[g + 1], total);
+            if (group[g] < group[g + 1]) add_group<V, CHAINS>(sum, work, begin, g, group[g], group[g + 1], total);
         if (sum.relu)
             for (int v = 0; v < V; v++) total[v] = larger(total[v], vec{});
         store_sums<V>(sum.targets[0], work, bytes, channel, begin, end, total);
@@ -378,16 +440,17 @@ void sum_tile(const Sum &sum, float *work, uint8_t *bytes, int64_t first, int64_
     }
 }
 
-template <int V>
+template <int V, int CHAINS>
 void sized(const Sum &sum, float *work, uint8_t *bytes, int64_t first, int64_t last, int64_t begin, int64_t end) {
     if constexpr (V > 1) {
-        if (end - begin <= (V - 1) * WIDTH) return sized<V - 1>(sum, work, bytes, first, last, begin, end);
+        if (end - begin <= (V - 1) * WIDTH) return sized<V - 1, CHAINS>(sum, work, bytes, first, last, begin, end);
     }
-    sum_tile<V>(sum, work, bytes, first, last, begin, end);
+    sum_tile<V, CHAINS>(sum, work, bytes, first, last, begin, end);
 }
 
 void sum(const Sum &sum, float *work, uint8_t *bytes, int64_t first, int64_t last, int64_t begin, int64_t end) {
-    sized<MOST>(sum, work, bytes, first, last, begin, end);
+    const auto some = sum.chains == 4 ? sized<1, 4> : sum.chains == 2 ? sized<4, 2> : sized<MOST, 1>;
+    some(sum, work, bytes, first, last, begin, end);
 }
 
 // -- matrices --------------------------------------------------------------------------------------------------------------------------

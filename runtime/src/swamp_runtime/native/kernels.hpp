@@ -34,6 +34,7 @@ struct Sum {
     const int32_t *shifts = nullptr;  // the distances of the groups
     const uint32_t *const *inside = nullptr;  // for each group and position: all bits set where the moved number lies within its row
     const uint16_t *const *inside_bits = nullptr;  // the same, one bit for each of sixteen positions
+    int32_t chains = 1;  // sums of a group that are added up in turns: 4 for images of one vector, 2 for images of two to four
     int32_t whole_rows = 0;  // tiles consist of whole rows, so that nothing comes from beyond a tile
     const int32_t *first = nullptr, *distance = nullptr;  // of the taps of each channel and group, one entry more at the end
     const float *weight = nullptr, *bias = nullptr;

@@ -34,8 +34,7 @@ Value Builder::whole(int image) {
 
 Value Builder::linear(Value &value) {
     if (value.image < 0 && !value.relu && value.input < 0) return value;
-    const int image = read_floats(value);
-    return whole(image);
+    return whole(floats_of(value));
 }
 
 // Planes of an image at (channel, y, x) and every few pixels, as an image of its own. Beyond the edges are zeros.
@@ -44,8 +43,18 @@ int Builder::sample(int image, Size size, const std::vector<Tap> &planes, int64_
     std::vector<int64_t> key = {image, size.height, size.width, every_y, every_x};
     for (const Tap &plane : planes) key.insert(key.end(), {plane.channel, plane.y, plane.x});
     if (auto found = sampled.find(key); found != sampled.end()) return found->second;
+    // In bands, the rows of a band are picked from the same band.
+    const auto aligned = [&](const Tap &plane) { return plane.y >= 0 && plane.y < every_y; };
+    const bool in_bands = plan.images[size_t(image)].bands > 1;
+    if (in_bands && !(can_band(size) && plan.images[size_t(image)].size.height == size.height * every_y && std::all_of(planes.begin(), planes.end(), aligned))) {
+        Value from;
+        from.size = plan.images[size_t(image)].size;
+        from.image = image;
+        return sample(whole_floats(from), size, planes, every_y, every_x);
+    }
     const int out = new_image({int64_t(planes.size()), size.height, size.width});
     plan.images[size_t(out)].has_floats = plan.images[size_t(image)].has_floats = true;
+    if (in_bands) plan.images[size_t(out)].bands = plan.num_bands;
     const Node node{"sample", {}, {}};
     const double cost = double(planes.size()) * double(size.pixels()) / 4;
     each_channel(node, out, {image}, cost, [this, out, image, planes, every_y, every_x](Workspace &memory, int64_t channel) {
@@ -58,12 +67,12 @@ int Builder::sample(int image, Size size, const std::vector<Tap> &planes, int64_
             return std::pair(begin, std::clamp<int64_t>(divided(length - 1 - at, every) + 1, begin, count));
         };
         const auto [left, right] = range(plane.x, every_x, from.size.width, to.size.width);
-        const auto [top, bottom] = range(plane.y, every_y, from.size.height, to.size.height);
-        const bool cut = left > 0 || right < to.size.width || top > 0 || bottom < to.size.height;
+        const auto [top, bottom] = range(plane.y, every_y, from.height(), to.height());
+        const bool cut = left > 0 || right < to.size.width || top > 0 || bottom < to.height();
         for (int64_t example = 0; example < plan.num_stacked; example++) {
             float *first = wanted + row_of(to, example, 0);
             if (cut)
-                for (int64_t y = 0; y < to.size.height; y++) std::fill_n(first + y * to.pitch, to.size.width, 0.0f);
+                for (int64_t y = 0; y < to.height(); y++) std::fill_n(first + y * to.pitch, to.size.width, 0.0f);
             kernels().pick(source + row_of(from, example, 0) + (top * every_y + plane.y) * from.pitch + left * every_x + plane.x, from.pitch, every_y,
                            every_x, first + top * to.pitch + left, to.pitch, bottom - top, right - left);
         }
@@ -76,7 +85,8 @@ Value Builder::weighted(const Node &node, Value &x) {
     const bool is_conv = node.op == "conv";
     const bool is_flat = is_conv && file.num_dimensions(node, "weight") == 3;  // a convolution of sequences
     const Tensor &weight = file.tensor(node, "weight", is_flat ? 3 : is_conv ? 4 : 2);
-    const int64_t outputs = weight.shape[0], inputs = weight.shape[1];
+    const bool transposed = node.op == "transposed_linear";
+    const int64_t outputs = weight.shape[transposed ? 1 : 0], inputs = weight.shape[transposed ? 0 : 1];
     const int64_t kh = is_conv && !is_flat ? weight.shape[2] : 1, kw = is_conv ? weight.shape.back() : 1;
     const std::pair<int64_t, int64_t> one = {1, 1}, none = {0, 0};
     const auto [every_y, every_x] = is_conv ? node.pair("stride", 1, 4096) : one;
@@ -91,7 +101,10 @@ Value Builder::weighted(const Node &node, Value &x) {
     const Size size{outputs, height, width};
     check_size(size);
     const int64_t area = kh * kw;
-    const bool whole_numbers = !weight.integers.empty() && node.has("input");
+    // The rows of a transposed weight are the inputs of the layer, whose sums have one scale only if all rows have the same.
+    const auto has_first_scale = [&](float scale) { return scale == weight.scales[0]; };
+    const bool whole_numbers = !weight.integers.empty() && node.has("input") &&
+                               (!transposed || std::all_of(weight.scales.begin(), weight.scales.end(), has_first_scale));
     std::vector<double> scale(size_t(outputs), 1.0), bias(size_t(outputs), 0.0);
     if (node.has("bias")) {
         const std::vector<float> numbers = dense_numbers(node, "bias", outputs);
@@ -122,7 +135,8 @@ Value Builder::weighted(const Node &node, Value &x) {
         const float number = whole_numbers ? float(weight.integers[i]) : weight.value(i);
         check(std::isfinite(number), "the weight " + node.text("weight") + " holds a number that is not finite");
         if (number == 0) continue;
-        const int64_t at = weight.position(i), row = at / (inputs * area), channel = at / area % inputs + row / (outputs / groups) * inputs;
+        const int64_t at = weight.position(i), row = transposed ? at % outputs : at / (inputs * area);
+        const int64_t channel = transposed ? at / outputs : at / area % inputs + row / (outputs / groups) * inputs;
         const int64_t y = far_y * (at / kw % kh) - top, across = far_x * (at % kw) - left;
         if (plain) {
             taps->push_back({int32_t(row), int32_t(channel), int32_t(y), int32_t(across), number});
@@ -148,17 +162,17 @@ Value Builder::weighted(const Node &node, Value &x) {
         auto found = std::find_if(read.bytes.begin(), read.bytes.end(), same);
         if (most_in_a_row(*taps, outputs) > MAX_INT8_TAPS || (found == read.bytes.end() && read.bytes.size() == MAX_BYTE_FORMS)) {
             part.form = -1;  // so many taps, or so many scales of one image: this layer computes with floats
-            for (size_t i = 0; i < scale.size(); i++) part.scale[i] = weight.scales[i];
+            for (size_t i = 0; i < scale.size(); i++) part.scale[i] = weight.scales[transposed ? 0 : i];
         } else {
             if (found == read.bytes.end()) {
-                read.bytes.push_back({float(step), int32_t(zero), {}, {}, {}, {}});
+                read.bytes.push_back({float(step), int32_t(zero), 0, {}, {}, {}, {}});
                 found = read.bytes.end() - 1;
             }
             part.form = int(found - read.bytes.begin());
             std::vector<double> sums(size_t(outputs), 0.0);
             for (const Tap &tap : *taps) sums[size_t(tap.row)] += tap.weight;
             for (size_t i = 0; i < scale.size(); i++) {
-                part.scale[i] = double(weight.scales[i]) * float(step);
+                part.scale[i] = double(weight.scales[transposed ? 0 : i]) * float(step);
                 bias[i] -= part.scale[i] * double(zero) * sums[i];
             }
         }
@@ -201,7 +215,7 @@ Value Builder::affine(const Node &node, Value &x) {
 Value Builder::channels(const Node &node, Value &x) {
     const int64_t start = node.integer("start", 0, MANY), count = node.integer("count", 1, MANY), step = node.integer("step", 1, MANY);
     check(start + (count - 1) * step < x.size.channels, "its program takes channels that are not there");
-    const int from = read_floats(x);
+    const int from = floats_of(x);
     take_memory(5.0 * double(count));
     auto taps = std::make_shared<std::vector<Tap>>();
     for (int64_t c = 0; c < count; c++) taps->push_back({int32_t(c), int32_t(start + c * step), 0, 0, 1.0f});

@@ -12,7 +12,7 @@ constexpr int64_t VECTOR = 16, BLOCK = 64;  // numbers that are read at once, fl
 // Sets what int8 taps read beyond the left and right edges to what stands for zero.
 void clear_sides(const Image &image, const Image::Bytes &bytes, uint8_t *memory, int64_t channel, int64_t num_stacked) {
     const auto zero = uint8_t(bytes.zero);
-    const int64_t height = image.size.height, width = image.size.width, pitch = image.pitch, around = image.gap > 0 ? 1 : 0;
+    const int64_t height = image.height(), width = image.size.width, pitch = image.pitch, around = image.gap > 0 ? 1 : 0;
     for (size_t copy = 0; copy < bytes.shifts.size(); copy++) {
         const int64_t shift = bytes.shifts[copy];
         if (!shift) continue;
@@ -36,7 +36,7 @@ int64_t pitch_of(int64_t height, int64_t width) {
 }
 
 std::pair<int64_t, int64_t> lay_out(Image &image, const Grid &grid, int64_t num_stacked) {
-    const auto [channels, height, width] = image.size;
+    const int64_t channels = image.size.channels, height = image.height();
     image.pitch = grid.pitch;
     image.gap = grid.gap;
     image.rows = grid.gap + num_stacked * (height + grid.gap);
@@ -82,12 +82,81 @@ void clear_edges(const Image &image, Workspace &memory, int64_t channel, int64_t
         for (const Image::Bytes &one : image.bytes) clear_sides(image, one, memory.bytes, channel, num_stacked);
     if (!image.gap || num_stacked == 1) return;
     for (int64_t example = 0; example + 1 < num_stacked; example++) {
-        const int64_t begin = (example * (image.size.height + image.gap) + image.size.height) * image.pitch, count = image.gap * image.pitch;
+        const int64_t begin = (example * (image.height() + image.gap) + image.height()) * image.pitch, count = image.gap * image.pitch;
         if (image.has_floats) std::fill_n(image.plane(memory.floats, channel) + begin, count, 0.0f);
         for (const Image::Bytes &one : image.bytes)
             for (size_t copy = 0; copy < one.shifts.size(); copy++)
                 std::fill_n(memory.bytes + one.form.offset + channel * one.form.stride + one.form.copies[copy] + one.shifts[copy] + begin, count,
                             uint8_t(one.zero));
+    }
+}
+
+// Copies `count` bytes for each channel. Rows of the usual widths are copied without a call for each.
+template <size_t COUNT>
+void copy_rows(uint8_t *to, int64_t to_stride, const uint8_t *from, int64_t from_stride, int64_t channels, size_t count) {
+    for (; channels > 0; channels--, to += to_stride, from += from_stride) std::memcpy(to, from, COUNT ? COUNT : count);
+}
+
+void copy_rows(uint8_t *to, int64_t to_stride, const uint8_t *from, int64_t from_stride, int64_t channels, size_t count) {
+    const auto copy = count == 8 ? copy_rows<8> : count == 16 ? copy_rows<16> : count == 32 ? copy_rows<32> : count == 64 ? copy_rows<64> : count == 128 ? copy_rows<128> : copy_rows<0>;
+    copy(to, to_stride, from, from_stride, channels, count);
+}
+
+// Visits the rows at the upper or lower edge of a band, within or beyond it: those of the first channel, with their number of bytes, the
+// distance to those of the next channel, and the number of channels.
+template <class Visit>
+void Edges::each_edge(Workspace &memory, bool below, bool beyond, Visit visit) const {
+    for (const Image *image : images) {
+        const auto visit_rows = [&](auto *first, int64_t reach, int64_t stride) {
+            const int64_t row = below ? image->height() - (beyond ? 0 : reach) : beyond ? -reach : 0, width = int64_t(sizeof *first);
+            visit(reinterpret_cast<uint8_t *>(first + row * image->pitch), reach * image->pitch * width, stride * width, image->size.channels);
+        };
+        if (image->has_floats && image->reach) visit_rows(image->plane(memory.floats, 0), image->reach, image->stride);
+        for (const Image::Bytes &one : image->bytes)
+            for (size_t copy = 0; one.reach && copy < one.shifts.size(); copy++)
+                visit_rows(memory.bytes + one.form.offset + one.form.copies[copy] + one.shifts[copy], one.reach, one.form.stride);
+    }
+}
+
+Edges::Edges(std::vector<const Image *> given) : images(std::move(given)) {
+    for (const Image *image : images) {
+        side += image->size.channels * image->reach * image->pitch * int64_t(sizeof(float));
+        for (const Image::Bytes &one : image->bytes) side += image->size.channels * one.reach * image->pitch * int64_t(one.shifts.size());
+    }
+    side = rounded_up(side, 2 * BLOCK);
+}
+
+bool Edges::has_neighbour(const Workspace &memory, int64_t band, bool below) const {
+    return below ? band < int64_t(memory.first->others.size()) : band > 0;
+}
+
+void Edges::prepare(Workspace &memory, int64_t band, int64_t turn) const {
+#if defined(__x86_64__)
+    for (const bool below : {false, true})
+        for (int64_t i = 0; has_neighbour(memory, band, below) && i < side; i += BLOCK)
+            asm volatile("prefetchw %0" : : "m"(memory.edges[turn % 2][below * side + i]));
+#endif
+}
+
+void Edges::send(Workspace &memory, int64_t band, int64_t turn) const {
+    for (const bool below : {false, true}) {
+        if (!has_neighbour(memory, band, below)) continue;
+        uint8_t *to = memory.edges[turn % 2] + below * side;
+        each_edge(memory, below, false, [&](const uint8_t *rows, int64_t count, int64_t stride, int64_t channels) {
+            copy_rows(to, count, rows, stride, channels, size_t(count));
+            to += channels * count;
+        });
+    }
+}
+
+void Edges::receive(Workspace &memory, int64_t band, int64_t turn) const {
+    for (const bool below : {false, true}) {
+        if (!has_neighbour(memory, band, below)) continue;
+        const uint8_t *from = memory.of_band(below ? band + 1 : band - 1).edges[turn % 2] + !below * side;
+        each_edge(memory, below, true, [&](uint8_t *rows, int64_t count, int64_t stride, int64_t channels) {
+            copy_rows(rows, stride, from, count, channels, size_t(count));
+            from += channels * count;
+        });
     }
 }
 

@@ -18,6 +18,25 @@ std::pair<int64_t, int64_t> lay_out(Image &image, const Grid &grid, int64_t num_
 // Set what taps read beyond the edges to zero, after sums have written across them.
 void clear_edges(const Image &image, Workspace &memory, int64_t channel, int64_t num_stacked);
 
+// The rows of a band that its neighbours read, those of several images one after the other: for the band above, then for the one below.
+// They are put together because a neighbour that reads here and there in a band also fetches what lies beside it, which then costs the band
+// much time to write. There are two places, taken in turns, so that one can be written while a neighbour still reads the other.
+class Edges {
+   public:
+    explicit Edges(std::vector<const Image *> images);
+    int64_t num_bytes() const { return 2 * side; }
+    void prepare(Workspace &memory, int64_t band, int64_t turn) const;  // what will be sent, so that the processor need not wait for it then
+    void send(Workspace &memory, int64_t band, int64_t turn) const;
+    void receive(Workspace &memory, int64_t band, int64_t turn) const;
+
+   private:
+    std::vector<const Image *> images;
+    int64_t side = 0;  // bytes for one neighbour
+    bool has_neighbour(const Workspace &memory, int64_t band, bool below) const;
+    template <class Visit>
+    void each_edge(Workspace &memory, bool below, bool beyond, Visit visit) const;
+};
+
 // Make the int8 forms of a channel out of its numbers.
 void finish_channel(const Image &image, Workspace &memory, int64_t channel, int64_t num_stacked);
 

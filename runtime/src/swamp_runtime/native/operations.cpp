@@ -24,8 +24,7 @@ Activation activation_of(const std::string &name) {
 }  // namespace
 
 int Builder::as_numbers(const Value &tokens) {
-    const int out = new_image(tokens.size), input = tokens.input;
-    plan.images[size_t(out)].has_floats = true;
+    const int out = new_float_image(tokens.size), input = tokens.input;
     add(out, {}, [this, out, input] {
         Step step("", "input");
         step.run = [image = &plan.images[size_t(out)], input, stacked = plan.num_stacked](Workspace &memory, const Block &block, int64_t, int64_t) {
@@ -42,7 +41,7 @@ int Builder::as_numbers(const Value &tokens) {
 
 // The pixels of an image row by row, as a sequence.
 int Builder::as_sequence(Value &value) {
-    const int from = read_floats(value);
+    const int from = whole_floats(value);
     if (value.size.height == 1) return from;
     return joined_pixels({from});
 }
@@ -50,8 +49,7 @@ int Builder::as_sequence(Value &value) {
 int Builder::joined_pixels(const std::vector<int> &reads) {
     Size size{plan.images[size_t(reads[0])].size.channels, 1, 0};
     for (int from : reads) size.width += plan.images[size_t(from)].size.pixels();
-    const int out = new_image(size);
-    plan.images[size_t(out)].has_floats = true;
+    const int out = new_float_image(size);
     const Node node{"concat", {}, {}};
     each_channel(node, out, reads, double(size.channels * size.width) / 8, [this, out, reads](Workspace &memory, int64_t channel) {
         const Image &to = plan.images[size_t(out)];
@@ -76,8 +74,8 @@ Value Builder::activation(const Node &node, Value &x) {
         value.relu = true;
         return value;
     }
-    const int from = read_floats(x), out = new_image(x.size);
-    plan.images[size_t(out)].has_floats = true;
+    const int from = floats_of(x), out = new_float_image(x.size);
+    plan.images[size_t(out)].bands = plan.images[size_t(from)].bands;
     const double cost = double(x.size.channels * x.size.pixels()) / 2;
     each_channel(node, out, {from}, cost, [this, out, from, kind, slope](Workspace &memory, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
@@ -85,12 +83,9 @@ Value Builder::activation(const Node &node, Value &x) {
         float *wanted = to.plane(memory.floats, channel);
         if (!to.gap) return kernels().activate(kind, slope, source, wanted, to.num_positions);
         for (int64_t example = 0; example < plan.num_stacked; example++)
-            kernels().activate(kind, slope, source + row_of(read, example, 0), wanted + row_of(to, example, 0), to.size.height * to.pitch);
+            kernels().activate(kind, slope, source + row_of(read, example, 0), wanted + row_of(to, example, 0), to.height() * to.pitch);
     });
-    Value value;
-    value.size = x.size;
-    value.image = out;
-    return value;
+    return as_value(out);
 }
 
 Value Builder::combined(const Node &node, Value &x, Value &y) {
@@ -112,8 +107,7 @@ Value Builder::combined(const Node &node, Value &x, Value &y) {
     const bool one_channel = y.size.channels == 1, one_pixel = y.size.pixels() == 1;
     const bool fits = (one_channel || y.size.channels == x.size.channels) && (one_pixel || (y.size.height == x.size.height && y.size.width == x.size.width));
     check(fits, node.op + " of its program has images that do not fit together");
-    const int from = read_floats(x), other = read_floats(y), out = new_image(x.size);
-    plan.images[size_t(out)].has_floats = true;
+    const int from = whole_floats(x), other = whole_floats(y), out = new_float_image(x.size);
     const double cost = double(x.size.channels * x.size.pixels()) / 8;
     each_channel(node, out, {from, other}, cost, [this, out, from, other, sum, one_channel, one_pixel](Workspace &memory, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &a = plan.images[size_t(from)], &b = plan.images[size_t(other)];
@@ -129,10 +123,7 @@ Value Builder::combined(const Node &node, Value &x, Value &y) {
                     for (int64_t i = 0; i < to.size.width; i++) r[i] = sum ? p[i] + q[i] : p[i] * q[i];
             }
     });
-    Value value;
-    value.size = x.size;
-    value.image = out;
-    return value;
+    return as_value(out);
 }
 
 Value Builder::concat(const Node &node) {
@@ -153,7 +144,7 @@ Value Builder::concat(const Node &node) {
         take_memory(2.0 * double(node.in.size()) * double(value.size.channels) + 5.0 * double(value.size.channels));
         int64_t first = 0;
         for (int index : node.in) {
-            const int from = read_floats(values[size_t(index)]);
+            const int from = floats_of(values[size_t(index)]);
             auto taps = std::make_shared<std::vector<Tap>>();
             const int64_t count = values[size_t(index)].size.channels;
             for (int64_t c = 0; c < count; c++) taps->push_back({int32_t(first + c), int32_t(c), 0, 0, 1.0f});
@@ -164,7 +155,7 @@ Value Builder::concat(const Node &node) {
         return value;
     }
     std::vector<int> reads;
-    for (int index : node.in) reads.push_back(read_floats(values[size_t(index)]));
+    for (int index : node.in) reads.push_back(whole_floats(values[size_t(index)]));
     value.size.height = 1;
     value.image = joined_pixels(reads);
     return value;
@@ -176,7 +167,7 @@ Value Builder::pixels(const Node &node, Value &x) {
     if (start < 0) start += x.size.width;
     const int64_t count = node.has("count") ? node.integer("count", 1, MANY) : x.size.width - start;
     check(start >= 0 && count > 0 && start + count <= x.size.width, "its program takes tokens that are not there");
-    const int from = read_floats(x);
+    const int from = whole_floats(x);
     take_memory(5.0 * double(x.size.channels));
     std::vector<Tap> planes;
     for (int32_t c = 0; c < x.size.channels; c++) planes.push_back({0, c, 0, int32_t(start), 1.0f});
@@ -188,10 +179,9 @@ Value Builder::pixels(const Node &node, Value &x) {
 
 Value Builder::flatten(const Node &node, Value &x) {
     if (x.size.pixels() == 1) return x;
-    const int from = read_floats(x);
+    const int from = whole_floats(x);
     const Size size{x.size.channels * x.size.pixels(), 1, 1};
-    const int out = new_image(size);
-    plan.images[size_t(out)].has_floats = true;
+    const int out = new_float_image(size);
     each_channel(node, out, {from}, double(size.channels) / 4, [this, out, from](Workspace &memory, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
         const int64_t pixels = read.size.pixels(), y = channel % pixels / read.size.width, column = channel % read.size.width;
@@ -199,10 +189,7 @@ Value Builder::flatten(const Node &node, Value &x) {
             to.plane(memory.floats, channel)[row_of(to, example, 0)] =
                 read.plane(memory.floats, channel / pixels)[row_of(read, example, y) + column];
     });
-    Value value;
-    value.size = size;
-    value.image = out;
-    return value;
+    return as_value(out);
 }
 
 Value Builder::pool(const Node &node, Value &x) {
@@ -214,15 +201,17 @@ Value Builder::pool(const Node &node, Value &x) {
     check(2 * top <= kh && 2 * left <= kw, "a pool of its program has more padding than half its window");
     const Size size{x.size.channels, divided(x.size.height + 2 * top - kh, every_y) + 1, divided(x.size.width + 2 * left - kw, every_x) + 1};
     check(size.height > 0 && size.width > 0, "an image of its program is smaller than the window of a pool");
-    const int from = read_floats(x), out = new_image(size);
-    plan.images[size_t(out)].has_floats = true;
+    // In bands, windows must not reach beyond them.
+    const bool apart = kh == every_y && top == 0 && size.height * every_y == x.size.height && can_band(size);
+    const int from = apart ? floats_of(x) : whole_floats(x), out = new_float_image(size);
+    plan.images[size_t(out)].bands = plan.images[size_t(from)].bands;
     const double cost = double(size.channels * size.pixels()) * double(kh * kw) / 4;
     const auto compute = [=, this_plan = &plan](Workspace &memory, int64_t channel) {
         const Image &to = this_plan->images[size_t(out)], &read = this_plan->images[size_t(from)];
         for (int64_t example = 0; example < this_plan->num_stacked; example++)
-            for (int64_t y = 0; y < to.size.height; y++) {
+            for (int64_t y = 0; y < to.height(); y++) {
                 float *row = to.plane(memory.floats, channel) + row_of(to, example, y);
-                const int64_t y0 = std::max<int64_t>(y * every_y - top, 0), y1 = std::min(y * every_y - top + kh, read.size.height);
+                const int64_t y0 = std::max<int64_t>(y * every_y - top, 0), y1 = std::min(y * every_y - top + kh, read.height());
                 const float *source = read.plane(memory.floats, channel) + row_of(read, example, 0);
                 for (int64_t column = 0; column < to.size.width; column++) {
                     const int64_t x0 = std::max<int64_t>(column * every_x - left, 0), x1 = std::min(column * every_x - left + kw, read.size.width);
@@ -237,17 +226,13 @@ Value Builder::pool(const Node &node, Value &x) {
             }
     };
     each_channel(node, out, {from}, cost, compute);
-    Value value;
-    value.size = size;
-    value.image = out;
-    return value;
+    return as_value(out);
 }
 
 Value Builder::global(const Node &node, Value &x) {
     const bool largest = node.op == "global_max";
     const Size size{x.size.channels, 1, 1};
-    const int from = read_floats(x), out = new_image(size);
-    plan.images[size_t(out)].has_floats = true;
+    const int from = whole_floats(x), out = new_float_image(size);
     each_channel(node, out, {from}, double(x.size.channels * x.size.pixels()) / 8, [this, out, from, largest](Workspace &memory, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
         for (int64_t example = 0; example < plan.num_stacked; example++) {
@@ -264,10 +249,7 @@ Value Builder::global(const Node &node, Value &x) {
             to.plane(memory.floats, channel)[row_of(to, example, 0)] = largest ? found : found / float(read.size.pixels());
         }
     });
-    Value value;
-    value.size = size;
-    value.image = out;
-    return value;
+    return as_value(out);
 }
 
 Value Builder::upsample(const Node &node, Value &x) {
@@ -294,8 +276,7 @@ Value Builder::upsample(const Node &node, Value &x) {
         return found;
     };
     const auto rows = between(x.size.height, down), columns = between(x.size.width, across);
-    const int from = read_floats(x), out = new_image(size);
-    plan.images[size_t(out)].has_floats = true;
+    const int from = whole_floats(x), out = new_float_image(size);
     each_channel(node, out, {from}, double(size.channels * size.pixels()), [this, out, from, rows, columns](Workspace &memory, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
         for (int64_t example = 0; example < plan.num_stacked; example++)
@@ -312,35 +293,35 @@ Value Builder::upsample(const Node &node, Value &x) {
                 }
             }
     });
-    Value value;
-    value.size = size;
-    value.image = out;
-    return value;
+    return as_value(out);
+}
+
+// A step that computes all channels of each position together; `speed` is the number of floats in a vector operation.
+void Builder::over_channels(const Node &node, int out, int from, double speed, std::function<void(Workspace &, const Image &read, const Image &to)> compute) {
+    add(out, {from}, [this, name = node.op, out, from, speed, compute] {
+        Step step(name, "float");
+        const Image *to = &plan.images[size_t(out)], *read = &plan.images[size_t(from)];
+        step.cost = double(to->size.channels * to->num_positions) / speed;
+        step.run = [to, read, compute, stacked = plan.num_stacked](Workspace &memory, const Block &, int64_t, int64_t) {
+            compute(memory, *read, *to);
+            for (int64_t channel = 0; channel < to->size.channels; channel++) finish_channel(*to, memory, channel, stacked);
+        };
+        add_step(std::move(step));
+    });
 }
 
 Value Builder::layer_norm(const Node &node, Value &x) {
     const float eps = float(node.number("eps"));
     const float *weight = node.has("weight") ? keep(dense_numbers(node, "weight", x.size.channels)) : nullptr;
     const float *bias = node.has("bias") ? keep(dense_numbers(node, "bias", x.size.channels)) : nullptr;
-    const int from = read_floats(x), out = new_image(x.size);
-    plan.images[size_t(out)].has_floats = true;
-    add(out, {from}, [this, out, from, weight, bias, eps] {
-        Step step("layer_norm", "float");
-        step.cost = double(plan.images[size_t(out)].size.channels * plan.images[size_t(out)].num_positions) / 4;
-        step.run = [this_plan = &plan, out, from, weight, bias, eps](Workspace &memory, const Block &, int64_t, int64_t) {
-            const Image &to = this_plan->images[size_t(out)], &read = this_plan->images[size_t(from)];
-            const int64_t length = to.num_positions;
-            if (int64_t(memory.scratch.size()) < 2 * length) memory.scratch.resize(size_t(2 * length));
-            kernels().normalise(read.plane(memory.floats, 0), read.stride, to.plane(memory.floats, 0), to.stride, to.size.channels,
-                                length, weight, bias, eps, memory.scratch.data());
-            for (int64_t channel = 0; channel < to.size.channels; channel++) finish_channel(to, memory, channel, this_plan->num_stacked);
-        };
-        add_step(std::move(step));
+    const int from = whole_floats(x), out = new_float_image(x.size);
+    over_channels(node, out, from, 4, [weight, bias, eps](Workspace &memory, const Image &read, const Image &to) {
+        const int64_t length = to.num_positions;
+        if (int64_t(memory.scratch.size()) < 2 * length) memory.scratch.resize(size_t(2 * length));
+        kernels().normalise(read.plane(memory.floats, 0), read.stride, to.plane(memory.floats, 0), to.stride, to.size.channels, length, weight, bias,
+                            eps, memory.scratch.data());
     });
-    Value value;
-    value.size = x.size;
-    value.image = out;
-    return value;
+    return as_value(out);
 }
 
 Value Builder::group_norm(const Node &node, Value &x) {
@@ -349,8 +330,7 @@ Value Builder::group_norm(const Node &node, Value &x) {
     const float eps = float(node.number("eps"));
     const std::vector<float> weight = node.has("weight") ? dense_numbers(node, "weight", channels) : std::vector<float>(size_t(channels), 1.0f);
     const std::vector<float> bias = node.has("bias") ? dense_numbers(node, "bias", channels) : std::vector<float>(size_t(channels), 0.0f);
-    const int from = read_floats(x), out = new_image(x.size);
-    plan.images[size_t(out)].has_floats = true;
+    const int from = whole_floats(x), out = new_float_image(x.size);
     add(out, {from}, [this, out, from, weight, bias, eps, groups, channels] {
         Step step("group_norm", "float");
         step.parts = groups;
@@ -390,32 +370,17 @@ Value Builder::group_norm(const Node &node, Value &x) {
         };
         add_step(std::move(step));
     });
-    Value value;
-    value.size = x.size;
-    value.image = out;
-    return value;
+    return as_value(out);
 }
 
 Value Builder::softmax(const Node &node, Value &x) {
-    const int from = read_floats(x), out = new_image(x.size);
-    plan.images[size_t(out)].has_floats = true;
-    add(out, {from}, [this, out, from] {
-        Step step("softmax", "float");
-        step.cost = double(plan.images[size_t(out)].size.channels * plan.images[size_t(out)].num_positions) / 2;
-        step.run = [this_plan = &plan, out, from](Workspace &memory, const Block &, int64_t, int64_t) {
-            const Image &to = this_plan->images[size_t(out)], &read = this_plan->images[size_t(from)];
-            for (int64_t c = 0; c < to.size.channels; c++)
-                std::memcpy(to.plane(memory.floats, c), read.plane(memory.floats, c), size_t(to.num_positions) * sizeof(float));
-            kernels().softmax(to.plane(memory.floats, 0), to.size.channels, to.num_positions, to.stride, nullptr, false);
-            for (int64_t c = 0; c < to.size.channels; c++) finish_channel(to, memory, c, this_plan->num_stacked);
-        };
-        add_step(std::move(step));
+    const int from = whole_floats(x), out = new_float_image(x.size);
+    over_channels(node, out, from, 2, [](Workspace &memory, const Image &read, const Image &to) {
+        for (int64_t c = 0; c < to.size.channels; c++)
+            std::memcpy(to.plane(memory.floats, c), read.plane(memory.floats, c), size_t(to.num_positions) * sizeof(float));
+        kernels().softmax(to.plane(memory.floats, 0), to.size.channels, to.num_positions, to.stride, nullptr, false);
     });
-    (void)node;
-    Value value;
-    value.size = x.size;
-    value.image = out;
-    return value;
+    return as_value(out);
 }
 
 Value Builder::attention(const Node &node) {
@@ -425,8 +390,10 @@ Value Builder::attention(const Node &node) {
     const float scale = float(node.number("scale"));
     Value &q = values[size_t(node.in[0])], &k = values[size_t(node.in[1])], &v = values[size_t(node.in[2])];
     const int64_t queries = q.size.pixels(), keys = k.size.pixels();
-    const bool fits = q.size.channels == k.size.channels && keys == v.size.pixels() && q.size.channels % heads == 0 &&
-                      v.size.channels % heads == 0 && (!causal || queries == keys);
+    // Several heads of queries may share one of keys and values.
+    const int64_t inner = q.size.channels / heads, key_heads = inner ? k.size.channels / inner : 0, outer = key_heads ? v.size.channels / key_heads : 0;
+    const bool fits = outer && q.size.channels == inner * heads && k.size.channels == inner * key_heads && v.size.channels == outer * key_heads &&
+                      heads % key_heads == 0 && keys == v.size.pixels() && (!causal || queries == keys);
     check(fits && std::isfinite(scale), "an attention of its program has queries, keys and values that do not fit together");
     const double scores = double(queries) * double(keys);
     take_memory(std::max(scores - largest_scores, 0.0));
@@ -436,12 +403,11 @@ Value Builder::attention(const Node &node) {
     if (masked) {
         Value &given = values[size_t(node.in[3])];
         check(given.size == (Size{1, 1, keys}), "an attention of its program has a mask that does not fit");
-        reads.push_back(read_floats(given));
+        reads.push_back(whole_floats(given));
     }
-    const Size size{v.size.channels, q.size.height, q.size.width};
-    const int out = new_image(size);
-    plan.images[size_t(out)].has_floats = true;
-    const int64_t inner = q.size.channels / heads, outer = v.size.channels / heads;
+    const Size size{heads * outer, q.size.height, q.size.width};
+    const int64_t sharing = heads / key_heads;
+    const int out = new_float_image(size);
     add(out, reads, [=] {
         Step step("attention", "float");
         step.parts = heads;
@@ -460,12 +426,12 @@ Value Builder::attention(const Node &node) {
                         for (int64_t i = 0; i < keys; i++) seen[size_t(i)] = given[i] != 0;
                     }
                     const auto at = [&](const Image &image) { return example * (image.size.height + image.gap) * image.pitch; };
-                    const float *query = qs.plane(memory.floats, head * inner) + at(qs), *key = ks.plane(memory.floats, head * inner) + at(ks);
+                    const float *query = qs.plane(memory.floats, head * inner) + at(qs), *key = ks.plane(memory.floats, head / sharing * inner) + at(ks);
                     float *wanted = to.plane(memory.floats, head * outer) + at(to), *whole = size.height > 1 ? found.data() : wanted;
                     // The scores lie key by key, so that both products and the softmax run along the queries.
                     kernels().multiply(keys, queries, inner, scale, key, 1, ks.stride, query, qs.stride, scores.data(), queries);
                     kernels().softmax(scores.data(), keys, queries, queries, masked ? seen.data() : nullptr, causal);
-                    kernels().multiply(outer, queries, keys, 1.0f, vs.plane(memory.floats, head * outer) + at(vs), vs.stride, 1, scores.data(), queries,
+                    kernels().multiply(outer, queries, keys, 1.0f, vs.plane(memory.floats, head / sharing * outer) + at(vs), vs.stride, 1, scores.data(), queries,
                                        whole, size.height > 1 ? queries : to.stride);
                     for (int64_t c = 0; size.height > 1 && c < outer; c++)
                         for (int64_t y = 0; y < size.height; y++)
@@ -476,46 +442,46 @@ Value Builder::attention(const Node &node) {
         };
         add_step(std::move(step));
     });
-    Value value;
-    value.size = size;
-    value.image = out;
-    return value;
+    return as_value(out);
 }
 
 Value Builder::embedding(const Node &node, const Value &tokens) {
     check(tokens.input >= 0, "an embedding of its program is given what are no tokens");
     const Tensor &tensor = file.tensor(node, "weight", 2);
     const int64_t known = tensor.shape[0], channels = tensor.shape[1], length = tokens.size.width;
+    // With `counted`, a token's row is `offset` and the number of tokens up to it that are no padding; the row of padding is `offset`.
+    const bool counted = node.op == "counted_positions";
+    const int64_t padding = counted ? node.integer("padding", -MANY, MANY) : 0, offset = counted ? node.integer("offset", 0, MANY) : 0;
     check(known > 0 && channels > 0 && known * channels <= MAX_WORKSPACE, "an embedding of its program is empty or too large");
     take_memory(double(known * channels));
     std::vector<float> table(static_cast<size_t>(known * channels));
     for (size_t i = 0; i < tensor.num_values(); i++) table[tensor.position(i)] = tensor.value(i);
     const float *rows = keep(std::move(table));
-    const int out = new_image({channels, 1, length}), input = tokens.input;
-    plan.images[size_t(out)].has_floats = true;
+    const int out = new_float_image({channels, 1, length}), input = tokens.input;
     const std::string name = node.text("weight");
-    add(out, {}, [this, out, rows, known, channels, length, input, name] {
+    add(out, {}, [=] {
         Step step(name, "float");
         step.cost = double(channels * length) / 2;
-        step.run = [this_plan = &plan, out, rows, known, channels, length, input, name](Workspace &memory, const Block &block, int64_t, int64_t) {
+        step.run = [=, this_plan = &plan](Workspace &memory, const Block &block, int64_t, int64_t) {
             const Image &to = this_plan->images[size_t(out)];
             for (int64_t example = 0; example < block.count; example++) {
                 const int64_t *given = static_cast<const int64_t *>(block.inputs[input]) + (block.first + example) * length;
-                for (int64_t x = 0; x < length; x++) {
-                    if (given[x] < 0 || given[x] >= known)
-                        throw std::invalid_argument("token " + std::to_string(given[x]) + " is not between 0 and " + std::to_string(known - 1) + ", as " + name + " needs it");
+                for (int64_t x = 0, count = 0; x < length; x++) {
+                    count += given[x] != padding;
+                    const int64_t row = !counted ? given[x] : given[x] != padding ? offset + count : offset;
+                    if (counted && row >= known)
+                        throw std::invalid_argument("the sequence has " + std::to_string(count) + " tokens, and the network has places for " + std::to_string(known - offset - 1));
+                    if (row < 0 || row >= known)
+                        throw std::invalid_argument("token " + std::to_string(row) + " is not between 0 and " + std::to_string(known - 1) + ", as " + name + " needs it");
                     float *wanted = to.plane(memory.floats, 0) + example * (1 + to.gap) * to.pitch + x;
-                    for (int64_t c = 0; c < channels; c++) wanted[c * to.stride] = rows[given[x] * channels + c];
+                    for (int64_t c = 0; c < channels; c++) wanted[c * to.stride] = rows[row * channels + c];
                 }
             }
             for (int64_t c = 0; c < channels; c++) finish_channel(to, memory, c, this_plan->num_stacked);
         };
         add_step(std::move(step));
     });
-    Value value;
-    value.size = {channels, 1, length};
-    value.image = out;
-    return value;
+    return as_value(out);
 }
 
 Value Builder::fixed(const Node &node, int64_t offset, int64_t length) {
@@ -530,18 +496,14 @@ Value Builder::fixed(const Node &node, int64_t offset, int64_t length) {
     for (size_t i = 0; i < tensor.num_values(); i++) table[tensor.position(i)] = tensor.value(i);
     const float *numbers = keep(std::move(table));
     const Size size{channels, 1, length};
-    const int out = new_image(size);
-    plan.images[size_t(out)].has_floats = true;
+    const int out = new_float_image(size);
     each_channel(node, out, {}, double(channels * length) / 4, [this, out, numbers, channels, offset](Workspace &memory, int64_t channel) {
         const Image &to = plan.images[size_t(out)];
         for (int64_t example = 0; example < plan.num_stacked; example++)
             for (int64_t x = 0; x < to.size.width; x++)
                 to.plane(memory.floats, channel)[row_of(to, example, 0) + x] = numbers[(offset + x) * channels + channel];
     });
-    Value value;
-    value.size = size;
-    value.image = out;
-    return value;
+    return as_value(out);
 }
 
 }  // namespace swamp

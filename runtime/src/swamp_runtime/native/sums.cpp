@@ -20,7 +20,7 @@ constexpr double DENSE_FROM = 0.12;  // the density from which on a layer is als
 
 // For a distance, which positions of an image still lie within their row after they were moved.
 std::pair<const uint32_t *, const uint16_t *> Builder::inside(const Image &image, int64_t shift) {
-    auto [found, fresh] = insides.try_emplace({image.size.height, image.size.width, shift});
+    auto [found, fresh] = insides.try_emplace({image.num_positions, image.pitch, image.size.width, shift});
     if (fresh) {
         const int64_t length = rounded_up(image.num_positions, 64) + 256;
         take_memory(1.125 * double(length));
@@ -130,7 +130,8 @@ Step Builder::sum_step(const std::vector<int> &outs, const Value &value, const V
 
     // Tiles of whole rows where that is possible; the numbers that a tile needs should stay in the first-level cache.
     const int64_t most = kernels().most, width = kernels().width, pitch = image->pitch;
-    const int64_t rows_unit = std::lcm(width, pitch);
+    const int64_t rows_unit = std::lcm(width, pitch), num_vectors = (image->num_positions * image->bands + width - 1) / width;
+    sum.chains = num_vectors == 1 ? 4 : num_vectors <= 4 ? 2 : 1;
     int64_t unit = any_whole ? 64 : width, furthest = 0;
     for (int32_t shift : shifts) furthest = std::max<int64_t>(furthest, std::abs(shift));
     if (shifts.size() > 1) {
@@ -159,26 +160,36 @@ Step Builder::sum_step(const std::vector<int> &outs, const Value &value, const V
 
     Step step(value.layer, any_whole ? "int8" : value.layer.empty() ? "float" : "sparse");
     step.density = value.density;
-    step.parts = value.size.channels;
+    // Threads share tiles, so that each reads mostly what it wrote itself. Where edges are cleared after the sums they share channels.
+    const Image *others = second ? &plan.images[size_t(outs[1])] : nullptr;
+    const auto has_edges = [&](const Image *written) { return written && ((!written->bytes.empty() && !kernels().keeps_sides) || stacked > 1); };
+    const bool clears = has_edges(image) || has_edges(others);
+    const int64_t channels = value.size.channels;
+    share_edges(step, outs);
+    step.parts = clears ? channels : num_tiles * channels;
     step.cost = costs.back() * double((length + width - 1) / width);
     step.costs = std::move(costs);
-    const Image *others = second ? &plan.images[size_t(outs[1])] : nullptr;
-    step.run = [sum, image, others, length, num_tiles, unit, stacked](Workspace &memory, const Block &, int64_t first, int64_t last) {
-        const int64_t units = (length + unit - 1) / unit;
-        for (int64_t i = 0; i < num_tiles; i++) {  // of nearly equal size
-            const int64_t begin = units * i / num_tiles * unit, end = std::min(units * (i + 1) / num_tiles * unit, length);
-            kernels().sum(sum, memory.floats, memory.bytes, first, last, begin, end);
-        }
+    std::vector<int64_t> tiles;  // where they begin and end; they are of nearly equal size
+    for (int64_t i = 0; i <= num_tiles; i++) tiles.push_back(std::min((length + unit - 1) / unit * i / num_tiles * unit, length));
+    if (!clears) {
+        step.run = [sum, channels, tiles](Workspace &memory, const Block &, int64_t first, int64_t last) {
+            auto tile = size_t(first / channels);
+            for (int64_t before = int64_t(tile) * channels; before < last; before += channels, tile++)
+                kernels().sum(sum, memory.floats, memory.bytes, std::max<int64_t>(first - before, 0), std::min(last - before, channels), tiles[tile], tiles[tile + 1]);
+        };
+        return step;
+    }
+    step.run = [sum, image, others, tiles, stacked](Workspace &memory, const Block &, int64_t first, int64_t last) {
+        for (size_t i = 0; i + 1 < tiles.size(); i++) kernels().sum(sum, memory.floats, memory.bytes, first, last, tiles[i], tiles[i + 1]);
         for (const Image *written : {image, others})
-            if (written && ((!written->bytes.empty() && !kernels().keeps_sides) || stacked > 1))
-                for (int64_t channel = first; channel < last; channel++) clear_edges(*written, memory, channel, stacked);
+            for (int64_t channel = first; written && channel < last; channel++) clear_edges(*written, memory, channel, stacked);
     };
     return step;
 }
 
 void Builder::make_sum(const Made &one) {
     Step step = sum_step(one.outs, *one.sums, one.second.get());
-    if (measuring && step.cost < MAX_MEASURED) try_dense(step, one);
+    if (measuring && !step.banded && step.cost < MAX_MEASURED) try_dense(step, one);
     add_step(std::move(step));
 }
 
@@ -216,9 +227,7 @@ void Builder::try_dense(Step &step, const Made &one) {
     rest.parts.push_back(whole(one.outs[0]).parts[0]);
     Step dense = sum_step(one.outs, rest, one.second.get());
     dense.how = "dense";
-    dense.parts = 1;  // a BLAS has threads of its own
-    dense.costs.clear();
-    dense.run = [=, add_rest = dense.run](Workspace &memory, const Block &block, int64_t, int64_t) {
+    dense.run = [=, add_rest = dense.run, num_parts = dense.parts](Workspace &memory, const Block &block, int64_t, int64_t) {
         float *out = image->plane(memory.floats, 0);
         if (int64_t(memory.scratch.size()) < rows * length) memory.scratch.resize(size_t(rows * length));
         for (size_t i = 0; i < products.size(); i++) {
@@ -231,10 +240,12 @@ void Builder::try_dense(Step &step, const Made &one) {
             for (int64_t row = 0; row < rows; row++)
                 for (int64_t p = 0; p < length; p++) out[row * image->stride + p] += products[i].inside[p] ? to[row * length + p] : 0.0f;
         }
-        add_rest(memory, block, 0, rows);
+        add_rest(memory, block, 0, num_parts);
     };
+    dense.parts = 1;  // a BLAS has threads of its own
+    dense.costs.clear();
     const auto memory = plan.workspace();
-    const Block block{0, plan.num_stacked, nullptr, nullptr};
+    const Block block{0, plan.num_stacked, nullptr, nullptr, 0};
     const auto fastest = [&](const Step &which) {
         double least = 1e9;
         for (int i = 0; i < 4; i++) {

@@ -14,6 +14,37 @@
 
 namespace swamp {
 
+// Waits for something that another thread will do soon. Where it does not, because that thread needs this core, it gets the core.
+template <class Done>
+void wait_briefly(Done done) {
+    for (int spins = 0; !done(); spins++) {
+        if (spins > 1000) {
+            std::this_thread::yield();
+            continue;
+        }
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#endif
+    }
+}
+
+// A place where all threads of a team wait for each other, as often as they like.
+class Barrier {
+   public:
+    explicit Barrier(int size) : size(uint64_t(size)) {}
+
+    // `arrivals` is the caller's own, and 0 at first.
+    void wait(uint64_t &arrivals) {
+        arrivals += size;
+        if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == arrivals) return;
+        wait_briefly([&] { return arrived.load(std::memory_order_acquire) >= arrivals; });
+    }
+
+   private:
+    const uint64_t size;
+    alignas(128) std::atomic<uint64_t> arrived{0};  // in a line of the cache of its own
+};
+
 class Team {
    public:
     explicit Team(int size) : size(size) {
@@ -41,7 +72,7 @@ class Team {
             wake.notify_all();
         }
         attempt(job, 0);
-        while (waiting.load(std::memory_order_acquire) > 0) pause();
+        wait_briefly([&] { return waiting.load(std::memory_order_acquire) == 0; });
         if (failure) std::rethrow_exception(failure);
     }
 

@@ -23,7 +23,7 @@ from swamp.export.formats import Exported, TrainedNetwork, ValueType, called_wit
 from swamp.export.layouts import NoProgram
 from swamp.export.program import NetworkProgram
 from swamp.export.program_builder import DERIVED
-from swamp.export.quantise import quantised_rows
+from swamp.export.quantise import quantised_rows, with_one_scale
 from swamp.export.reader import ESCAPE, Stream
 
 name = "sparse"
@@ -124,6 +124,7 @@ def encode(
     tensors = {**state.parameters, **state.buffers, **own}
     # What a program computes from pruned weights, such as a transposed matrix, is as sparse as they are.
     masks = {**mask.layers, **{name: tensor != 0 for name, tensor in own.items() if is_sparse(tensor)}}
+    one_scale = with_one_scale(program.program if program else None)
     pruned: list[list[Any]] = []
     positions: list[np.ndarray] = []
     survivors: list[Tensor] = []
@@ -131,7 +132,7 @@ def encode(
     for name, layer in masks.items():
         code, encoded = encode_positions(layer.numpy().reshape(-1))
         if values == "int8":
-            whole, scale = quantised_rows(tensors[name] * layer, name)
+            whole, scale = quantised_rows(tensors[name] * layer, name, name in one_scale)
             scales.append(scale)
             survivors.append(whole[layer])
         else:
