@@ -47,6 +47,9 @@ def test_ranks_of_one_host_exchange_by_its_bandwidth() -> None:
 
 def test_groups_larger_than_a_host_exchange_by_the_network() -> None:
     assert exchange_seconds(CLUSTER, WORK, 8) == pytest.approx(2 * 7 / 8 * 4e6 / 1e8 + 6 * 1e-3)
+    three = 2 * 2 / 3 * 4e6, 4 * 1e-3
+    assert exchange_seconds(replace(CLUSTER, num_ranks=12), WORK, 3) == pytest.approx(three[0] / 1e8 + three[1])  # of four GPUs a host
+    assert exchange_seconds(replace(CLUSTER, num_ranks=3), WORK, 3) == pytest.approx(three[0] / 1e9 + three[1])
 
 
 def test_each_norm_exchanges_moments_four_times() -> None:

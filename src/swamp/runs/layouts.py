@@ -105,10 +105,9 @@ def exchange_seconds(cluster: Cluster, work: Workload, data: int) -> float:
     if data == 1:
         return 0.0
     size = GRADIENT_BYTES * work.num_parameters
-    if data <= cluster.per_host:
-        rate = cluster.bandwidth
-    else:  # Rings of all groups that leave a host share its network.
-        rate = min(cluster.bandwidth, cluster.network)
+    # Groups that do not fill a host are all inside one, or else some of them reach over the network.
+    inside = cluster.num_hosts == 1 or cluster.per_host % data == 0
+    rate = cluster.bandwidth if inside else min(cluster.bandwidth, cluster.network)
     hops = 2 * math.ceil(math.log2(data))  # Small sums go up and down a tree.
     return 2 * (data - 1) / data * size / rate + hops * cluster.latency * (1 + 4 * work.num_norms)
 
