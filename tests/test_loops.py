@@ -272,6 +272,15 @@ def diverges(model: Any, run: Any) -> None:
     run.epoch_end(0)
 
 
+@bad("0.weight is no longer finite at cycle 1")
+def diverges_when_sparse(model: Any, run: Any) -> None:
+    """Then pruned weights are not zero either, but nobody else wrote there."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.inf if run.cycle else 0.1)
+    for epoch in range(EPOCHS):
+        step(model, optimizer, torch.arange(96))
+        run.epoch_end(epoch)
+
+
 @bad(r"run.keep\(order=…\): a list has no state_dict")
 def keeps_a_list(model: Any, run: Any) -> None:
     run.keep(order=[1, 2])

@@ -42,7 +42,7 @@ class PreparationRequest:
     decoder: str | None
     workers: int
     hold_out: float
-    hold_out_seed: int
+    hold_out_seed: int | None
     verify: bool
 
     def check(self) -> None:
@@ -69,6 +69,8 @@ class PreparationRequest:
             find_decoder(self.decoder)
         if self.hold_out and self.name != "folder":
             raise ValueError(f"--hold-out is for `swamp prepare folder`: {self.name} has test images")
+        if self.hold_out_seed is not None and not self.hold_out:
+            raise ValueError(f"--hold-out-seed {self.hold_out_seed}: no image is held out; give --hold-out with it")
         if not 0 <= self.hold_out < 2**63 or (self.hold_out > 1 and self.hold_out != int(self.hold_out)):
             raise ValueError(f"--hold-out {self.hold_out:g}: expected a share below 1, or a whole number of images")
 
@@ -77,7 +79,7 @@ class PreparationRequest:
         data = str(self.data or "")
         if not self.hold_out:
             return preparable_sets()[self.name](data)
-        return folder_files(data, self.held_out, self.hold_out_seed)
+        return folder_files(data, self.held_out, self.hold_out_seed or 0)
 
     @property
     def held_out(self) -> HeldOut:
@@ -95,7 +97,7 @@ class PreparationRequest:
         find_decoder(decoder)
         if self.quality is not None and store == RAW:
             raise ValueError("--quality is one of JPEG files: give it with --store jpeg")
-        further = (("hold_out", self.held_out), ("hold_out_seed", self.hold_out_seed)) if self.hold_out else ()
+        further = (("hold_out", self.held_out), ("hold_out_seed", self.hold_out_seed or 0)) if self.hold_out else ()
         return PreparationSettings(
             self.name,
             chosen("size", SIZES.get(self.name, USUAL_SIZE)),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from swamp.runs.config import build_config, resolve
 from swamp.runs.planning import given_paces, plan_of, planned_task, work_of
 from tests.support.cli import call
+from tests.support.prepared import NUM_TRAIN, write_prepared
 
 
 def test_imagenet_is_planned_without_its_images(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,6 +35,15 @@ def test_epochs_of_small_images_count_as_parts(capsys: pytest.CaptureFixture[str
     assert rounds[2] == [pytest.approx(6 * small + 7 * middle + 5, rel=1e-3)] * 8
 
 
+def test_prepared_images_say_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_prepared(tmp_path / "prepared")
+    small = ("--tasks.image.model=wrn10-1", "--tasks.image.crop_size=16", "--tasks.image.batch_size=8")
+    status, out, said = call(capsys, "plan", "imagenet-resnet50", *small, "--data", folder, "--gpus", "2", "--rate", "100", "--json")
+    assert status == 0, said
+    total = sum(path.stat().st_size for path in folder.glob("train-*.bin"))
+    assert json.loads(out)["work"]["example_bytes"] == round(total / NUM_TRAIN)
+
+
 def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = call(capsys, "plan", "digits", "--gpus", "4", "--rate", "1000", "--json")
     found = json.loads(out)
@@ -47,6 +58,8 @@ def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str]) -> None
         (["digits", "--gpus", "0"], "--gpus 0: expected different positive whole numbers"),
         (["digits", "--rate", "-1"], "--rate -1.0: expected examples a second, a positive number"),
         (["digits", "--network", "0"], "--network 0.0: expected a positive number"),
+        (["digits", "--shared-rate", "5"], "--shared-rate 5.0: give --rate with it"),
+        (["digits", "--gpus-per-host", "2.5"], "--gpus-per-host"),
         (["digits", "--latency", "-1"], "--latency -1.0: expected a number that is not negative"),
     ],
 )

@@ -62,6 +62,8 @@ def test_without_a_name_it_lists_what_can_be_prepared(capsys: pytest.CaptureFixt
         (["imagenet", "--out", "o", "--size", "0"], "--size 0: expected a whole number from 1 to 65,535"),
         (["imagenet", "--out", "o", "--quality", "101"], "--quality 101: expected a whole number from 1 to 100"),
         (["imagenet", "--out", "o", "--store", "jpg"], "--store jpg: did you mean 'jpeg'? Known: jpeg, raw"),
+        (["imagenet", "--out", "o", "--size", "1.5"], "Invalid value for --size: 1.5: expected a whole number"),
+        (["folder", "--out", "o", "--hold-out-seed", "3"], "--hold-out-seed 3: no image is held out; give --hold-out with it"),
         (["folder", "--out", "o", "--hold-out", "nan"], "--hold-out nan: expected a share below 1"),
         (["folder", "--out", "o", "--hold-out", "inf"], "--hold-out inf: expected a share below 1"),
         (["imagenet", "--out", "o", "--decoder", "gif"], "unknown decoder 'gif'"),

@@ -13,7 +13,6 @@ from swamp.core.job import Numerics
 from swamp.core.rules import SAM, RigL, Rule
 from swamp.core.schedules import SWA, Schedule
 from swamp.engines import graphed, sequential
-from swamp.engines.engine import Progress
 from swamp.tasks.own_optimizer import OwnOptimizer
 from tests.support.trainings import (
     BlobsOnDevice,
@@ -21,6 +20,7 @@ from tests.support.trainings import (
     make_engine_context,
     make_jobs,
     start_of,
+    stop_in_the_middle,
     train_by_both,
     trained,
 )
@@ -90,13 +90,9 @@ def test_a_stopped_training_resumes_bit_for_bit_and_by_another_engine(device: to
     whole = trained(graphed.build(make_engine_context(task, device), graphed.Config()), jobs)
     contexts = [make_engine_context(task, device, checkpoint_seconds=0.0) for _ in range(2)]
 
-    def stop(progress: Progress) -> None:
-        if progress.epoch == 2 and progress.label.endswith("1"):
-            raise KeyboardInterrupt
-
     for context in contexts:
         with pytest.raises(KeyboardInterrupt):
-            list(graphed.build(context, graphed.Config()).train(jobs, stop))
+            list(graphed.build(context, graphed.Config()).train(jobs, stop_in_the_middle))
     again = trained(graphed.build(contexts[0], graphed.Config()), jobs)
     other = trained(sequential.build(contexts[1], sequential.Config()), jobs)
     for a, b, c in zip(whole, again, other, strict=True):

@@ -34,6 +34,7 @@ from tests.support.trainings import (
     make_jobs,
     on_cuda,
     start_of,
+    stop_in_the_middle,
     train_by_both,
     trained,
     uncompiled_engine,
@@ -102,12 +103,8 @@ def test_a_stopped_training_resumes_bit_for_bit(device: torch.device) -> None:
     whole = trained(graphed.build(make_engine_context(task, device), graphed.Config()), jobs)
     context = make_engine_context(task, device, checkpoint_seconds=0.0)
 
-    def stop(progress: Progress) -> None:
-        if progress.epoch == 2 and progress.label.endswith("1"):
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        list(graphed.build(context, graphed.Config()).train(jobs, stop))
+        list(graphed.build(context, graphed.Config()).train(jobs, stop_in_the_middle))
     epochs: list[int] = []
     engine = graphed.build(context, graphed.Config())
     again = [solution.load() for solution in engine.train(jobs, lambda progress: epochs.append(progress.epoch))]

@@ -14,7 +14,6 @@ from swamp.core.noise import Noise
 from swamp.core.rules import SAM, RigL
 from swamp.core.schedules import SWA, Schedule
 from swamp.engines import graphed, recorded
-from swamp.engines.engine import Progress
 from swamp.engines.graph_stream import GraphStream
 from swamp.engines.staged_particle import StagedBatch, StagedParticle, shapes_of
 from swamp.tasks import streaming
@@ -34,6 +33,7 @@ from tests.support.trainings import (
     messages,
     on_cuda,
     start_of,
+    stop_in_the_middle,
     train_by_both,
     trained,
     uncompiled_engine,
@@ -129,12 +129,8 @@ def test_a_stopped_training_resumes_bit_for_bit(folder: Path, device: torch.devi
     whole = trained(graphed.build(make_engine_context(task, device), graphed.Config()), jobs)
     context = make_engine_context(task, device, checkpoint_seconds=0.0)
 
-    def stop(progress: Progress) -> None:
-        if progress.epoch == 2 and progress.label.endswith("1"):
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        list(graphed.build(context, graphed.Config()).train(jobs, stop))
+        list(graphed.build(context, graphed.Config()).train(jobs, stop_in_the_middle))
     again = trained(graphed.build(context, graphed.Config()), jobs)
     assert [state.digest() for state in again] == [state.digest() for state in whole]
 

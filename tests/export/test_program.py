@@ -61,7 +61,11 @@ def operations(made: NetworkProgram) -> list[str]:
 # -- whole networks ----------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+# Tests of the runtime run the programs of all other networks, and compare them with torch, too.
+NOT_RUN_ELSEWHERE = ("gpt-2 of transformers", "bert written out", "vit of torch's layers")
+
+
+@pytest.mark.parametrize("name", [name if name in NOT_RUN_ELSEWHERE else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS])
 def test_a_program_computes_what_its_network_does(name: str) -> None:
     factory, examples, options = NETWORKS[name]
     torch.manual_seed(0)
@@ -107,7 +111,11 @@ def test_tied_weights_have_the_name_that_states_have() -> None:
 # -- operations by themselves ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+# Tests of the runtime run all of these; here it counts into which operations some are translated.
+TRANSLATED = [name if name == "gated" or row[3] else pytest.param(name, marks=pytest.mark.slow) for name, row in FUNCTIONS.items()]
+
+
+@pytest.mark.parametrize("name", TRANSLATED)
 def test_an_operation_by_itself(name: str) -> None:
     function, x, tensors, expected = FUNCTIONS[name]
     if name == "gated":

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swamp.runs.layouts import Cluster, Pace, Paces, Workload, exchange_seconds, layouts, makespan, predict, weighted_epochs
+from swamp.runs.layouts import Cluster, Pace, Paces, Workload, exchange_seconds, layouts, makespan, predict
 
 CLUSTER = Cluster(num_ranks=8, per_host=4, bandwidth=1e9, network=1e8, latency=1e-3, restart=10.0, checkpoint=0.0)
 WORK = Workload(
@@ -47,6 +47,9 @@ def test_ranks_of_one_host_exchange_by_its_bandwidth() -> None:
 
 def test_groups_larger_than_a_host_exchange_by_the_network() -> None:
     assert exchange_seconds(CLUSTER, WORK, 8) == pytest.approx(2 * 7 / 8 * 4e6 / 1e8 + 6 * 1e-3)
+    three = 2 * 2 / 3 * 4e6, 4 * 1e-3
+    assert exchange_seconds(replace(CLUSTER, num_ranks=12), WORK, 3) == pytest.approx(three[0] / 1e8 + three[1])  # of four GPUs a host
+    assert exchange_seconds(replace(CLUSTER, num_ranks=3), WORK, 3) == pytest.approx(three[0] / 1e9 + three[1])
 
 
 def test_each_norm_exchanges_moments_four_times() -> None:
@@ -64,10 +67,9 @@ def test_with_a_host_less_there_are_fewer_groups() -> None:
     assert predict(CLUSTER, WORK, PACES, 8).seconds_without_host is None
 
 
-def test_smaller_images_make_early_epochs_cheaper() -> None:
-    assert weighted_epochs([0.25, 0.25, 1.0], 3.5) == pytest.approx(0.25 + 0.25 + 1.0 + 0.5)
-    cheaper = replace(WORK, cost=(0.5, 1.0))
-    assert predict(CLUSTER, cheaper, PACES, 1).seconds == pytest.approx(5 + 15)
+def test_thousands_of_hosts_can_be_planned() -> None:
+    found = predict(replace(CLUSTER, num_ranks=40_000), WORK, PACES, 1)
+    assert found.seconds == found.seconds_without_host == pytest.approx(30)
 
 
 def test_all_layouts_have_equal_groups_and_an_example_for_each_rank() -> None:

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <random>
 
@@ -23,7 +24,8 @@ constexpr double MAX_COST = 3e6;  // vector operations; what takes more is loade
 constexpr int64_t MAX_GIVEN = 1 << 16;  // numbers of an input or output
 constexpr size_t BASE = 640 << 20, PER_BYTE = 1024, PER_NUMBER = 4096;  // bytes that a file may take, more for each of its own and each number given
 
-size_t in_use = 0, allowed = SIZE_MAX;
+std::atomic<size_t> in_use{0};  // threads of a network allocate as well
+size_t allowed = SIZE_MAX;
 
 void end_with(const char *why) {
     const ssize_t written = write(2, why, strlen(why));
@@ -112,8 +114,9 @@ std::string run(swamp_model *model, swamp_model *threads, std::mt19937 &draw) {
 std::string outcome(const std::vector<char> &content, std::mt19937 &draw) {
     swamp_model *model = swamp_load_bytes(content.data(), content.size(), 1);
     if (!model) return swamp_error();
-    swamp_model *threads = draw() % 8 ? nullptr : swamp_load_bytes(content.data(), content.size(), draw() % 4 ? 2 : 4);
-    if (threads) allowed += BASE;
+    const bool several = draw() % 8 == 0;
+    if (several) allowed += BASE;  // for a second model
+    swamp_model *threads = several ? swamp_load_bytes(content.data(), content.size(), draw() % 4 ? 2 : 4) : nullptr;
     const std::string found = run(model, threads, draw);
     swamp_free(model);
     swamp_free(threads);

@@ -57,7 +57,19 @@ def every_operation(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> Any:
 def sound_files() -> list[bytes]:
     """Small files that hold every operation, of every kind of input, with float and 8-bit weights."""
     torch.manual_seed(0)
-    chosen = ("resnet", "mlp", "mobilenet", "unet", "vit", "gpt", "bert", "encoder with padding", "audio", "roberta", "shared heads by gqa")
+    chosen: tuple[str, ...] = (
+        "resnet",
+        "mlp",
+        "mobilenet",
+        "unet",
+        "vit",
+        "gpt",
+        "bert",
+        "encoder with padding",
+        "audio",
+        "roberta",
+        "shared heads by gqa",
+    )
     chosen += ("several inputs and outputs",)
     files = [sparse_file(NETWORKS[name][0](), NETWORKS[name][1][0], **NETWORKS[name][2]) for name in chosen]
     for name in ("conv with dilation", "attention of pixels", "some tokens", "conv of tokens", "in place"):

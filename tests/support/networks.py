@@ -397,7 +397,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Tensor, dict[str, Tensor], list[s
     ),
     "instance_norm": (F.instance_norm, IMAGE, {}, ["group_norm"]),
     "flattened tokens": (lambda x, w: F.linear(x.flatten(1), w), SEQUENCE, {"w": normal(3, 40)}, ["flatten", "linear"]),
-    "matrix on the right": (lambda x, w: x @ w, SEQUENCE, {"w": normal(8, 3)}, ["linear"]),
+    "matrix on the right": (lambda x, w: x @ w, SEQUENCE, {"w": normal(8, 3)}, ["transposed_linear"]),
     "channels": (lambda x: x[:, 1:3] + x[:, ::2], IMAGE, {}, ["channels", "channels", "add"]),
     "tokens": (lambda x: x[:, -1] + x[:, 1], SEQUENCE, {}, ["pixels", "pixels", "add"]),
     "some tokens": (lambda x: torch.cat([x[:, 3:], x[:, :-2]], 1), SEQUENCE, {}, ["pixels", "pixels", "concat"]),

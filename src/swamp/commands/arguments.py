@@ -7,13 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, Token
 
 from swamp.core.errors import brief
 
 if TYPE_CHECKING:
     from swamp.tasks.task import Task
 
+MOST_DIGITS = 18  # of a whole number on the command line: what 64 bits can hold
+
+
+def whole_number(_: object, tokens: Sequence[Token]) -> int:
+    """Return the number of an option. The parser of options would round 1.5 in silence."""
+    text = tokens[0].value.strip()
+    if not text.removeprefix("-").isdecimal() or len(text) > MOST_DIGITS:
+        raise ValueError(f"{brief(text)[1:-1]}: expected a whole number")
+    return int(text)
+
+
+WholeNumber = Annotated[int, Parameter(converter=whole_number)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]  # an option without a value and without its --no- form
 RecipeArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
 TaskOption = Annotated[str | None, Parameter(help="module:function that makes the task of a run with a model and data of your own.")]
@@ -59,7 +71,6 @@ class ProgressOptions(DisplayOptions):
         _ = self.trackers
 
 
-MOST_DIGITS = 18  # of a whole number on the command line: what 64 bits can hold
 DISPLAY_OPTIONS = DisplayOptions()  # the defaults
 PROGRESS_OPTIONS = ProgressOptions()
 

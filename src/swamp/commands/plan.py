@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import Flag, RecipeArgument, parse_numbers, recipe_and_settings
+from swamp.commands.arguments import Flag, RecipeArgument, WholeNumber, parse_numbers, recipe_and_settings
 
 usage = "Usage: swamp plan [RECIPE] [--setting VALUE …] --gpus 8 [OPTIONS]"
 
@@ -15,7 +15,7 @@ usage = "Usage: swamp plan [RECIPE] [--setting VALUE …] --gpus 8 [OPTIONS]"
 def plan(
     *arguments: RecipeArgument,
     gpus: str = "1,8",
-    per_host: Annotated[int, Parameter(name="--gpus-per-host")] = 8,
+    per_host: Annotated[WholeNumber, Parameter(name="--gpus-per-host")] = 8,
     hours: float | None = None,
     data: Path | None = None,
     scale: float | None = None,
@@ -24,7 +24,7 @@ def plan(
     bandwidth: float = 200.0,
     network: float = 25.0,
     latency: float = 5.0,
-    image_kilobytes: float = 0.0,
+    image_kilobytes: float | None = None,
     json: Flag = False,
 ) -> None:
     """Predict how long a run takes on several GPUs, for each way to share them between particles and batches.
@@ -69,15 +69,17 @@ def plan(
     from swamp.report.tables import layout_table
     from swamp.runs.config import build_config, resolve
     from swamp.runs.layouts import Cluster, layouts
-    from swamp.runs.planning import given_paces, measured_paces, plan_of, planned_task, work_of
+    from swamp.runs.planning import given_paces, measured_paces, plan_of, planned_task, stored_bytes, work_of
     from swamp.terminal import print_line, print_remark, print_table
 
     for option, value in (("--gpus-per-host", per_host), ("--bandwidth", bandwidth), ("--network", network), ("--hours", hours)):
         if value is not None and not 0 < value < float("inf"):
             raise ValueError(f"{option} {value}: expected a positive number")
     for option, value in (("--latency", latency), ("--image-kilobytes", image_kilobytes)):
-        if not 0 <= value < float("inf"):
+        if value is not None and not 0 <= value < float("inf"):
             raise ValueError(f"{option} {value}: expected a number that is not negative")
+    if shared_rate is not None and rate is None:
+        raise ValueError(f"--shared-rate {shared_rate}: give --rate with it, what a GPU trains alone; else both are timed here")
     counts = parse_numbers("--gpus", gpus, least=1, different=True)
     recipe, settings = recipe_and_settings(arguments, plan)
     settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
@@ -86,7 +88,7 @@ def plan(
     if rate is None and not is_here:
         raise ValueError("without the data no step can be timed here: give --rate, the examples a second that one of your GPUs trains")
     whole = plan_of(config, task)
-    work = work_of(task, whole, round(1000 * image_kilobytes))
+    work = work_of(task, whole, stored_bytes(task) if image_kilobytes is None else round(1000 * image_kilobytes))
     shares = sorted({data for count in counts for data in range(2, count + 1) if count % data == 0 and data <= task.batch_size})
     paces = given_paces(rate, shared_rate) if rate is not None else measured_paces(config, task, shares, print_remark)
     found = []

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import DISPLAY_OPTIONS, DisplayOptions, Flag
+from swamp.commands.arguments import DISPLAY_OPTIONS, DisplayOptions, Flag, WholeNumber
 
 
 def prepare(
@@ -16,13 +16,13 @@ def prepare(
     *,
     out: Path | None = None,
     data: Path | None = None,
-    size: int | None = None,
+    size: WholeNumber | None = None,
     store: str | None = None,
-    quality: int | None = None,
+    quality: WholeNumber | None = None,
     decoder: str | None = None,
-    workers: int = 0,
+    workers: WholeNumber = 0,
     hold_out: float = 0,
-    hold_out_seed: int = 0,
+    hold_out_seed: WholeNumber | None = None,
     verify: Flag = False,
     display: DisplayOptions = DISPLAY_OPTIONS,
 ) -> None:
@@ -50,7 +50,7 @@ def prepare(
     hold_out
         Of a folder without test images: the number or share of training images that become test images.
     hold_out_seed
-        Seed of the choice of these images.
+        Seed of the choice of these images. Default: 0.
     verify
         Also compare the checksums of all shards that are there, and make again those that differ.
     """

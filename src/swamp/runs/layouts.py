@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 GRADIENT_BYTES = 4  # Gradients are summed in float32.
 FORWARD_SHARE = 1 / 3  # of a training step's time: a forward pass, as for BatchNorm's statistics and for evaluations
@@ -68,7 +68,8 @@ class Pace:
 class Workload:
     """What a run has to do, in the units of the model above."""
 
-    rounds: Sequence[Sequence[float]]  # the epochs of each particle of each round; a round begins when the one before has ended
+    # The epochs of each particle of each round; one of small images is a part of an epoch. A round begins when the one before has ended.
+    rounds: Sequence[Sequence[float]]
     batch_size: int
     steps_per_epoch: int
     num_parameters: int
@@ -76,7 +77,6 @@ class Workload:
     averages: bool  # whether statistics are recomputed for the average of each round, by one pass over the data on one rank
     state_bytes: int  # of one network
     example_bytes: int  # that are read from disk for one example
-    cost: Sequence[float] = (1.0,)  # the time of an epoch's step as a share of a whole one, the last for all later epochs
 
     @property
     def num_epochs(self) -> float:
@@ -105,10 +105,9 @@ def exchange_seconds(cluster: Cluster, work: Workload, data: int) -> float:
     if data == 1:
         return 0.0
     size = GRADIENT_BYTES * work.num_parameters
-    if data <= cluster.per_host:
-        rate = cluster.bandwidth
-    else:  # Rings of all groups that leave a host share its network.
-        rate = min(cluster.bandwidth, cluster.network)
+    # Groups that do not fill a host are all inside one, or else some of them reach over the network.
+    inside = cluster.num_hosts == 1 or cluster.per_host % data == 0
+    rate = cluster.bandwidth if inside else min(cluster.bandwidth, cluster.network)
     hops = 2 * math.ceil(math.log2(data))  # Small sums go up and down a tree.
     return 2 * (data - 1) / data * size / rate + hops * cluster.latency * (1 + 4 * work.num_norms)
 
@@ -119,10 +118,11 @@ def makespan(epochs: Iterable[float], groups: int) -> float:
     >>> makespan([3, 3, 3], 2), makespan([2, 2, 4], 2)
     (6.0, 6.0)
     """
-    free = [0.0] * groups
+    epochs = list(epochs)
+    free = [0.0] * min(groups, len(epochs))  # More groups than trainings change nothing.
     for length in epochs:
         heapq.heappush(free, heapq.heappop(free) + length)
-    return max(free)
+    return max(free, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -138,42 +138,31 @@ class Paces:
 
 def predict(cluster: Cluster, work: Workload, paces: Paces, data: int) -> Prediction:
     """Predict what a layout with groups of `data` ranks takes."""
-    groups, pace = cluster.num_ranks // data, paces.of(data)
+    groups = cluster.num_ranks // data
     exchange = exchange_seconds(cluster, work, data)
-    step = pace.step(work.batch_size / data) + exchange
+    step = paces.of(data).step(work.batch_size / data) + exchange
     epoch = step * work.steps_per_epoch
-    lengths = [[weighted_epochs(work.cost, epochs) * epoch for epochs in trainings] for trainings in work.rounds]
     one_rank = paces.alone.step(work.batch_size) * work.steps_per_epoch
     passes = len(work.rounds) * one_rank * FORWARD_SHARE if work.averages else 0.0
-    seconds = sum(makespan(trainings, groups) for trainings in lengths) + passes
-    rate = work.batch_size / step * groups
-    fewer = cluster.num_ranks - cluster.per_host
-    without = None
-    if fewer >= data:
-        without = predict(replace(cluster, num_ranks=fewer), work, paces, data).seconds
+
+    def run_seconds(num_groups: int) -> float:
+        return sum(makespan(trainings, num_groups) for trainings in work.rounds) * epoch + passes
+
+    seconds, rate = run_seconds(groups), work.batch_size / step * groups
+    groups_without_host = (cluster.num_ranks - cluster.per_host) // data
     return Prediction(
         data=data,
         groups=groups,
         step_seconds=step,
         exchange_seconds=exchange,
         seconds=seconds,
-        busy=sum(map(sum, lengths)) / (seconds * groups) if seconds else 0.0,
+        busy=work.num_epochs * epoch / (seconds * groups) if seconds else 0.0,
         examples_per_second=rate,
         sent_bytes=2 * (data - 1) / data * GRADIENT_BYTES * work.num_parameters,
         read_rate=rate / cluster.num_hosts * work.example_bytes,
         lost_seconds=max(cluster.checkpoint, epoch) / 2 + cluster.restart,  # Checkpoints are written at ends of epochs.
-        seconds_without_host=without,
+        seconds_without_host=run_seconds(groups_without_host) if groups_without_host > 0 else None,
     )
-
-
-def weighted_epochs(cost: Sequence[float], epochs: float) -> float:
-    """Return the epochs of a training, each counted by its cost.
-
-    >>> weighted_epochs([0.5, 0.5, 1.0], 4)
-    3.0
-    """
-    whole = int(epochs)
-    return sum(cost[min(epoch, len(cost) - 1)] for epoch in range(whole)) + (epochs - whole) * cost[min(whole, len(cost) - 1)]
 
 
 def layouts(cluster: Cluster, work: Workload, paces: Paces) -> list[Prediction]:

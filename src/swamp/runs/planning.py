@@ -19,6 +19,7 @@ from swamp.runs.layouts import Pace, Paces, Workload
 from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import Plan, make_plan
 from swamp.store.directory import Store
+from swamp.tasks.datasets.shards import ShardSet
 from swamp.tasks.image import ImageTask
 from swamp.tasks.published import PUBLISHED, stand_in
 from swamp.tasks.task import Task, epoch_share, stretches
@@ -49,6 +50,12 @@ def plan_of(config: Config, task: Task) -> Plan:
 def is_absent(error: ValueError) -> bool:
     """Return whether a data set is not there at all; one that is damaged is another error."""
     return "was not found" in str(error) or "from a folder that you name" in str(error)
+
+
+def stored_bytes(task: Task) -> int:
+    """Return the bytes that a prepared training image takes on disk, on average; 0 where the images are not prepared."""
+    shards = task.data if isinstance(task, ImageTask) else None
+    return round(float(shards.splits["train"].table["bytes"].mean())) if isinstance(shards, ShardSet) else 0
 
 
 def work_of(task: Task, plan: Plan, example_bytes: int) -> Workload:

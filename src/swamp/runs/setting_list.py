@@ -30,15 +30,15 @@ def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[SettingInfo]:
     """Yield every setting there is, those of all tasks, methods and engines included."""
     for field in structs.fields(kind):
         name = f"{prefix}{field.name}"
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         if field.name in SELECTORS.values() and kind is Config:
             for key, module in selectable()[field.name].items():
                 yield from all_settings(module.Config, f"{name}.{key}.")
         elif isinstance(field.type, type) and issubclass(field.type, Struct):
-            default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
             for inner in all_settings(field.type, f"{name}."):
                 yield inner._replace(default=getattr(default, inner.name.rpartition(".")[2]))
         else:
-            yield SettingInfo(name, field.type, field.default, description(field.type))
+            yield SettingInfo(name, field.type, default, description(field.type))
 
 
 def parse_setting(name: str, text: str, options: Sequence[str] = ()) -> tuple[str, Any]:

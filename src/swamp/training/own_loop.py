@@ -208,13 +208,13 @@ class LoopTraining:
         replaced = [name for name, parameter in self.masked.parameters.items() if now.get(name) is not parameter]
         if replaced:
             raise ValueError(f"train replaced the parameter {replaced[0]!r} by another object; it must change the model's tensors in place")
+        for name, parameter in now.items():
+            if not torch.isfinite(parameter).all():
+                raise ValueError(f"{name} is no longer finite at {self.job.label}, epoch {self.epoch}")
         if layer := self.masked.violation():
             raise ValueError(
                 f"weights of {layer!r} that are pruned are no longer zero: something other than an optimizer of torch.optim wrote there"
             )
-        for name, parameter in now.items():
-            if not torch.isfinite(parameter).all():
-                raise ValueError(f"{name} is no longer finite at {self.job.label}, epoch {self.epoch}")
 
     def _check_kept(self) -> None:
         """Check that a scheduler is kept with its optimizer: a new one would give a training that goes on other rates."""

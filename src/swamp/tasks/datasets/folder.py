@@ -47,7 +47,12 @@ def folder_files(data: str, held_out: HeldOut = 0, seed: int = 0) -> FileSet:
 
     whole = files(train_root)
     if held_out:
-        train, test = (whole.take(rows) for rows in hold_out(len(whole.names), held_out, seed))
+        try:
+            train, test = (whole.take(rows) for rows in hold_out(len(whole.names), held_out, seed))
+        except ValueError:
+            raise ValueError(
+                f"holding out {held_out} leaves no images to train or to test on: {train_root} has {len(whole.names):,}"
+            ) from None
         absent = torch.bincount(train.labels, minlength=len(classes)).eq(0).nonzero().flatten().tolist()
         if absent:
             raise ValueError(
