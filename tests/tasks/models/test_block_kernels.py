@@ -73,21 +73,27 @@ def test_a_network_of_blocks_and_norms_agrees_with_its_layers(monkeypatch: pytes
     """The sums of a block serve the next one, and those of the last block the last norm; a block that does not fit stands between."""
     monkeypatch.setattr(residual, "convolutions_fit", lambda x, layers: all(48 not in layer.weight.shape for layer in layers))
     monkeypatch.setattr(layers, "norm_relu_fits", lambda x: x.shape[1] != 48)
-    torch.manual_seed(0)
-    net = ResidualNet(3, 10, 16, [16, 48, 32], 2).to(DEVICE).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    double, layered = copy.deepcopy(net).double(), copy.deepcopy(net)
-    for module in (*net.blocks, net.bn, *(norm for block in net.blocks for norm in (block.bn1, block.bn2))):
-        module.fused = True
-    x = laid_out(torch.randn(4, 3, 12, 12, device=DEVICE))
-    outcomes = []
-    for model in (double, layered, net):
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=not INTERPRETED and model is not double):
-            out = model(x.double() if model is double else x)
-        gradients = torch.autograd.grad(out.double().square().sum(), list(model.parameters()))
-        outcomes.append([out.detach(), *gradients, *model.buffers()])
-    for exact, usual, found in zip(*outcomes, strict=True):
-        error, usual_error = ((t.double() - exact.double()).norm() for t in (found, usual))
-        assert error <= 1.5 * usual_error + 1e-5 * exact.double().norm()
+    errors = torch.zeros(2, dtype=torch.float64)  # of the kernels and of the layers: squares, relative to the exact values
+    for seed in range(1 if INTERPRETED else 10):
+        torch.manual_seed(seed)
+        net = ResidualNet(3, 10, 16, [16, 48, 32], 2).to(DEVICE).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        double, layered = copy.deepcopy(net).double(), copy.deepcopy(net)
+        for module in (*net.blocks, net.bn, *(norm for block in net.blocks for norm in (block.bn1, block.bn2))):
+            module.fused = True
+        x = laid_out(torch.randn(4, 3, 12, 12, device=DEVICE))
+        outcomes = []
+        for model in (double, layered, net):
+            with torch.autocast(DEVICE, torch.bfloat16, enabled=not INTERPRETED and model is not double):
+                out = model(x.double() if model is double else x)
+            gradients = torch.autograd.grad(out.double().square().sum(), list(model.parameters()))
+            outcomes.append([t.detach().double() for t in (out, *gradients, *model.buffers())])
+        for exact, usual, found in zip(*outcomes, strict=True):
+            error, usual_error = ((t - exact).norm() / exact.norm().clamp_min(1e-9) for t in (found, usual))
+            # After so many layers, rounding to bf16 is nearly random: a single tensor of the kernels was up to four times as far from
+            # the exact values as that of the layers, or as much nearer, and the mean ratio of 40 networks was 0.97.
+            assert error <= 6 * usual_error + 1e-5
+            errors += torch.stack([error, usual_error]).square().cpu()
+    assert errors[0] <= 1.3 * errors[1] + 1e-10
 
 
 def test_weights_in_float32_are_rounded_as_autocast_does() -> None:
