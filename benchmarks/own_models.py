@@ -1,6 +1,6 @@
 """Measure what training a user's own model costs on one GPU: four particles side by side, beside a plain loop of one.
 
-    python benchmarks/own_models.py [resnet18 gpt] [--particles 4] [--epochs 2] [--steps 200] [--json FILE]
+    python benchmarks/own_models.py [resnet18 gpt] [--particles 4] [--epochs 3] [--steps 200] [--json FILE]
     python benchmarks/own_models.py --tiny --device cpu     # a rehearsal of some seconds, which measures nothing of interest
 
 A line is printed after every measurement: the seconds until the first epoch ended, which include compilation, and those of each epoch
@@ -8,7 +8,8 @@ after it. An epoch is limited to 200 steps of whole batches, so that there is on
 
 "plain" is what a user would write: torch.compile(model), bf16 autocast, cuDNN's benchmark mode, the fused optimizer, images in
 channels-last layout, and data that lie on the GPU already. "swamp" is `CustomTask` on the engine `graphed`, with the same model, loss,
-optimizer and batches. Both are timed by the fastest of their epochs after the first, in the same process. Data are random: CIFAR-10's
+optimizer and batches. Both are timed by the fastest of their epochs between the first and the last, in the same process: the first
+compiles, and at the end of the last the trained networks are stored. Data are random: CIFAR-10's
 sizes for the ResNet-18 (torchvision's, if it is installed, with a stem for small images), and for the GPT a text of 1.1 million characters.
 """
 
@@ -63,7 +64,7 @@ class Workload(NamedTuple):
 
 
 class Seconds(NamedTuple):
-    """How long one training took: up to the end of its first epoch, which compiles, and in each epoch after it."""
+    """How long one training took: up to the end of its first epoch, which compiles, and in each epoch after it but the last."""
 
     setup: float
     epochs: list[float]
@@ -188,8 +189,8 @@ def find_workload(name: str, tiny: bool, most_steps: int) -> Workload:
 
 
 def between(moments: list[float]) -> Seconds:
-    """Return the seconds between the start of a training and the ends of its epochs."""
-    setup, *epochs = (later - earlier for earlier, later in pairwise(moments))
+    """Return the seconds between the start of a training and the ends of its epochs but the last."""
+    setup, *epochs, _ = (later - earlier for earlier, later in pairwise(moments))
     return Seconds(setup, epochs)
 
 
@@ -273,14 +274,14 @@ def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=list(SIZES[False]))
     parser.add_argument("--particles", type=int, default=4)
-    parser.add_argument("--epochs", type=int, default=2, help="the first compiles and is not counted, so there are two or more")
+    parser.add_argument("--epochs", type=int, default=3, help="the first and the last are not counted, so there are three or more")
     parser.add_argument("--steps", type=int, default=200, help="the most steps of an epoch; 0: all examples, with a smaller last batch")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(given)
-    if arguments.epochs < 2:
-        parser.error(f"--epochs {arguments.epochs}: the first epoch is not counted, so give 2 or more")
+    if arguments.epochs < 3:
+        parser.error(f"--epochs {arguments.epochs}: the first and the last epoch are not counted, so give 3 or more")
     measured = [measure(name, arguments) for name in arguments.models]
     rows = [
         [
