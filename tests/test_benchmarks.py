@@ -26,7 +26,7 @@ def test_there_are_benchmarks() -> None:
 def test_own_models_can_be_rehearsed_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "measured.json"
     rehearse = runpy.run_path(str(BENCHMARKS[0].with_name("own_models.py")))["main"]
-    rehearse(["--tiny", "--device", "cpu", "--epochs", "3", "--steps", "2", "--particles", "2", "--json", str(file)])
+    rehearse(["--tiny", "--device", "cpu", "--epochs", "4", "--steps", "2", "--particles", "2", "--json", str(file)])
     measured = json.loads(file.read_text())
     assert [(one["model"], one["particles"], one["steps"]) for one in measured] == [("resnet18", 2, 2), ("gpt", 2, 2)]
     for seconds in (one[how] for one in measured for how in ("plain", "together")):
