@@ -163,6 +163,15 @@ def root_mean_square(method: str) -> str:
     return f"{statistics.fmean((two - one) ** 2 for density, (one, two) in twice(method).items() if density < 1) ** 0.5:.2f}"
 
 
+def shared_masks() -> str:
+    """Return how much the masks of IMP and SWAMP have in common at the paper's sparsities, in the second run."""
+    pairs = {
+        pair["cycle"]: pair for pair in msgspec.json.decode((RESULTS / AGAIN / "imp" / "analysis" / "overlap.json").read_bytes())["pairs"]
+    }
+    alive, chance = ([f"{100 * pairs[cycle][name]:.0f}" for cycle in (3, 6, 10)] for name in ("iou", "chance"))
+    return f"{alive[0]}, {alive[1]} and {alive[2]} % are alive in both (by chance it would be {chance[0]}, {chance[1]} and {chance[2]} %)"
+
+
 def signed(difference: float) -> str:
     return f"{difference:+.2f}".replace("-", "−")
 
@@ -283,6 +292,7 @@ def stated() -> list[str]:
     ]
     return [
         f"by {root_mean_square('imp')} points for IMP and by {root_mean_square('swamp')} for SWAMP",
+        shared_masks(),
         f"by {min(map(min, sparse_leads)):.2f} to {max(map(max, sparse_leads)):.2f}",
         f"on average by {', '.join(f'{lead.mean:.2f}' for lead in leads if lead)} points",
         f"{', '.join(swamp)} %",
