@@ -28,6 +28,7 @@ PAGES = (ROOT / "docs" / "reproduction.md", ROOT / "README.md")
 RESULTS = ROOT / "docs" / "results"
 FULL = "cifar10-wrn28-2-150epochs"
 TENTH = "cifar10-wrn28-2-15epochs"
+AGAIN = "cifar10-wrn28-2-15epochs-again"
 BLOCK = re.compile(r"(?<=<!-- table )(\w+)( -->\n\n).*?(?=\n\n)", re.DOTALL)
 # The paper's sparsities at α = 0.2, and those at α = 0.5 that are nearest to them, as numbers of prunings.
 NEAREST = {1: 3, 2: 6, 3: 10, 4: 13}
@@ -137,6 +138,44 @@ def text(row: RowRecord, metric: str) -> str:
     return row.described[metric].text(row.metrics[metric])
 
 
+def twice(method: str) -> dict[Fraction, tuple[float, float]]:
+    """Return the accuracies in % of the two runs of seed 0 at a tenth of the schedule, at the densities that both reached."""
+    first, second = (series_of(folder)[method] for folder in (TENTH, AGAIN))
+    at = [density for density in first.requested_densities() if second.rows_at(density)]
+    return {density: (values(first, density, "accuracy")[0], values(second, density, "accuracy")[0]) for density in at}
+
+
+def repeat() -> str:
+    """A tenth of the schedule, seed 0 run twice: both accuracies, how far they are apart, and SWAMP's lead in each."""
+    imp, swamp = twice("imp"), twice("swamp")
+    again = series_of(AGAIN)["swamp"]
+    rows = []
+    for density, pair in imp.items():
+        cells = [cell for one, two in (pair, swamp[density]) for cell in (f"{one:.2f}", f"{two:.2f}", signed(two - one))]
+        leads = [signed(with_swamp - alone) for with_swamp, alone in zip(swamp[density], pair, strict=True)]
+        rows.append([percent(1 - float(density)), *cells, particle_range(again.rows_at(density)[0]), *leads])
+    head = ["sparsity %", "IMP, first run", "second", "difference", "SWAMP, first run", "second", "difference"]
+    return table([*head, "its particles, second", "SWAMP − IMP, first run", "second"], rows)
+
+
+def root_mean_square(method: str) -> str:
+    """Return how far the two runs of a method are apart, over the sparse networks."""
+    return f"{statistics.fmean((two - one) ** 2 for density, (one, two) in twice(method).items() if density < 1) ** 0.5:.2f}"
+
+
+def shared_masks() -> str:
+    """Return how much the masks of IMP and SWAMP have in common at the paper's sparsities, in the second run."""
+    pairs = {
+        pair["cycle"]: pair for pair in msgspec.json.decode((RESULTS / AGAIN / "imp" / "analysis" / "overlap.json").read_bytes())["pairs"]
+    }
+    alive, chance = ([f"{100 * pairs[cycle][name]:.0f}" for cycle in (3, 6, 10)] for name in ("iou", "chance"))
+    return f"{alive[0]}, {alive[1]} and {alive[2]} % are alive in both (by chance it would be {chance[0]}, {chance[1]} and {chance[2]} %)"
+
+
+def signed(difference: float) -> str:
+    return f"{difference:+.2f}".replace("-", "−")
+
+
 LABELS = {
     "SNIP": "snip",
     "SynFlow": "synflow",
@@ -234,7 +273,7 @@ def rte() -> str:
 
 
 def stated() -> list[str]:
-    """Return passages of the page's prose that follow from the full schedule: means over seeds at 50, 75, 87.5 and 93.75 %."""
+    """Return passages of the page's prose that follow from stored results: means over seeds of the full schedule, and the repeated seed."""
     series = series_of(FULL)
     sparse = series["imp"].requested_densities()[1:]
 
@@ -248,7 +287,13 @@ def stated() -> list[str]:
     last = [by_density[sparse[-1]] for by_density in both]
     each = [", ".join(f"{value:.2f}" for value in by_seed.values()) for by_seed in last]
     intervals = [f"{found.low:.2f} to {found.high:.2f}" for by_seed in last if (found := paired(by_seed, dict.fromkeys(by_seed, 0.0)))]
+    sparse_leads = [
+        [with_swamp[run] - twice("imp")[density][run] for density, with_swamp in twice("swamp").items() if density < 1] for run in (0, 1)
+    ]
     return [
+        f"by {root_mean_square('imp')} points for IMP and by {root_mean_square('swamp')} for SWAMP",
+        shared_masks(),
+        f"by {min(map(min, sparse_leads)):.2f} to {max(map(max, sparse_leads)):.2f}",
         f"on average by {', '.join(f'{lead.mean:.2f}' for lead in leads if lead)} points",
         f"{', '.join(swamp)} %",
         f"{', '.join(imp)} %",
@@ -262,7 +307,8 @@ def stated() -> list[str]:
 
 
 TABLES = {
-    made.__name__: made for made in (full_accuracy, full_nll, full_seeds, readme, flatness, curve, methods_accuracy, methods_nll, mrpc, rte)
+    made.__name__: made
+    for made in (full_accuracy, full_nll, full_seeds, readme, flatness, curve, repeat, methods_accuracy, methods_nll, mrpc, rte)
 }
 
 

@@ -19,6 +19,7 @@ from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import make_plan
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
+from swamp.store.finding import cache_part
 from swamp.store.objects import Dropped
 from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.image import ImageTask
@@ -358,3 +359,15 @@ def test_asking_for_a_finished_run_again_brings_nothing_back_from_the_cache(quic
     before = contents(tmp_path / "run")
     list(iterate(config, tmp_path / "run", tmp_path / "cache"))
     assert contents(tmp_path / "run") == before
+
+
+def test_weights_that_a_cache_knows_but_does_not_hold_are_made_again(quick: Make, tmp_path: Path) -> None:
+    """A cache filled from a run that has dropped its particles: a run with one particle prunes the first of them."""
+    few = quick(pruning__cycles=1, keep="averages")
+    list(iterate(few, tmp_path / "two"))
+    shutil.copytree(tmp_path / "two" / "objects", cache_part(tmp_path / "cache", "cpu") / "objects")
+    again, one = Watcher(), Watcher()
+    list(iterate(few, tmp_path / "again", tmp_path / "cache", again))
+    assert again.trained == 0
+    list(iterate(quick(pruning__cycles=1, methods__swamp__particles=1), tmp_path / "one", tmp_path / "cache", one))
+    assert one.trained == 2 + 2  # epochs of the first particle, and of the sparse network

@@ -156,9 +156,10 @@ class ObjectStore:
         self.folder.remove(f"objects/{key}.safetensors")
 
     def forget(self, key: str) -> None:
-        """Remove a solution's weights and record, so that it is computed again."""
-        for suffix in ("json", "safetensors"):
-            self.folder.remove(f"objects/{key}.{suffix}")
+        """Remove a solution's weights and record, so that it is computed again; in the cache too, from which they would come back."""
+        for folder in (self.folder, *([Folder(self.cache)] if self.cache and os.access(self.cache, os.W_OK) else [])):
+            for suffix in ("json", "safetensors"):
+                folder.remove(f"objects/{key}.{suffix}")
 
     def save_mask(self, mask: Mask) -> None:
         if self.has_arrays(mask.digest):
