@@ -80,7 +80,12 @@ def test_ratios_are_those_of_the_clock(swamp_run: Path, tmp_path: Path, monkeypa
 
 def test_files_that_say_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_file({"w": torch.ones(2)}, tmp_path / "m")
-    for path, why in [(tmp_path / "m", "does not say which task"), (tmp_path / "none", "cannot be read")]:
+    (tmp_path / "cut").write_bytes((tmp_path / "m").read_bytes()[:-3])
+    for path, why in [
+        (tmp_path / "m", "does not say which task"),
+        (tmp_path / "cut", "is damaged or does not say"),
+        (tmp_path / "none", "cannot be read"),
+    ]:
         assert status_of("bench-inference", path) == 2
         assert why in capsys.readouterr().err
     assert status_of("bench-inference") == 2

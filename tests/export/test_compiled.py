@@ -18,6 +18,7 @@ from swamp.export.sparse_layers import SparseAttention, SparseLayer, with_sparse
 from swamp.tasks.models import find_model
 from swamp.tasks.models.resnet import ResNet
 from tests.support.compiling import needs_compiler
+from tests.support.networks import UNet
 
 pytestmark = needs_compiler
 
@@ -275,6 +276,23 @@ def test_inputs_of_other_sizes_are_refused() -> None:
     for x in (torch.zeros(2, 5), torch.zeros(4), torch.zeros(2, 4, 1)):
         with pytest.raises(ValueError, match=r"has shape .*, and the network takes \(batch, 4\)"):
             fast(x)
+
+
+def test_images_have_any_size_that_the_model_takes() -> None:
+    for model in (pruned(UNet()), pruned(find_model("wrn10-2")(3, 10))):
+        fast = WholeNetwork(model, torch.zeros(1, 3, 16, 16))
+        for sides in ((16, 16), (8, 24), (32, 16)):
+            x = torch.randn(2, 3, *sides)
+            with torch.no_grad():
+                check_same(fast(x), model(x))
+    fixed = WholeNetwork(pruned(Everything()), torch.zeros(1, 4, 10, 6))  # its linear layer reads images of one size
+    with pytest.raises(ValueError, match=r"the weight hidden\.weight does not fit the image that it is given"):
+        fixed(torch.zeros(1, 4, 20, 6))
+
+
+def test_only_modules_are_compiled() -> None:
+    with pytest.raises(TypeError, match=r"takes a torch.nn.Module, and this is of type str"):
+        swamp.compile_sparse("model.swamp")  # type: ignore[arg-type]
 
 
 def test_networks_on_other_devices_are_refused() -> None:

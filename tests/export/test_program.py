@@ -33,6 +33,8 @@ from tests.support.own_models import images as own_images
 from tests.support.own_models import sequences as own_sequences
 from tests.support.programs import run_program
 
+NEAR = 2e-6  # of the largest output
+
 
 def tensors_of(model: nn.Module, made: NetworkProgram) -> dict[str, np.ndarray]:
     ours = {name: tensor.detach().numpy() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
@@ -50,7 +52,7 @@ def compare(model: nn.Module, *examples: Given, **options: Any) -> NetworkProgra
         found = run_program(made.program, tensors_of(model, made), arrays)
         assert len(found) == len(expected)
         for ours, theirs in zip(found.values(), expected, strict=True):
-            np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+            np.testing.assert_allclose(ours, theirs.numpy(), rtol=0, atol=NEAR * float(theirs.abs().max()))
     return made
 
 

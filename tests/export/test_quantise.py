@@ -15,7 +15,8 @@ from swamp.core.state import State
 from swamp.export import reader
 from swamp.export.formats.sparse import encode
 from swamp.export.program import read_program
-from swamp.export.quantise import InputRange, Quantised, input_range, quantise, quantised_rows
+from swamp.export.quantise import InputRange, Quantised, halved, input_range, quantise, quantised_rows
+from swamp.tasks.models import find_model
 from tests.support.compiling import needs_compiler
 from tests.support.files import int8_file
 from tests.support.networks import given, normal, transposed_layers
@@ -66,7 +67,9 @@ def test_the_file_computes_what_was_simulated(tmp_path: Path) -> None:
     loaded = swamp.load_sparse(tmp_path / "m.swamp", Small())
     assert loaded.mask.digest == mask.digest
     assert torch.equal(loaded.model.state_dict()["signed.weight"], found.simulated.model.state_dict()["signed.weight"])  # type: ignore[operator]
-    assert torch.equal(loaded.model.state_dict()["head.weight"], model.state_dict()["head.weight"])
+    head = model.state_dict()["head.weight"]
+    assert torch.equal(loaded.model.state_dict()["head.weight"], head.half().float())
+    assert not torch.equal(head.half().float(), head)
 
 
 def test_which_layers_have_8_bit_inputs() -> None:
@@ -88,6 +91,24 @@ def test_rows_and_ranges_by_hand() -> None:
     many = torch.rand(100_000, generator=torch.Generator().manual_seed(0))
     assert input_range(torch.cat([many, torch.tensor([2.0])])).scale < 1.5 / 127
     assert input_range(torch.zeros(3)) == InputRange(1.0, 0)
+
+
+def test_what_is_not_pruned_has_16_bits_where_they_suffice() -> None:
+    model, mask, _, found = made()
+    with torch.no_grad():
+        dict(model.named_parameters())["head.bias"].fill_(1e-9)[0] = 2e-9  # which float16 does not have
+    stored = reader.decode(encode(State.of(model), mask, "int8", {}, found.program))
+    assert stored.tensors["head.bias"].max() == np.float32(2e-9)
+    assert stored.tensors["head.weight"].max() == np.float32(np.float16(stored.tensors["head.weight"].max()))
+    for kept in (torch.tensor([0.1, 1e5]), torch.tensor([float("inf"), 1.0]), torch.tensor([7]), torch.zeros(2, 0)):
+        assert halved(kept) is kept
+
+
+def test_files_take_less_than_60_percent_of_float32() -> None:
+    model = find_model("wrn28-2")(3, 10)
+    mask = Mask({name: torch.rand(weight.shape) < 0.02 for name, weight in model.named_parameters() if weight.ndim == 4})
+    floats, whole = (len(encode(State.of(model), mask, values)) for values in ("float32", "int8"))
+    assert whole < 0.55 * floats
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])

@@ -74,6 +74,14 @@ def test_numbers_of_other_types_and_layouts_are_converted() -> None:
         np.testing.assert_array_equal(model(other), right)
 
 
+def test_the_bytes_of_a_file_may_lie_in_any_buffer() -> None:
+    content, x = convolutions(), normal(1, 3, 12, 12).numpy()
+    for buffer in (bytearray(content), memoryview(content)):
+        np.testing.assert_array_equal(swamp_runtime.load_bytes(buffer)(x), swamp_runtime.load_bytes(content)(x))
+    with pytest.raises(TypeError, match="is loaded from the bytes of a file, and this is of type str"):
+        swamp_runtime.load_bytes("model.swamp")  # type: ignore[arg-type]
+
+
 def test_a_batch_may_be_empty() -> None:
     assert swamp_runtime.load_bytes(convolutions())(np.zeros((0, 3, 12, 12))).shape == (0, 8, 12, 12)
 
@@ -95,6 +103,8 @@ def test_layers_say_how_they_are_computed() -> None:
     assert whole.layers()[0]["how"] == "sparse"  # 8-bit weights, but no 8-bit inputs
     with pytest.raises(ValueError, match="has a size that the call must give"):
         floats.layers()
+    with pytest.raises(TypeError, match="heigth"):
+        whole.layers(heigth=3)  # type: ignore[call-arg]
 
 
 def test_counted_positions() -> None:

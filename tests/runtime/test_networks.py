@@ -18,6 +18,9 @@ from tests.support.networks import FUNCTIONS, NETWORKS, Function, Given, given, 
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("compiled_runtime")]
 
+# Of the largest output. All of these networks are within 3e-7 of torch, which is itself up to 2.8e-7 from the same network in float64.
+NEAR = 2e-6
+
 
 def repeated(example: Given, times: int) -> Given:
     return pytree.tree_map(lambda leaf: leaf.repeat(times, *[1] * (leaf.ndim - 1)) if isinstance(leaf, torch.Tensor) else leaf, example)
@@ -38,7 +41,7 @@ def compare(model: nn.Module, *examples: Given, **options: Any) -> None:
             found = found if isinstance(found, tuple) else (found,)
             assert [one.shape for one in found] == [one.shape for one in expected]
             for ours, theirs in zip(found, expected, strict=True):
-                np.testing.assert_allclose(ours, theirs.numpy(), rtol=2e-4, atol=2e-5 * float(theirs.abs().max()))
+                np.testing.assert_allclose(ours, theirs.numpy(), rtol=0, atol=NEAR * float(theirs.abs().max()))
 
 
 # What the others have the operations of takes long to export.

@@ -37,7 +37,10 @@ class Port(NamedTuple):
 class Model:
     """A network that is ready to be run. Several threads may call it at a time; calls do not hold Python's lock."""
 
-    def __init__(self, content: bytes, threads: int | None = None) -> None:
+    def __init__(self, content: bytes | bytearray | memoryview, threads: int | None = None) -> None:
+        if not isinstance(content, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a network is loaded from the bytes of a file, and this is of type {type(content).__name__}")
+        content = bytes(content)
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
             raise ValueError(f"threads is {threads!r}, and must be a whole number from 1 to 1024, or None for all cores")
         self._library = library()
@@ -58,9 +61,9 @@ class Model:
         self._do(self._library.swamp_run(self._model, batch, ctypes.byref(sizes), _pointers(given), _pointers(outputs)))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def layers(self, **sizes: int) -> list[dict[str, Any]]:
-        """Return how each layer is computed (sparse, int8, dense or float) and its density, for free sizes (height, width, length)."""
-        text = self._library.swamp_layers(self._model, ctypes.byref(Sizes(**sizes)))
+    def layers(self, *, height: int = 0, width: int = 0, length: int = 0) -> list[dict[str, Any]]:
+        """Return how each layer is computed (sparse, int8, dense or float) and its density, for the sizes that a caller decides."""
+        text = self._library.swamp_layers(self._model, ctypes.byref(Sizes(height, width, length)))
         if text is None:
             raise ValueError(self._library.swamp_error().decode(errors="replace"))
         return list(json.loads(text))
@@ -119,7 +122,7 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
         raise Malformed(f"{os.fspath(path)!r} cannot be run: {error}") from None
 
 
-def load_bytes(content: bytes, threads: int | None = None) -> Model:
+def load_bytes(content: bytes | bytearray | memoryview, threads: int | None = None) -> Model:
     """Load a network from the bytes of a file."""
     return Model(content, threads)
 

@@ -117,6 +117,8 @@ def compile_sparse(model: nn.Module, example: Any = None, *, threads: int | None
         logits = fast(images)
     """
     _check_threads(threads)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"compile_sparse takes a torch.nn.Module, and this is of type {type(model).__name__}")
     model = copy.deepcopy(model).eval()
     if foreign := next((p.device.type for p in model.parameters() if p.device.type != "cpu"), None):
         raise ValueError(f"compile_sparse is for networks on the CPU, and this one is on {foreign}; move it there with .to('cpu')")
@@ -141,14 +143,16 @@ def compile_sparse(model: nn.Module, example: Any = None, *, threads: int | None
 
 
 def encoded(model: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a sparse file of a model with its program, for sequences of any length if that can be had."""
+    """Return the bytes of a sparse file of a model with its program, for images and sequences of any size if that can be had."""
     state = State.of(model)
     mask = Mask({name: tensor != 0 for name, tensor in state.parameters.items() if tensor.ndim > 1 and bool((tensor == 0).any())})
-    try:
-        program = read_program(model, inputs, named, free_length=True)
-    except NoProgram:
-        program = read_program(model, inputs, named)
-    return encode(state, mask, program=program)
+    images = any(isinstance(leaf, Tensor) and leaf.ndim == 4 for leaf in pytree.tree_leaves((inputs, named)))
+    for free_length, free_size in ((True, True), (True, False))[not images :]:
+        try:
+            return encode(state, mask, program=read_program(model, inputs, named, free_length=free_length, free_size=free_size))
+        except NoProgram:  # its graph may rely on the sizes of the example
+            continue
+    return encode(state, mask, program=read_program(model, inputs, named))
 
 
 def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

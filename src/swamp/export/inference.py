@@ -55,7 +55,7 @@ def read_about(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
     except Exception as error:  # each format's library has its own exceptions
         raise ValueError(
-            f"{path} does not say which task it is for; export it as sparse, safetensors or .onnx ({type(error).__name__})"
+            f"{path} is damaged or does not say which task it is for; export it as sparse, safetensors or .onnx ({type(error).__name__})"
         ) from None
 
 

@@ -140,12 +140,25 @@ void activate(Activation kind, float slope, const float *from, float *to, int64_
     }
 }
 
+// Reads, but does not store, up to 31 numbers beyond the last one, which lie in the workspace as well.
+inline void every_second(const float *from, float *to, int64_t count) {
+#if defined(__AVX512F__)
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    for (int64_t i = 0; i < count; i += WIDTH) {
+        const auto some = __mmask16(count - i < WIDTH ? (1 << (count - i)) - 1 : 0xFFFF);
+        _mm512_mask_storeu_ps(to + i, some, _mm512_permutex2var_ps((__m512)load(from + 2 * i), even, (__m512)load(from + 2 * i + WIDTH)));
+    }
+#else
+    for (int64_t i = 0; i < count; i++) to[i] = from[2 * i];
+#endif
+}
+
 void pick(const float *from, int64_t pitch, int64_t every_y, int64_t every_x, float *to, int64_t to_pitch, int64_t rows, int64_t columns) {
     for (int64_t y = 0; y < rows; y++, from += every_y * pitch, to += to_pitch) {
         if (every_x == 1)
             memcpy(to, from, size_t(columns) * sizeof(float));
         else if (every_x == 2)
-            for (int64_t x = 0; x < columns; x++) to[x] = from[2 * x];
+            every_second(from, to, columns);
         else
             for (int64_t x = 0; x < columns; x++) to[x] = from[every_x * x];
     }
@@ -185,7 +198,7 @@ inline uint8_t as_byte(float x, float inverse, int32_t zero) {
     return scaled >= 127.0f ? 127 : scaled > 0.0f ? uint8_t(scaled) : 0;  // 0 for NaN
 }
 
-// Stores `count` numbers at a position of all copies; `position` is a multiple of the vector's width.
+// Stores the first `count` numbers of a vector at a position of all copies; `position` is a multiple of the vector's width.
 inline void store_bytes(const Form &form, uint8_t *bytes, int64_t channel, int64_t position, vec value, int64_t count) {
     uint8_t *to = bytes + form.offset + channel * form.stride + position;
     alignas(16) uint8_t found[16];
@@ -194,16 +207,9 @@ inline void store_bytes(const Form &form, uint8_t *bytes, int64_t channel, int64
     const __m512 within = _mm512_min_ps(_mm512_max_ps(scaled, _mm512_setzero_ps()), _mm512_set1_ps(127.0f));
     const __m128i numbers = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(within));
     (void)found;
-    if (count < WIDTH) {
-        const auto some = __mmask16((1 << count) - 1);
-        for (int copy = 0; copy < form.num_copies; copy++)
-            _mm_mask_storeu_epi8(to + form.copies[copy], some & form.inside_bits[copy][position / WIDTH], numbers);
-        return;
-    }
-    // What is moved beyond its row lands where a zero belongs. Storing that zero takes less time than a store with a mask.
-    const __m128i zeros = _mm_set1_epi8(char(form.zero));
+    const auto some = __mmask16(count < WIDTH ? (1 << count) - 1 : 0xFFFF);
     for (int copy = 0; copy < form.num_copies; copy++)
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(to + form.copies[copy]), _mm_mask_mov_epi8(zeros, form.inside_bits[copy][position / WIDTH], numbers));
+        _mm_mask_storeu_epi8(to + form.copies[copy], some & form.inside_bits[copy][position / WIDTH], numbers);
     return;
 #elif defined(__AVX2__)
     const __m256 scaled = _mm256_add_ps(_mm256_round_ps(_mm256_mul_ps((__m256)value, _mm256_set1_ps(form.inverse)), 8), _mm256_set1_ps(float(form.zero)));
@@ -222,14 +228,40 @@ inline void store_bytes(const Form &form, uint8_t *bytes, int64_t channel, int64
     }
 }
 
+// Stores V vectors, from a position on; of those that end after `end`, what comes before it.
+template <int V>
+inline void store_vectors(const Form &form, uint8_t *bytes, int64_t channel, int64_t position, int64_t end, const vec *values) {
+    int v = 0;
+#if defined(__AVX512F__)
+    // 64 numbers at once. They are cut off before they are rounded, which gives the same bytes.
+    const __m512 inverse = _mm512_set1_ps(form.inverse), least = _mm512_set1_ps(-float(form.zero)), most = _mm512_set1_ps(127.0f - float(form.zero));
+    const __m512i zeros = _mm512_set1_epi8(char(form.zero));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);  // Packing takes four numbers of each vector in turns.
+    for (; v + 4 <= V && position + (v + 4) * WIDTH <= end; v += 4) {
+        const auto whole = [&](int i) { return _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(_mm512_mul_ps((__m512)values[v + i], inverse), least), most)); };
+        const __m512i packed = _mm512_packs_epi16(_mm512_packs_epi32(whole(0), whole(1)), _mm512_packs_epi32(whole(2), whole(3)));
+        const __m512i numbers = _mm512_add_epi8(_mm512_permutexvar_epi32(order, packed), zeros);
+        uint8_t *to = bytes + form.offset + channel * form.stride + position + v * WIDTH;
+        for (int copy = 0; copy < form.num_copies; copy++) {
+            __mmask64 inside;
+            memcpy(&inside, form.inside_bits[copy] + position / WIDTH + v, sizeof inside);
+            // What is moved beyond its row lands where a zero belongs. Storing that zero takes less time than a store with a mask.
+            _mm512_storeu_si512(to + form.copies[copy], _mm512_mask_mov_epi8(zeros, inside, numbers));
+        }
+    }
+#endif
+    for (; v < V && position + v * WIDTH < end; v++) store_bytes(form, bytes, channel, position + v * WIDTH, values[v], end - position - v * WIDTH);
+}
+
 void store_channel(const Form &form, uint8_t *bytes, const float *from, int64_t channel, int64_t count) {
-    for (int64_t i = 0; i < count; i += WIDTH) {
-        vec value{};
-        if (i + WIDTH <= count)
-            value = load(from + i);
+    constexpr int V = FOURS / WIDTH;
+    for (int64_t i = 0; i < count; i += FOURS) {
+        vec values[V] = {};
+        if (i + FOURS <= count)
+            memcpy(values, from + i, sizeof values);
         else
-            for (int64_t k = i; k < count; k++) value[k - i] = from[k];
-        store_bytes(form, bytes, channel, i, value, count - i);
+            memcpy(values, from + i, sizeof(float) * size_t(count - i));
+        store_vectors<V>(form, bytes, channel, i, count, values);
     }
 }
 
@@ -342,9 +374,7 @@ inline void store_sums(const Target &target, float *work, uint8_t *bytes, int64_
         else
             for (int v = 0; v < V; v++) store_some(to + v * WIDTH, total[v], end - begin - v * WIDTH);
     }
-    for (int which = 0; which < target.num_bytes; which++)
-        for (int v = 0; v < V && begin + v * WIDTH < end; v++)
-            store_bytes(target.bytes[which], bytes, channel, begin + v * WIDTH, total[v], end - begin - v * WIDTH);
+    for (int which = 0; which < target.num_bytes; which++) store_vectors<V>(target.bytes[which], bytes, channel, begin, end, total);
 }
 
 // Adds the taps [t, stop) at V vectors of positions. Images of few vectors are added in several chains, because an addition waits for the one

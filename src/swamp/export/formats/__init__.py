@@ -41,7 +41,7 @@ from swamp.core.state import State
 from swamp.export.layouts import NoProgram
 from swamp.export.narrow import narrowed
 from swamp.export.program import NetworkProgram, read_program
-from swamp.export.quantise import quantise, with_rounded_rows
+from swamp.export.quantise import quantise, with_rounded_weights
 from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
 from swamp.tasks.text import TextTask
@@ -136,7 +136,7 @@ def _quantised(chosen: ModuleType, network: TrainedNetwork) -> Exported:
         rounded_layers = sum("input" in node for node in program.program["nodes"])
         how = f"8-bit weights, and 8-bit inputs of {rounded_layers} layers, calibrated on {count} training examples"
     except NoProgram as error:
-        simulated, program = with_rounded_rows(model, mask), None
+        simulated, program = with_rounded_weights(model, mask), None
         how = f"8-bit weights, but no 8-bit inputs, because the file holds no program ({error})"
     if transposed := [name for name, tensor in program.tensors.items() if is_sparse(tensor)] if program else []:
         raise ValueError(

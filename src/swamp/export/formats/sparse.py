@@ -23,7 +23,7 @@ from swamp.export.formats import Exported, TrainedNetwork, ValueType, called_wit
 from swamp.export.layouts import NoProgram
 from swamp.export.program import NetworkProgram
 from swamp.export.program_builder import DERIVED
-from swamp.export.quantise import quantised_rows, with_one_scale
+from swamp.export.quantise import halved, quantised_rows, with_one_scale
 from swamp.export.reader import ESCAPE, Stream
 
 name = "sparse"
@@ -119,7 +119,7 @@ def encode(
     program: NetworkProgram | None = None,
 ) -> bytes:
     """Return the bytes of a sparse file; equal networks give equal bytes. `values` is the type of the surviving weights. Tensors that are
-    not pruned (biases, norms, their statistics) keep their types."""
+    not pruned (biases, norms, their statistics) keep their types, but beside 8-bit values they are float16 where that is precise enough."""
     own = program.tensors if program else {}
     tensors = {**state.parameters, **state.buffers, **own}
     # What a program computes from pruned weights, such as a transposed matrix, is as sparse as they are.
@@ -139,18 +139,23 @@ def encode(
             survivors.append(rounded(tensors[name][layer], values, name))
         pruned.append([name, list(layer.shape), code, len(survivors[-1]), len(encoded)])
         positions.append(encoded)
-    dense: list[list[Any]] = [[name, _type_name(tensor, name), list(tensor.shape)] for name, tensor in tensors.items() if name not in masks]
+    others = {name: _not_pruned(tensor, values) for name, tensor in tensors.items() if name not in masks}
+    dense: list[list[Any]] = [[name, _type_name(tensor, name), list(tensor.shape)] for name, tensor in others.items()]
     streams = {"values": torch.cat(survivors), "positions": torch.from_numpy(np.concatenate(positions))}
     if scales:
         streams["scales"] = torch.cat(scales)
     for kind in sorted({kind for _, kind, _ in dense}):
-        streams[f"dense.{kind}"] = torch.cat([tensors[name].reshape(-1) for name, of, _ in dense if of == kind])
+        streams[f"dense.{kind}"] = torch.cat([others[name].reshape(-1) for name, of, _ in dense if of == kind])
     meta: dict[str, Any] = {"format": 1, "about": dict(about or {}), "pruned": pruned, "dense": dense}
     if program or values == "int8":
         meta |= {"format": 2, "program": program.program if program else None}
     seen = {name: Stream(_type_name(t, name), list(t.shape), t.view(torch.uint8).numpy().data) for name, t in streams.items()}
     text = reader.text_of({"checksum": reader.checksum(seen, meta), "meta": meta}).decode()
     return safetensors.torch.save(streams, {"swamp": text})
+
+
+def _not_pruned(tensor: Tensor, values: ValueType) -> Tensor:
+    return halved(tensor) if values == "int8" else tensor
 
 
 def encode_positions(alive: np.ndarray) -> tuple[str, np.ndarray]:
@@ -180,7 +185,9 @@ def bound(state: State, mask: Mask, values: ValueType = "float32") -> float:
     bits = sum(layer.numel() * _entropy(density) for layer, density in zip(mask.layers.values(), mask.densities.values(), strict=True))
     width = {"float32": 4, "int8": 1}.get(values, 2)
     rows = sum(layer.shape[0] for layer in mask.layers.values()) if values == "int8" else 0
-    dense = sum(t.numel() * t.element_size() for name, t in {**state.parameters, **state.buffers}.items() if name not in mask.layers)
+    dense = sum(
+        _not_pruned(tensor, values).nbytes for name, tensor in {**state.parameters, **state.buffers}.items() if name not in mask.layers
+    )
     return width * mask.num_survivors + 4 * rows + bits / 8 + dense
 
 
