@@ -289,7 +289,7 @@ import os, signal, sys
 from pathlib import Path
 import torch
 from swamp.tasks import preparing
-from swamp.tasks.datasets import shards
+from swamp.tasks.datasets.shard_writing import ShardWriter
 from swamp.tasks.datasets.imagenet import imagenet_to_prepare
 from swamp.tasks.preparing import Preparation, PreparationSettings, locked
 from swamp.tasks.shard_workers import make_shards
@@ -336,7 +336,7 @@ while True:
         left = instant
         os.fsync, os.replace = counted(os.fsync), counted(os.replace)
         Path.unlink, Path.open = counted(Path.unlink), counted(opened)
-        shards.ShardWriter.add = counted(shards.ShardWriter.add)
+        ShardWriter.add = counted(ShardWriter.add)
         prepare(out)
         os._exit(0)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -26,22 +26,8 @@ from swamp.core.errors import brief
 from swamp.core.keys import key_of
 from swamp.tasks.datasets.dataset import Files, FileSet
 from swamp.tasks.datasets.decoding import RESAMPLING, Pixels, UnreadableImage, encode_jpeg, find_decoder, scaled
-from swamp.tasks.datasets.shards import (
-    FORMAT,
-    JOURNAL,
-    JPEG,
-    PLAN,
-    RAW,
-    UNFINISHED,
-    ShardIndex,
-    ShardRecord,
-    ShardWriter,
-    check_size,
-    damage_of,
-    write_atomically,
-    write_index,
-    write_split,
-)
+from swamp.tasks.datasets.shard_writing import UNFINISHED, ShardRecord, ShardWriter, write_atomically, write_index, write_split
+from swamp.tasks.datasets.shards import FORMAT, JOURNAL, JPEG, PLAN, RAW, ShardIndex, check_size, damage_of
 
 CORRUPT = "corrupt.txt"
 LOCK = "prepare.lock"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from swamp.tasks.datasets import shards
 from swamp.tasks.datasets.decoding import Pixels, encode_jpeg
-from swamp.tasks.datasets.shards import ShardSet, ShardWriter, find_prepared, open_shards, verify, write_folder
+from swamp.tasks.datasets.shard_writing import ShardWriter, write_folder, write_index, write_split
+from swamp.tasks.datasets.shards import ShardIndex, ShardSet, find_prepared, open_shards, verify
 
 DRAW = np.random.default_rng(0)
 IMAGES: list[tuple[Pixels, int]] = [(DRAW.integers(0, 256, (5 + index, 7, 3), dtype=np.uint8), index % 3) for index in range(10)]
@@ -161,8 +161,8 @@ def test_small_jpeg_files_are_decoded(tmp_path: Path) -> None:
             writer.add("ramp.png", data, 64, 48, 0)
             writer.add("wrong.png", data, 65, 48, 0)
             writer.add("broken.png", data[:300], 64, 48, 0)
-            records[split] = shards.write_split(tmp_path, split, [writer.close()])
-    shards.write_index(tmp_path, shards.ShardIndex(1, {"store": "jpeg"}, (0.0,) * 3, (1.0,) * 3, ("a",), records))
+            records[split] = write_split(tmp_path, split, [writer.close()])
+    write_index(tmp_path, ShardIndex(1, {"store": "jpeg"}, (0.0,) * 3, (1.0,) * 3, ("a",), records))
     train = open_shards(tmp_path).splits["train"]
     assert np.abs(train.pixels(0).astype(int) - ramp).max() <= 6
     with pytest.raises(ValueError, match=r"image 1 of train-00000.bin in .* is damaged \(it is 48×64 and not 48×65\)"):
