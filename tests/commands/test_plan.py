@@ -60,6 +60,11 @@ def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str]) -> None
         (["digits", "--network", "0"], "--network 0.0: expected a positive number"),
         (["digits", "--shared-rate", "5"], "--shared-rate 5.0: give --rate with it"),
         (["digits", "--gpus-per-host", "2.5"], "--gpus-per-host"),
+        (
+            ["imagenet-resnet50-fast", "--tasks.image.sizes", "0:8,4:16,0:32", "--rate", "9"],
+            "--tasks.image.sizes 0:8,4:16,0:32 gives 0 twice",
+        ),
+        (["folder-resnet50", "--rate", "9"], "images are read from a folder that you name with --data DIR"),
         (["digits", "--latency", "-1"], "--latency -1.0: expected a number that is not negative"),
     ],
 )
@@ -67,6 +72,14 @@ def test_what_cannot_be_planned_gets_one_sentence(arguments: list[str], message:
     status, _, remarks = call(capsys, "plan", *arguments)
     assert status == 2
     assert message in remarks
+
+
+def test_data_that_are_damaged_are_not_planned_as_absent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the message says does not matter: here it has the words of the one for absent data."""
+    (tmp_path / "was not found" / "train").mkdir(parents=True)
+    status, _, remarks = call(capsys, "plan", "imagenet-resnet50", "--data", tmp_path / "was not found", "--rate", "9")
+    assert status == 2
+    assert "holds no folder named by a synset" in remarks
 
 
 def test_work_is_that_of_the_plan() -> None:
