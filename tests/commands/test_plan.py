@@ -35,6 +35,13 @@ def test_epochs_of_small_images_count_as_parts(capsys: pytest.CaptureFixture[str
     assert rounds[2] == [pytest.approx(6 * small + 7 * middle + 5, rel=1e-3)] * 8
 
 
+def test_what_is_remarked_on_before_a_run_is_remarked_on_in_its_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("--tasks.image.sizes", "0:128,18:224")
+    status, _, remarks = call(capsys, "plan", "imagenet-resnet50-fast", *sizes, "--gpus", "1", "--rate", "6845")
+    assert status == 0
+    assert "names sizes from epoch 18 on, but no training has more than 18 epochs" in remarks
+
+
 def test_prepared_images_say_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_prepared(tmp_path / "prepared")
     small = ("--tasks.image.model=wrn10-1", "--tasks.image.crop_size=16", "--tasks.image.batch_size=8")

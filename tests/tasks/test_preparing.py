@@ -104,10 +104,11 @@ def test_damage_of_the_same_size_is_found_by_verification(data: Path, tmp_path: 
 
 def test_a_test_set_that_comes_later_is_added(data: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole", tmp_path / "out"
+    shutil.copytree(data / "imagenet" / "val", data / "sketch")
     prepare(data, whole)
     (data / "imagenet-r").rename(tmp_path / "aside")
     prepare(data, out)
-    assert open_shards(out).split_names == ("train", "test")
+    assert open_shards(out).split_names == ("train", "test", "imagenet-sketch")
     digest = open_shards(out).digest
     (tmp_path / "aside").rename(data / "imagenet-r")
     assert prepare(data, out)[1] == ["imagenet-r-00000.bin"]

@@ -178,7 +178,7 @@ class Preparation:
         before = read_plan(self.folder)
         if before and any((self.folder / JOURNAL).glob("*.bin.json")):  # As long as no shard is done, anything may change.
             require_same(self.folder, before, wanted)
-            wanted = msgspec.structs.replace(wanted, splits={**before.splits, **wanted.splits})
+            wanted = msgspec.structs.replace(wanted, splits={**wanted.splits, **before.splits})  # in the order of one call for all
         if wanted != before:
             write_atomically(self.folder / JOURNAL / PLAN, msgspec.json.format(msgspec.json.encode(wanted), indent=1))
         self.plan = wanted
