@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -169,6 +170,19 @@ def test_small_jpeg_files_are_decoded(tmp_path: Path) -> None:
         train.pixels(1)
     with pytest.raises(ValueError, match=r"image 2 of train-00000.bin in .* is damaged"):
         train.pixels(2)
+
+
+def test_a_shard_that_is_cut_off_while_it_is_in_use_is_one_sentence(folder: Path) -> None:
+    """Reading mapped pages beyond the end of a file would end the process with SIGBUS."""
+    train = open_shards(folder).splits["train"]
+    train.pixels(0)
+    path = folder / train.files[0]
+    size = path.stat().st_size
+    os.truncate(path, 100)
+    with pytest.raises(ValueError, match=r"train-00000.bin was cut off while it was in use \(it has 100 bytes, and image 1 lies beyond"):
+        train.pixels(1)
+    os.truncate(path, size)
+    train.pixels(1)
 
 
 def test_a_shard_that_is_not_closed_leaves_nothing(tmp_path: Path) -> None:

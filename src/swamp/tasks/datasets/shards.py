@@ -105,6 +105,9 @@ class ShardedImages:
         mapped = self._maps.get(shard)
         if mapped is None:  # Two threads may map a file at the same time; one of the two maps is then closed again.
             mapped = self._maps.setdefault(shard, _mapped(self.folder / self.files[shard]))
+        if (size := mapped.size()) < offset + count:  # A look at the file costs a microsecond; reading beyond its end ends the process.
+            path = self.folder / self.files[shard]
+            raise ValueError(f"{path} was cut off while it was in use (it has {size:,} bytes, and image {index} lies beyond them); {AGAIN}")
         return np.frombuffer(mapped, np.uint8, count, offset)
 
     def pixels(self, index: int) -> Pixels:
