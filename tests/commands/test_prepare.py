@@ -205,6 +205,7 @@ def test_ctrl_c_ends_it_in_silence_and_leaves_no_process(tmp_path: Path) -> None
     assert (process.returncode, said) == (130, "")
     assert "Traceback" not in errors
     assert not (out / "index.json").exists()
+    assert not list(out.glob("*.part"))
 
 
 def test_a_folder_of_ones_own_with_held_out_test_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
