@@ -49,7 +49,7 @@ SIZES = (
 )
 QUALITY = 93
 NUM_DIFFERENT = 100  # pictures; a tree has copies of them, which are files of their own
-LOADED = 750  # images a process that the loader reads at most
+LOADED = 2000  # images a process that the loader reads at most
 CPU = torch.device("cpu")
 
 

@@ -43,7 +43,8 @@ from swamp.store.directory import Store
 from swamp.tasks.batches.packing import packed
 from swamp.tasks.datasets import image_sets
 from swamp.tasks.datasets.decoding import Pixels
-from swamp.tasks.datasets.shards import open_shards, write_folder
+from swamp.tasks.datasets.shard_writing import write_folder
+from swamp.tasks.datasets.shards import open_shards
 from swamp.tasks.image import ImageTask
 from swamp.tasks.prepared import PreparedPlan, PreparedSource
 from swamp.tasks.task import dense_mask

@@ -132,8 +132,11 @@ def run_preparation(request: PreparationRequest, quiet: bool = False, plain: boo
             if not quiet:
                 for line in what_it_takes(folder, jobs, size, preparation, workers):
                     print_line(line)
-            with preparation_display(num_images, quiet, plain) as report:
-                make_shards(jobs, workers, report)
+            try:
+                with preparation_display(num_images, quiet, plain) as report:
+                    make_shards(jobs, workers, report)
+            finally:
+                preparation.remove_temporaries()  # those of workers that an error ended, which may fill the disk
         index = preparation.finish()
     if not quiet:
         print_outcome(folder, index, num_images, time.monotonic() - began)

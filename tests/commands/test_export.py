@@ -76,6 +76,8 @@ def test_rows_are_found_by_sparsity(swamp_run: Path, tmp_path: Path, capsys: pyt
         assert status_of("export", swamp_run, "--sparsity", given, "--format", "sparse", "--out", tmp_path / "n") == 2
         assert why in capsys.readouterr().err
     assert status_of("export", swamp_run, "--sparsity", "50", "--cycle", "1", "--format", "sparse", "--out", tmp_path / "n") == 2
+    assert status_of("export", swamp_run, "--cycle", "1.5", "--format", "sparse", "--out", tmp_path / "n") == 2
+    assert "1.5: expected a whole number" in capsys.readouterr().err
     assert not (tmp_path / "n").exists()
 
 

@@ -35,6 +35,13 @@ def test_epochs_of_small_images_count_as_parts(capsys: pytest.CaptureFixture[str
     assert rounds[2] == [pytest.approx(6 * small + 7 * middle + 5, rel=1e-3)] * 8
 
 
+def test_what_is_remarked_on_before_a_run_is_remarked_on_in_its_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("--tasks.image.sizes", "0:128,18:224")
+    status, _, remarks = call(capsys, "plan", "imagenet-resnet50-fast", *sizes, "--gpus", "1", "--rate", "6845")
+    assert status == 0
+    assert "names sizes from epoch 18 on, but no training has more than 18 epochs" in remarks
+
+
 def test_prepared_images_say_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_prepared(tmp_path / "prepared")
     small = ("--tasks.image.model=wrn10-1", "--tasks.image.crop_size=16", "--tasks.image.batch_size=8")
@@ -60,6 +67,11 @@ def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str]) -> None
         (["digits", "--network", "0"], "--network 0.0: expected a positive number"),
         (["digits", "--shared-rate", "5"], "--shared-rate 5.0: give --rate with it"),
         (["digits", "--gpus-per-host", "2.5"], "--gpus-per-host"),
+        (
+            ["imagenet-resnet50-fast", "--tasks.image.sizes", "0:8,4:16,0:32", "--rate", "9"],
+            "--tasks.image.sizes 0:8,4:16,0:32 gives 0 twice",
+        ),
+        (["folder-resnet50", "--rate", "9"], "images are read from a folder that you name with --data DIR"),
         (["digits", "--latency", "-1"], "--latency -1.0: expected a number that is not negative"),
     ],
 )
@@ -67,6 +79,14 @@ def test_what_cannot_be_planned_gets_one_sentence(arguments: list[str], message:
     status, _, remarks = call(capsys, "plan", *arguments)
     assert status == 2
     assert message in remarks
+
+
+def test_data_that_are_damaged_are_not_planned_as_absent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the message says does not matter: here it has the words of the one for absent data."""
+    (tmp_path / "was not found" / "train").mkdir(parents=True)
+    status, _, remarks = call(capsys, "plan", "imagenet-resnet50", "--data", tmp_path / "was not found", "--rate", "9")
+    assert status == 2
+    assert "holds no folder named by a synset" in remarks
 
 
 def test_work_is_that_of_the_plan() -> None:

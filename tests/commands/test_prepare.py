@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -176,6 +177,21 @@ def test_a_full_disk_in_the_middle_is_one_sentence_and_it_goes_on(tmp_path: Path
     assert len(open_shards(out).splits["train"]) == 70
 
 
+def test_an_error_leaves_no_part_of_a_file_that_another_worker_wrote(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Shards of ImageNet have a gigabyte, and every worker may have one under way when the disk is full."""
+    out = tmp_path / "out"
+
+    def full(*_: object) -> None:
+        (out / "train-00001.bin.5a.part").write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out / "train-00000.bin"))
+
+    monkeypatch.setattr("swamp.preparation.make_shards", full)
+    assert call(capsys, "prepare", "imagenet", "--data", data, "--out", out, *QUICK)[0] == 1
+    assert not list(out.glob("*.part"))
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_it_in_silence_and_leaves_no_process(tmp_path: Path) -> None:
     data, out = imagenet_tree(tmp_path / "data", per_class=300, width=300, height=300), tmp_path / "out"
@@ -189,6 +205,7 @@ def test_ctrl_c_ends_it_in_silence_and_leaves_no_process(tmp_path: Path) -> None
     assert (process.returncode, said) == (130, "")
     assert "Traceback" not in errors
     assert not (out / "index.json").exists()
+    assert not list(out.glob("*.part"))
 
 
 def test_a_folder_of_ones_own_with_held_out_test_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

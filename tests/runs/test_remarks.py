@@ -13,13 +13,14 @@ from torch import nn
 
 import swamp
 from swamp.core.rules import RigL
-from swamp.runs.config import Config
+from swamp.runs.config import Config, build_config
 from swamp.runs.opening import RunRequest, prepare
 from swamp.runs.remarks import blind_accuracy
 from swamp.store.records import read_rows
 from swamp.tasks.metrics import temperature_is_at_its_bound
 from tests.support.blobs import Blobs
 from tests.support.cli import call
+from tests.support.prepared import write_prepared
 
 Make = Callable[..., Config]
 QUIET: dict[str, Any] = {"quiet": True, "engine": "sequential", "ticket": {"epochs": 0}, "pruning": {"cycles": 1}}
@@ -40,6 +41,22 @@ def test_rigl_that_never_acts_says_so_before_training_and_below_its_tables(
         assert (status, out.count(idle)) == (0, 1)
     assert call(capsys, "report", tmp_path / "run", "--out", tmp_path / "page.html")[0] == 0
     assert idle in (tmp_path / "page.html").read_text()
+
+
+def test_sizes_that_no_training_reaches_are_named(tmp_path: Path) -> None:
+    folder = write_prepared(tmp_path / "prepared")
+    small = {"model": "wrn10-1", "crop_size": 16, "batch_size": 8}
+    settings: dict[str, Any] = {"data": folder, "tasks.image": small, "cycle.epochs": 4, "ticket.epochs": 2, "cycle.warmup": 1}
+
+    def remarks(sizes: dict[str, int]) -> list[str]:
+        config = build_config("imagenet-resnet50-fast", {**settings, "tasks.image.sizes": sizes})
+        (run,) = prepare([RunRequest(config, tmp_path / "run")])
+        return [remark for remark in run.remarks if "sizes" in remark]
+
+    assert not remarks({"0": 8, "3": 16})
+    assert remarks({"0": 8, "4": 12, "30": 16}) == [
+        "tasks.image.sizes names sizes from epoch 4 on, but no training has more than 4 epochs: they are never used"
+    ]
 
 
 def test_rigl_acts_first_after_an_interval() -> None:

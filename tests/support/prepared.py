@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from swamp.tasks.datasets.decoding import Pixels
-from swamp.tasks.datasets.shards import write_folder
+from swamp.tasks.datasets.shard_writing import write_folder
 from swamp.tasks.image import Config, ImageTask
 
 CLASSES = ("n01440764", "n01443537", "n01484850")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -27,8 +28,16 @@ def alive(pid: int) -> bool:
         return False
 
 
+def heed_interrupts() -> None:
+    """Under nohup, or in the background of a shell, SIGINT is ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(line: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    """Start a process in a session of its own, which Ctrl-C can end."""
+    return subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
+    )
 
 
 def newest(directory: Path) -> int:

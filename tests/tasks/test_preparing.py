@@ -104,10 +104,11 @@ def test_damage_of_the_same_size_is_found_by_verification(data: Path, tmp_path: 
 
 def test_a_test_set_that_comes_later_is_added(data: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole", tmp_path / "out"
+    shutil.copytree(data / "imagenet" / "val", data / "sketch")
     prepare(data, whole)
     (data / "imagenet-r").rename(tmp_path / "aside")
     prepare(data, out)
-    assert open_shards(out).split_names == ("train", "test")
+    assert open_shards(out).split_names == ("train", "test", "imagenet-sketch")
     digest = open_shards(out).digest
     (tmp_path / "aside").rename(data / "imagenet-r")
     assert prepare(data, out)[1] == ["imagenet-r-00000.bin"]
@@ -289,7 +290,7 @@ import os, signal, sys
 from pathlib import Path
 import torch
 from swamp.tasks import preparing
-from swamp.tasks.datasets import shards
+from swamp.tasks.datasets.shard_writing import ShardWriter
 from swamp.tasks.datasets.imagenet import imagenet_to_prepare
 from swamp.tasks.preparing import Preparation, PreparationSettings, locked
 from swamp.tasks.shard_workers import make_shards
@@ -336,7 +337,7 @@ while True:
         left = instant
         os.fsync, os.replace = counted(os.fsync), counted(os.replace)
         Path.unlink, Path.open = counted(Path.unlink), counted(opened)
-        shards.ShardWriter.add = counted(shards.ShardWriter.add)
+        ShardWriter.add = counted(ShardWriter.add)
         prepare(out)
         os._exit(0)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import made_task
+from swamp.commands.arguments import WholeNumber, made_task
 
 
 def bench_inference(
@@ -16,8 +16,8 @@ def bench_inference(
     ],
     data: str | None = None,
     task: str | None = None,
-    threads: int = 1,
-    rounds: int = 7,
+    threads: WholeNumber = 1,
+    rounds: WholeNumber = 7,
 ) -> None:
     """Measure latency and throughput of exported networks on this machine's CPU, relative to the dense network in torch.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from swamp.commands.arguments import Flag, TaskOption, TrustOption, made_task
+from swamp.commands.arguments import Flag, TaskOption, TrustOption, WholeNumber, made_task
 from swamp.commands.notices import print_notices
 
 
@@ -17,7 +17,7 @@ def export(
     *,
     out: Path,
     format: str | None = None,
-    cycle: int | None = None,
+    cycle: WholeNumber | None = None,
     sparsity: float | None = None,
     values: Literal["float32", "float16", "bfloat16", "int8"] = "float32",
     task: TaskOption = None,

@@ -70,6 +70,7 @@ def plan(
     from swamp.runs.config import build_config, resolve
     from swamp.runs.layouts import Cluster, layouts
     from swamp.runs.planning import given_paces, measured_paces, plan_of, planned_task, stored_bytes, work_of
+    from swamp.runs.remarks import plan_remarks
     from swamp.terminal import print_line, print_remark, print_table
 
     for option, value in (("--gpus-per-host", per_host), ("--bandwidth", bandwidth), ("--network", network), ("--hours", hours)):
@@ -88,6 +89,8 @@ def plan(
     if rate is None and not is_here:
         raise ValueError("without the data no step can be timed here: give --rate, the examples a second that one of your GPUs trains")
     whole = plan_of(config, task)
+    for remark in plan_remarks(config, task, whole):
+        print_remark(remark)
     work = work_of(task, whole, stored_bytes(task) if image_kilobytes is None else round(1000 * image_kilobytes))
     shares = sorted({data for count in counts for data in range(2, count + 1) if count % data == 0 and data <= task.batch_size})
     paces = given_paces(rate, shared_rate) if rate is not None else measured_paces(config, task, shares, print_remark)

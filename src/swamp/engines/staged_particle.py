@@ -10,10 +10,9 @@ from torch.utils import _pytree as pytree
 
 from swamp.core.job import Job
 from swamp.engines.particle import Particle
-from swamp.tasks.task import Batch, num_examples, stretches
+from swamp.tasks.task import MOST_EPOCHS, Batch, num_examples, stretches
 from swamp.training.step import Parts, channels_last
 
-MOST_EPOCHS = 100_000  # No training is longer.
 BatchShapes = tuple[Any, ...]
 
 

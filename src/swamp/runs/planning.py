@@ -19,6 +19,7 @@ from swamp.runs.layouts import Pace, Paces, Workload
 from swamp.runs.opening import make_engine_context, open_task
 from swamp.runs.plan import Plan, make_plan
 from swamp.store.directory import Store
+from swamp.tasks.datasets.dataset import DataAbsent
 from swamp.tasks.datasets.shards import ShardSet
 from swamp.tasks.image import ImageTask
 from swamp.tasks.published import PUBLISHED, stand_in
@@ -31,9 +32,9 @@ def planned_task(config: Config, say: Callable[[str], None]) -> tuple[Task, bool
     """Return the task of a configuration, and whether its data are here. If not, it has the published number of black images."""
     try:
         return open_task(config), True
-    except ValueError as error:
+    except DataAbsent:
         settings = config.selected("task")
-        if config.task != "image" or settings.dataset not in PUBLISHED or not is_absent(error):
+        if config.task != "image" or settings.dataset not in PUBLISHED:
             raise
     task = ImageTask(structs.replace(settings, test_sets=(), validation=0, limit_examples=0))
     task.__dict__ |= {"data": stand_in(settings), "fingerprint": "planned"}  # The images are not read, so that they have no digest.
@@ -45,11 +46,6 @@ def plan_of(config: Config, task: Task) -> Plan:
     """Return the plan of a run on this task."""
     with tempfile.TemporaryDirectory() as folder:
         return make_plan(config, make_engine_context(config, task, Store(Path(folder))))
-
-
-def is_absent(error: ValueError) -> bool:
-    """Return whether a data set is not there at all; one that is damaged is another error."""
-    return "was not found" in str(error) or "from a folder that you name" in str(error)
 
 
 def stored_bytes(task: Task) -> int:

@@ -16,7 +16,7 @@ from swamp.runs.context import RunContext
 from swamp.runs.plan import Plan
 from swamp.runs.rates import rate_remarks
 from swamp.tasks import own_loop
-from swamp.tasks.task import Task
+from swamp.tasks.task import MOST_EPOCHS, Task, stretches
 
 LOW_SHARE = 0.1  # of the peak rate
 FEW_ERRORS = 20  # With more, no half of the examples is without one.
@@ -29,7 +29,16 @@ def plan_remarks(config: Config, task: Task, plan: Plan) -> list[str]:
         rates = low_rates(task, averaging) if averaging else []
     else:
         rates = rate_remarks(config, averaging is not None, has_ticket=plan.ticket is not None)
-    return [*rates, *idle_rules(config, task, plan.jobs), *left_over_channels(config, task, plan)]
+    return [*rates, *unreached_sizes(task, plan), *idle_rules(config, task, plan.jobs), *left_over_channels(config, task, plan)]
+
+
+def unreached_sizes(task: Task, plan: Plan) -> list[str]:
+    """Say so if images are to have another size in epochs that no training has."""
+    longest = max((job.end_epoch for job in plan.jobs), default=0)
+    beyond = [stretch.start for stretch in stretches(task, 0, MOST_EPOCHS) if stretch.start >= longest]
+    if not beyond:
+        return []
+    return [f"tasks.image.sizes names sizes from epoch {beyond[0]} on, but no training has more than {longest} epochs: they are never used"]
 
 
 def low_rates(task: Any, job: Job) -> list[str]:

@@ -51,7 +51,10 @@ def parse_setting(name: str, text: str, options: Sequence[str] = ()) -> tuple[st
     short = {key: f"engines.{engine}.{field}" for engine, module in engine_modules().items() for key, field in module.short_names.items()}
     for candidate in (short.get(name, name), name.replace("-", "_")):
         if candidate in settings:
-            return candidate, parse_value(bare(settings[candidate].kind), text)
+            try:
+                return candidate, parse_value(bare(settings[candidate].kind), text)
+            except ValueError as error:
+                raise ValueError(f"--{name} {error}") from None
     meant = _meant(name.replace("-", "_"), settings)
     if meant == ["pruning.sparsity"] and "sparsity" in options:
         meant = ["sparsity"]

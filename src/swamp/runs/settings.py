@@ -110,7 +110,11 @@ def parse_value(kind: Any, text: str) -> Any:
         inner = bare(typing.get_args(kind)[0])
         return [parse_value(inner, part.strip()) for part in text.split(",") if part.strip()]
     if re.fullmatch(r"\d+:[^:,]+(,\d+:[^:,]+)*", text):
-        return {first: _toml_value(value) for first, value in (pair.split(":") for pair in text.split(","))}
+        pairs = [pair.split(":") for pair in text.split(",")]
+        firsts = [first for first, _ in pairs]
+        if twice := next((first for first in firsts if firsts.count(first) > 1), None):
+            raise ValueError(f"{brief(text)[1:-1]} gives {twice} twice")
+        return {first: _toml_value(value) for first, value in pairs}
     return _toml_value(text)
 
 

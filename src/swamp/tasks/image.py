@@ -36,7 +36,7 @@ name = "image"
 operational = ("data", "workers")  # settings that do not change results
 
 Side = Annotated[int, Meta(ge=1, le=4096)]
-FirstEpoch = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,5})$")]
+FirstEpoch = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,4})$")]
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

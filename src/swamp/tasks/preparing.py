@@ -26,22 +26,8 @@ from swamp.core.errors import brief
 from swamp.core.keys import key_of
 from swamp.tasks.datasets.dataset import Files, FileSet
 from swamp.tasks.datasets.decoding import RESAMPLING, Pixels, UnreadableImage, encode_jpeg, find_decoder, scaled
-from swamp.tasks.datasets.shards import (
-    FORMAT,
-    JOURNAL,
-    JPEG,
-    PLAN,
-    RAW,
-    UNFINISHED,
-    ShardIndex,
-    ShardRecord,
-    ShardWriter,
-    check_size,
-    damage_of,
-    write_atomically,
-    write_index,
-    write_split,
-)
+from swamp.tasks.datasets.shard_writing import UNFINISHED, ShardRecord, ShardWriter, write_atomically, write_index, write_split
+from swamp.tasks.datasets.shards import FORMAT, JOURNAL, JPEG, PLAN, RAW, ShardIndex, check_size, damage_of
 
 CORRUPT = "corrupt.txt"
 LOCK = "prepare.lock"
@@ -192,7 +178,7 @@ class Preparation:
         before = read_plan(self.folder)
         if before and any((self.folder / JOURNAL).glob("*.bin.json")):  # As long as no shard is done, anything may change.
             require_same(self.folder, before, wanted)
-            wanted = msgspec.structs.replace(wanted, splits={**before.splits, **wanted.splits})
+            wanted = msgspec.structs.replace(wanted, splits={**wanted.splits, **before.splits})  # in the order of one call for all
         if wanted != before:
             write_atomically(self.folder / JOURNAL / PLAN, msgspec.json.format(msgspec.json.encode(wanted), indent=1))
         self.plan = wanted

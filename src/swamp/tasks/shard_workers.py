@@ -9,9 +9,10 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections import Counter, deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from typing import Self
@@ -41,7 +42,7 @@ class ShardWorker:
         context.set_forkserver_preload([__name__])  # A worker then starts in milliseconds.
         ours, theirs = context.Pipe()
         process = context.Process(target=work, args=(theirs,), daemon=True)
-        with no_main_module():
+        with no_main_module(), interrupts_held_back():
             process.start()
         theirs.close()
         worker = cls(process, ours, job)
@@ -60,6 +61,18 @@ class ShardWorker:
         except (EOFError, OSError):
             return None
         return message
+
+
+@contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Hold Ctrl-C back while a worker is started. The server that is started with the first worker inherits this, and all workers from it:
+    otherwise one that has just begun, and does not ignore Ctrl-C yet, would end with a traceback."""
+    resource_tracker.ensure_running()  # It is started with the server, and would lift what holds back.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def make_shards(jobs: Sequence[ShardJob], num_workers: int, report: ImageReport) -> None:

@@ -15,6 +15,7 @@ from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 
+MOST_EPOCHS = 100_000  # No training is longer.
 Batch = Any  # any pytree of tensors whose first dimension counts the examples
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from swamp.tasks.datasets import shards
 from swamp.tasks.datasets.decoding import Pixels, encode_jpeg
-from swamp.tasks.datasets.shards import ShardSet, ShardWriter, find_prepared, open_shards, verify, write_folder
+from swamp.tasks.datasets.shard_writing import ShardWriter, write_folder, write_index, write_split
+from swamp.tasks.datasets.shards import ShardIndex, ShardSet, find_prepared, open_shards, verify
 
 DRAW = np.random.default_rng(0)
 IMAGES: list[tuple[Pixels, int]] = [(DRAW.integers(0, 256, (5 + index, 7, 3), dtype=np.uint8), index % 3) for index in range(10)]
@@ -161,14 +162,27 @@ def test_small_jpeg_files_are_decoded(tmp_path: Path) -> None:
             writer.add("ramp.png", data, 64, 48, 0)
             writer.add("wrong.png", data, 65, 48, 0)
             writer.add("broken.png", data[:300], 64, 48, 0)
-            records[split] = shards.write_split(tmp_path, split, [writer.close()])
-    shards.write_index(tmp_path, shards.ShardIndex(1, {"store": "jpeg"}, (0.0,) * 3, (1.0,) * 3, ("a",), records))
+            records[split] = write_split(tmp_path, split, [writer.close()])
+    write_index(tmp_path, ShardIndex(1, {"store": "jpeg"}, (0.0,) * 3, (1.0,) * 3, ("a",), records))
     train = open_shards(tmp_path).splits["train"]
     assert np.abs(train.pixels(0).astype(int) - ramp).max() <= 6
     with pytest.raises(ValueError, match=r"image 1 of train-00000.bin in .* is damaged \(it is 48×64 and not 48×65\)"):
         train.pixels(1)
     with pytest.raises(ValueError, match=r"image 2 of train-00000.bin in .* is damaged"):
         train.pixels(2)
+
+
+def test_a_shard_that_is_cut_off_while_it_is_in_use_is_one_sentence(folder: Path) -> None:
+    """Reading mapped pages beyond the end of a file would end the process with SIGBUS."""
+    train = open_shards(folder).splits["train"]
+    train.pixels(0)
+    path = folder / train.files[0]
+    size = path.stat().st_size
+    os.truncate(path, 100)
+    with pytest.raises(ValueError, match=r"train-00000.bin was cut off while it was in use \(it has 100 bytes, and image 1 lies beyond"):
+        train.pixels(1)
+    os.truncate(path, size)
+    train.pixels(1)
 
 
 def test_a_shard_that_is_not_closed_leaves_nothing(tmp_path: Path) -> None:

@@ -211,6 +211,10 @@ def data_folder(data: str) -> Path | None:
     return Path(named).expanduser() if named else None
 
 
+class DataAbsent(ValueError):
+    """A data set is not on this machine, or nobody says where it is. One that is damaged is another error."""
+
+
 @dataclass(frozen=True)
 class Download:
     """A file of a data set that any program may fetch from where the authors publish it."""
@@ -238,7 +242,7 @@ class Official:
         """Return the data set's folder or archive, which is below the data folder or is that folder itself."""
         root = data_folder(data)
         if root is None:
-            raise ValueError(f"{self.title} is read from a folder that you name with --data DIR or {VARIABLE}; {self.wanted}")
+            raise DataAbsent(f"{self.title} is read from a folder that you name with --data DIR or {VARIABLE}; {self.wanted}")
         if found := self.found_in(root):
             return found
         looked = [f"{name}/{self.marker}" for name in self.folders] + ([self.archive] if self.archive else [])
@@ -247,7 +251,7 @@ class Official:
             if root.is_dir()
             else f"{root} is no folder (a run from another machine looks where {VARIABLE} says)"
         )
-        raise ValueError(f"{self.title} was not found: {problem}; {self.wanted}")
+        raise DataAbsent(f"{self.title} was not found: {problem}; {self.wanted}")
 
     def found_in(self, root: Path) -> Path | None:
         for folder in (*(root / name for name in self.folders), root):
