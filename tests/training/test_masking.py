@@ -160,3 +160,15 @@ def test_what_a_mask_does_not_fit_is_named() -> None:
         masked(model, Mask({"conv": torch.ones(1, dtype=torch.bool)}))
     with pytest.raises(ValueError, match=r"the mask of '0.weight' and the parameter have different shapes: 2 and 4×1×3×3"):
         masked(model, Mask({"0.weight": torch.ones(2, dtype=torch.bool)}))
+
+
+@pytest.mark.parametrize(
+    ("model", "mask", "message"),
+    [
+        (network(), {"0.weight": torch.ones(4, 1, 3, 3, dtype=torch.bool)}, "mask is a dict; give a swamp.Mask, as load returns it"),
+        (network, half(network()), "model is a function; give a module"),
+    ],
+)
+def test_what_is_no_module_and_no_mask_gets_a_sentence(model: Any, mask: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        masked(model, mask)

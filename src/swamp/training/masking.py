@@ -36,6 +36,12 @@ class MaskedModule:
     """
 
     def __init__(self, model: nn.Module, mask: Mask) -> None:
+        for name, given, kind, expected in (
+            ("model", model, nn.Module, "a module"),
+            ("mask", mask, Mask, "a swamp.Mask, as load returns it"),
+        ):
+            if not isinstance(given, kind):
+                raise ValueError(f"{name} is a {type(given).__name__}; give {expected}")
         self.parameters = dict(model.named_parameters())
         for name, layer in mask.layers.items():
             if name not in self.parameters:

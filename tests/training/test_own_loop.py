@@ -1,0 +1,67 @@
+"""What a training loop of the user's own may give to `run.epoch_end`, and what its start is compared with."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import swamp
+
+X = torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+
+
+def network() -> nn.Module:
+    return nn.Linear(4, 2)
+
+
+def evaluate(model: nn.Module) -> Tensor:
+    return (model(X).argmax(1) == Y).double().mean()
+
+
+def gives(kind: str) -> Any:
+    """Return a loop that gives the loss as a tensor with a graph, or as a word."""
+
+    def train(model: nn.Module, run: swamp.LoopTraining) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(2):
+            loss = F.cross_entropy(model(X), Y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            run.epoch_end(epoch, loss if kind == "tensor" else "low")  # type: ignore[arg-type]
+
+    return train
+
+
+def prune(train: Any, out: Path, **options: Any) -> Any:
+    return swamp.prune_with(train, network, evaluate, method="imp", pruning={"cycles": 1}, device="cpu", quiet=True, out=out, **options)
+
+
+def test_the_loss_of_an_epoch_may_be_a_tensor_with_a_graph(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch would warn of the conversion, in a line of swamp's.
+        prune(gives("tensor"), tmp_path / "run")
+
+
+def test_a_loss_that_is_no_number_gets_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^train called run.epoch_end with the loss 'low', which is no number$"):
+        prune(gives("text"), tmp_path / "run")
+
+
+def test_what_changed_between_two_starts_is_said_in_words(tmp_path: Path) -> None:
+    prune(gives("tensor"), tmp_path / "run")
+    with pytest.raises(ValueError, match="began with other settings than it is now given"):
+        prune(gives("tensor"), tmp_path / "run", settings={"data": "others"})
+
+
+def test_best_does_not_ask_a_loop_to_hold_out_examples(tmp_path: Path) -> None:
+    found = prune(gives("tensor"), tmp_path / "run")
+    with pytest.raises(ValueError, match=r"^no training examples were held out to choose by: say on='test'"):
+        found.best()
