@@ -40,6 +40,17 @@ def gives(kind: str) -> Any:
     return train
 
 
+def shuffled(model: nn.Module, run: swamp.LoopTraining) -> nn.Module:
+    """Train on one random example after the other, so that particles differ, and return the module."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for index in torch.randperm(32):
+        optimizer.zero_grad()
+        F.cross_entropy(model(X[index]), Y[index]).backward()
+        optimizer.step()
+    run.epoch_end(0)
+    return model
+
+
 def prune(train: Any, out: Path, **options: Any) -> Any:
     return swamp.prune_with(train, network, evaluate, method="imp", pruning={"cycles": 1}, device="cpu", quiet=True, out=out, **options)
 
@@ -65,3 +76,20 @@ def test_best_does_not_ask_a_loop_to_hold_out_examples(tmp_path: Path) -> None:
     found = prune(gives("tensor"), tmp_path / "run")
     with pytest.raises(ValueError, match=r"^no training examples were held out to choose by: say on='test'"):
         found.best()
+
+
+def test_a_returned_module_that_cannot_count_is_refused_after_the_ticket(tmp_path: Path) -> None:
+    trained: list[str] = []
+
+    def train(model: nn.Module, run: swamp.LoopTraining) -> nn.Module:
+        trained.append(run.stage)
+        gives("tensor")(model, run)
+        return model
+
+    with pytest.raises(ValueError, match="train returned a module, but SWA averages the model itself"):
+        swamp.prune_with(train, network, evaluate, method="swamp", pruning={"cycles": 1}, device="cpu", quiet=True, out=tmp_path / "run")
+    assert trained == ["ticket"]  # No whole training of a cycle was lost.
+    off = {"swamp": {"swa": {"0": False}}}
+    options: dict[str, Any] = {"method": "swamp", "methods": off, "pruning": {"cycles": 0}, "device": "cpu", "quiet": True}
+    found = swamp.prune_with(shuffled, network, evaluate, out=tmp_path / "off", **options)
+    assert len(found.rows) == 1

@@ -125,12 +125,14 @@ class LoopTraining:
             self._seed()
             returned = self.task.train(self.model.train(), self)
             self._check_model()
+        if returned is not None and (self.job.swa is not None or (self.stage == "ticket" and self.task.averages)):
+            raise ValueError("train returned a module, but SWA averages the model itself: choose methods={'swamp': {'swa': False}}")
         if self.stage == "ticket":
             return self._finished_ticket()
         if self.epochs is not None and self.epoch < self.epochs and self.epoch:
             raise ValueError(f"epochs = {self.epochs}, but train called run.epoch_end {self.epoch} times")
         if self.job.swa is not None:
-            return self._finished_mean(returned)
+            return self._finished_mean()
         if returned is None:
             return State.of(self.model)
         return self._state_of(returned)
@@ -173,9 +175,7 @@ class LoopTraining:
             raise ValueError(f"the ticket is the state after {wanted} epochs, but train called run.epoch_end {self.epoch} times")
         return self._ticket
 
-    def _finished_mean(self, returned: Any) -> State:
-        if returned is not None:
-            raise ValueError("train returned a module, but SWA averages the model itself: choose methods={'swamp': {'swa': False}}")
+    def _finished_mean(self) -> State:
         if not self.mean.count:
             raise ValueError(
                 "SWA averages the weights at the ends of epochs, and train called no run.epoch_end in its last quarter: call it at the end "
