@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 import swamp
@@ -21,8 +21,8 @@ def network() -> nn.Module:
     return nn.Linear(4, 2)
 
 
-def evaluate(model: nn.Module) -> Tensor:
-    return (model(X).argmax(1) == Y).double().mean()
+def evaluate(model: nn.Module) -> float:
+    return (model(X).argmax(1) == Y).double().mean().item()
 
 
 def gives(kind: str) -> Any:
