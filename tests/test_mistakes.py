@@ -33,6 +33,10 @@ def network() -> nn.Module:
     return nn.Linear(4, 2)
 
 
+def outputs_alone(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return outputs
+
+
 SETTINGS: dict[str, dict[str, Any]] = {
     "pruning.sparsity = 1: expected a share of the weights below 1, such as 0.9 for 90 %": {"sparsity": 1.0},
     "pruning.sparsity = 95: expected a share of the weights below 1, such as 0.95 for 95 %": {"sparsity": 95},
@@ -57,6 +61,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "listener = <built-in function print>: expected a swamp.Listener": {"listener": print},
     "out = 3: expected the name of a directory": {"out": 3},
     "recipe = 3: expected the name of a recipe, or of a TOML file": {"recipe": 3},
+    "the metric cannot take a batch of the test data: the metric is no number and no dict of numbers but tensor(": {
+        "metric": outputs_alone
+    },
 }
 MODELS_AND_DATA: dict[str, tuple[Any, Any]] = {
     "model is a str; give a module, or a function that makes one": ("resnet18", (X, Y)),
@@ -67,6 +74,7 @@ MODELS_AND_DATA: dict[str, tuple[Any, Any]] = {
     "the training data are of type Frame; make them tensors": (network(), Frame()),
     "the training data are of type Frame and Tensor; make them tensors": (network(), (Frame(), Y)),
     "which float targets mean (classes are whole numbers)": (network(), (X, Y.float())),
+    "but the model has one output: give bool targets for yes or no": (nn.Linear(4, 1), (X, Y)),
 }
 
 

@@ -88,3 +88,10 @@ def test_no_notebook_and_no_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch)
     assert type(progress_display()) is ProgressLines
     monkeypatch.setattr(builtins, "get_ipython", lambda: SimpleNamespace(), raising=False)  # IPython in a terminal
     assert type(progress_display()) is ProgressLines
+
+
+def test_a_remark_that_is_a_note_of_rows_too_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    display = RemarksOnly()
+    for _ in range(2):
+        display.say("RigL never changes its mask")
+    assert capsys.readouterr().err == "RigL never changes its mask\n"

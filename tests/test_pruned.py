@@ -70,6 +70,7 @@ def test_a_network_is_loaded_by_cycle_or_sparsity(found: Pruned) -> None:
         ({"sparsity": float("nan")}, "expected a share"),
         ({"cycle": 9}, "there is no cycle 9; there are 0, 1, 2, 3"),
         ({"cycle": 1, "sparsity": 0.5}, "give either sparsity or cycle"),
+        ({"sparsity": "0.5"}, "sparsity = '0.5': expected a number, such as 0.9"),
     ],
 )
 def test_a_network_that_is_not_there(found: Pruned, given: dict[str, Any], message: str) -> None:
@@ -99,6 +100,8 @@ def test_best_on_the_test_set_must_be_asked_for_and_says_so(tmp_path: Path) -> N
         found.best()
     chosen = found.best(within=0.99, on="test")
     assert (chosen.on, chosen.value) == ("test", found.rows[-1].metrics["accuracy"])
+    with pytest.raises(ValueError, match="within = 'little': expected a number"):
+        found.best(within="little", on="test")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="on = 'tset': unknown split; did you mean 'test'"):
         found.best(on="tset")  # type: ignore[arg-type]
 
@@ -138,6 +141,8 @@ def test_export_takes_the_format_from_the_suffix(found: Pruned, tmp_path: Path) 
     found.export(tmp_path / "m.pt", overwrite=True)
     with pytest.raises(ValueError, match=r"says no format: give it a suffix out of .*\.onnx \(onnx\).*\.swamp \(sparse\)"):
         found.export(tmp_path / "m.bin")
+    with pytest.raises(ValueError, match="values = 'float8': unknown type; did you mean 'float32'"):
+        found.export(tmp_path / "n.pt", values="float8")  # type: ignore[arg-type]
 
 
 def test_report_and_table(found: Pruned, tmp_path: Path) -> None:
@@ -190,6 +195,8 @@ def test_seeds_listener_and_trackers(tmp_path: Path) -> None:
     assert "seeds 3, 5" in lines[-2]
     assert "<td>" in several._repr_html_()
     assert several.report().read_text().count("seed-5")
+    with pytest.raises(ValueError, match=r"runs holds several runs \(seed-3, seed-5\); load one of them"):
+        swamp.load(tmp_path / "runs", model=mlp())
 
 
 @pytest.mark.parametrize(
@@ -273,6 +280,8 @@ def test_a_network_is_loaded_into_a_given_model_without_data(tmp_path: Path) -> 
         assert State.of(model).digest() == State.of(found.model).digest()  # buffers too
     dense = swamp.load(tmp_path / "run", cycle=0, model=Net())
     assert dense.mask.num_survivors == 48
+    with pytest.raises(ValueError, match=r"model = <class .*Net'>: expected a module, such as Net\(\)"):
+        swamp.load(tmp_path / "run", model=Net)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="give either model= or task="):
         swamp.load(tmp_path / "run", model=model, task=found.task)
 

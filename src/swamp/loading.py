@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from swamp.core.errors import require_kind
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.runs.opening import open_stored_task
 from swamp.runs.stored import find_row, load_network, read_config
+from swamp.store.finding import holds_header, runs_in
 from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.task import Task
 
@@ -41,10 +43,15 @@ def load(
     """
     if model is not None and task is not None:
         raise ValueError("give either model= or task=")
+    require_kind("model", model, nn.Module, "a module, such as Net()")
     directory = Path(directory)
     if not directory.is_dir():
         raise ValueError(f"{directory} is no directory")
-    row = find_row(directory, read_rows(directory), cycle)
+    rows = read_rows(directory)
+    if not rows and not holds_header(directory):
+        names = ", ".join(run.name for run in runs_in(directory))
+        raise ValueError(f"{directory} holds several runs ({names}); load one of them")
+    row = find_row(directory, rows, cycle)
     state, mask = load_network(directory, row, particle)
     if model is None:
         model = (task or open_stored_task(read_config(directory), directory, trust)).model()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from swamp.api import configs_of_seeds, prune_task, require_arguments, tracker_names
 from swamp.core.machine import resolve_device
 from swamp.methods import methods
-from swamp.methods.method import Method
+from swamp.methods.method import Method, at_cycle
 from swamp.pruned import Pruned, PrunedSeeds
 from swamp.runs.config import Config
 from swamp.runs.progress import Listener
@@ -107,12 +107,19 @@ def prune_with(
         maximise=maximise,
         settings=settings,
         knows_epochs=epochs is not None,
+        averages=averages(configs[0]),
         device=resolve_device(configs[0].device),
         prunable=prunable,
         exclude=exclude,
     )
     check(configs[0], task)
     return prune_task(configs, task, seeds=seeds, out=out, cache=cache, listener=listener, trackers=names, quiet=quiet)
+
+
+def averages(config: Config) -> bool:
+    """Whether the method averages the last epochs of any training (SWA)."""
+    swa = getattr(config.selected("method"), "swa", False)
+    return any(at_cycle(swa, cycle) for cycle in range(config.pruning.cycles + 1))
 
 
 def check(config: Config, task: OwnLoopTask) -> None:
@@ -132,7 +139,7 @@ def check(config: Config, task: OwnLoopTask) -> None:
             "training data through the model it is given"
         )
     has_ticket = config.pruning.rewind == "weights" and config.ticket.epochs
-    if getattr(settings, "swa", False) is not False and not task.knows_epochs and not has_ticket:
+    if task.averages and not task.knows_epochs and not has_ticket:
         raise ValueError("SWA averages the last quarter of the epochs, whose number is not known without a ticket: give epochs=")
     length = getattr(settings, "length", 1.0)
     if length != 1.0 and not task.knows_epochs:

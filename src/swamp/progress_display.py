@@ -122,11 +122,15 @@ class RemarksOnly(ProgressLines):
         """Show nothing."""
 
     def row(self, result: RowRecord, run: str = "") -> None:
-        """Show what is to be known of the row's numbers, each sentence once."""
+        """Show what is to be known of the row's numbers."""
         for note in result.notes or ():
-            if run + note not in self.said:
-                self.said.add(run + note)
-                self.say(run + note)
+            self.say(run + note)
+
+    def say(self, text: str) -> None:
+        """Show each sentence once: a remark before training may be a note of every row, too."""
+        if text not in self.said:
+            self.said.add(text)
+            super().say(text)
 
 
 class ProgressBars(ProgressLines):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import torch
 from torch import nn
 
-from swamp.core.errors import nearest
+from swamp.core.errors import nearest, require_kind
 from swamp.core.mask import Mask
 from swamp.core.metric import Metric
 from swamp.drawing.markup import table_html
@@ -23,6 +24,7 @@ from swamp.report.tables import run_notes, seeds_table
 from swamp.results.stored_run import read_run
 from swamp.runs.stored import read_config
 from swamp.store.records import RowRecord, read_rows
+from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
 from swamp.training.numerics import applied, autocast
 
@@ -91,6 +93,7 @@ class Pruned(_Shown):
         """Return the row of a cycle, or the one nearest to a sparsity such as 0.9; the last row if neither is given."""
         if sparsity is not None and cycle is not None:
             raise ValueError("give either sparsity or cycle")
+        require_kind("sparsity", sparsity, Real, "a number, such as 0.9")
         if cycle is not None:
             found = next((row for row in self.rows if row.cycle == cycle), None)
             if found is None:
@@ -116,9 +119,10 @@ class Pruned(_Shown):
         if on not in ("validation", "test"):
             raise ValueError(f"on = {on!r}: unknown split; {nearest(str(on), ['validation', 'test'])}")
         if on == "validation" and "validation" not in self.task.splits:
+            advice = "" if isinstance(self.task, OwnLoopTask) else "give prune validation=0.1, or "
             raise ValueError(
-                "no training examples were held out to choose by: give prune validation=0.1, or say on='test' to choose on the test set, "
-                "whose metric is then too good"
+                f"no training examples were held out to choose by: {advice}say on='test' to choose on the test set, whose metric is then "
+                "too good"
             )
         first, metric = self.rows[0], self.rows[0].described[self.rows[0].metric]
         self._check_best(within, metric)
@@ -136,6 +140,7 @@ class Pruned(_Shown):
             )
         if metric.maximise is None:
             raise ValueError(f"it is not known whether more of {metric.name!r} is better; say maximise=… to prune")
+        require_kind("within", within, Real, "a number, such as 0.01")
         if not 0 <= within < math.inf:
             raise ValueError(f"within = {within}: expected a difference of {metric.name}, 0 or more")
         if metric.scale == 100 and within >= 1:
@@ -169,6 +174,8 @@ class Pruned(_Shown):
 
         The suffix says the format: .swamp (sparse), .onnx, .safetensors or .pt; `format` names another. See `swamp export`.
         """
+        if values not in get_args(ValueType):
+            raise ValueError(f"values = {values!r}: unknown type; {nearest(str(values), get_args(ValueType))}")
         chosen = checked_format(Path(file), format, overwrite)
         row = self.row_at(sparsity=sparsity, cycle=cycle)
         return write_network(read_run(self.directory), row, self.task, Path(file), chosen, values)

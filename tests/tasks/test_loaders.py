@@ -182,7 +182,7 @@ def test_test_examples_are_measured_once_each() -> None:
 
 
 def test_what_is_not_used_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    both = loader(num_workers=2, worker_init_fn=print, generator=torch.Generator())
+    both = loader(num_workers=1, worker_init_fn=print, generator=torch.Generator())
     swamp.prune(nn.Linear(1, 2), both, both, out=tmp_path / "run", **SHORT)
     said = capsys.readouterr().err
     assert (

@@ -99,6 +99,41 @@ def test_an_error_in_training_says_whose_code_it_was(tmp_path: Path) -> None:
         swamp.prune(nn.Linear(4, 2), LateData(), (X, LABELS), out=tmp_path / "b", quiet=True, **SHORT)
 
 
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"optimizer": lambda parameters: 1 / 0}, "your optimizer's function raised ZeroDivisionError: division by zero"),
+        ({"optimizer": sgd, "schedule": lambda optimizer, steps: 1 / 0}, "your schedule raised ZeroDivisionError: division by zero"),
+        (
+            {"optimizer": sgd, "schedule": lambda optimizer, steps: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=3)},
+            "your schedule raised ValueError: Tried to step 4 times. The specified number of total steps is 3",
+        ),
+    ],
+)
+def test_optimizers_and_schedules_are_the_users_code_too(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UserCodeError) as caught:
+        swamp.prune(nn.Linear(4, 2), (X, LABELS), (X, LABELS), batch_size=10, out=tmp_path / "a", quiet=True, **options, **SHORT)
+    assert str(caught.value) == sentence
+
+
+class EndsEarly(LateData):
+    """Says by mistake that there are no more examples."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if index == 17:
+            raise StopIteration
+        return X[index], LABELS[index]
+
+
+def test_a_data_set_that_stops_does_not_shorten_a_batch_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(UserCodeError, match=r"^your data set raised StopIteration: StopIteration"):
+        swamp.prune(nn.Linear(4, 2), EndsEarly(), (X, LABELS), batch_size=10, out=tmp_path / "a", quiet=True, **SHORT)
+
+
 def test_an_error_that_a_worker_sends_says_whose_code_it_was() -> None:
     """Its traceback comes as a note."""
     try:

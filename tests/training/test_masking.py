@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import pytest
@@ -160,3 +162,23 @@ def test_what_a_mask_does_not_fit_is_named() -> None:
         masked(model, Mask({"conv": torch.ones(1, dtype=torch.bool)}))
     with pytest.raises(ValueError, match=r"the mask of '0.weight' and the parameter have different shapes: 2 and 4×1×3×3"):
         masked(model, Mask({"0.weight": torch.ones(2, dtype=torch.bool)}))
+
+
+def test_a_masked_model_can_be_sent_to_other_processes() -> None:
+    """As a loop of several ranks sends it, which torch warns of where it would leave a hook behind by mistake."""
+    model = network()
+    with masked(model, half(model)):
+        sent = pickle.loads(ForkingPickler.dumps(model))
+    assert torch.equal(sent.state_dict()["0.weight"], model.state_dict()["0.weight"])
+
+
+@pytest.mark.parametrize(
+    ("model", "mask", "message"),
+    [
+        (network(), {"0.weight": torch.ones(4, 1, 3, 3, dtype=torch.bool)}, "mask is a dict; give a swamp.Mask, as load returns it"),
+        (network, half(network()), "model is a function; give a module"),
+    ],
+)
+def test_what_is_no_module_and_no_mask_gets_a_sentence(model: Any, mask: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        masked(model, mask)

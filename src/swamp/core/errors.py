@@ -22,7 +22,7 @@ def brief(value: object, most: int = 80) -> str:
     ("'aaaaaaaaaaaaa…aaaa'", '[1, 2]')
     """
     try:
-        text = repr(value)
+        text = " ".join(part.strip() for part in repr(value).splitlines())  # tensors have several lines
     except ValueError:  # Python writes integers of at most 4300 digits.
         text = "a number of thousands of digits"
     return text if len(text) <= most else f"{text[: most - 6]}…{text[-5:]}"

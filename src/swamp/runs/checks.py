@@ -160,7 +160,14 @@ def require_same_task(task: Task, header: Mapping[str, Any], directory: Path) ->
         )
 
 
-PARTS = {"model": "another architecture", "data": "other data", "batch_size": "another batch size", "prunable": "other prunable weights"}
+PARTS = {
+    "model": "another architecture",
+    "data": "other data",
+    "batch_size": "another batch size",
+    "prunable": "other prunable weights",
+    "settings": "other settings",
+    "knowledge of its epochs": "another number of epochs",
+}
 
 
 def _what_changed(task: Task, header: Mapping[str, Any]) -> str:

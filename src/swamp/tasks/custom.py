@@ -53,7 +53,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def build(config: Config) -> Task:
     if not config.factory:
-        raise ValueError("nothing here says which model and data these are; name the function that makes it: --task module:function")
+        raise ValueError(
+            "nothing here says which model and data these are; name the function that makes it: --task module:function "
+            "(in Python task=…, or model=… for the weights alone)"
+        )
     found = find_task_function(config.factory)
     if not callable(found):
         raise ValueError(f"--task {config.factory} is a {type(found).__name__}, not a function that returns a task")

@@ -43,7 +43,8 @@ def check_task(task: CustomTask) -> None:
     task.unreached = unreached_weights(model, loss, task.prunable)
     check_batches_of_one(task)
     if task.own_optimizer:
-        task.own_optimizer.check(task.model())
+        with saying_whose():
+            task.own_optimizer.check(task.model())
     try:
         with saying_whose(" (for a batch of the test data)"):
             _ = task.metric
@@ -109,9 +110,8 @@ def check_range(labels: Tensor, num_outputs: int, split: str) -> None:
         return
     low, high = int(counted.min()), int(counted.max())
     if low < 0 or high >= num_outputs:
-        raise ValueError(
-            f"labels of the {split} data go from {low} to {high}, but the model has {num_outputs} outputs: 0 to {num_outputs - 1}"
-        )
+        allowed = f"{num_outputs} outputs: 0 to {num_outputs - 1}" if num_outputs > 1 else "one output: give bool targets for yes or no"
+        raise ValueError(f"labels of the {split} data go from {low} to {high}, but the model has {allowed}")
 
 
 def require_makers(**given: Any) -> None:

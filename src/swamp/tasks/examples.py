@@ -18,7 +18,7 @@ from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import limited_rows
 from swamp.tasks.loaders import LoaderSettings, Order, Shuffled, read_loader
 from swamp.tasks.task import Batch
-from swamp.tasks.user_code import make_batch, read_examples, saying_whose, seeded
+from swamp.tasks.user_code import make_batch, read_example, read_in_order, saying_whose, seeded
 
 DEFAULT_BATCH = 128
 MOST_BYTES = 2**32  # Larger tensors are not copied to the device as a whole, and no larger iterable data set is read into memory.
@@ -85,7 +85,7 @@ class Examples:
         if self.are_tensors:
             return pytree.tree_map(lambda leaf: leaf[indices], self.data)
         with seeded(noise), saying_whose(f" (in the {self.what} data)"):
-            examples = list(read_examples(self.data, indices.tolist()))
+            examples = [read_example(self.data, index) for index in indices.tolist()]
             batch = make_batch(self.collate, examples) if self.collate is not default_collate else self._collated(examples)
         require_finite(batch, self.what, [self.numbers[index] for index in indices.tolist()])
         return batch
@@ -192,7 +192,7 @@ def read_all(data: Any, what: str) -> list[Any]:
     """Read the examples of an iterable data set once, in its order. Random draws inside it are then the same in every epoch."""
     stated, examples, num_bytes = len(data), [], 0
     with seeded(Noise(0).fold("iterable")), saying_whose(f" (in the {what} data)"):
-        for example in read_examples(data):
+        for example in read_in_order(data):
             examples.append(example)
             num_bytes += sum(leaf.nbytes for leaf in pytree.tree_leaves(example) if isinstance(leaf, (Tensor, np.ndarray)))
             if num_bytes > MOST_BYTES or len(examples) > stated:

@@ -56,6 +56,7 @@ class OwnLoopTask:
         maximise: bool | None = None,
         settings: Mapping[str, Any] | None = None,
         knows_epochs: bool = False,
+        averages: bool = False,
         device: torch.device | None = None,
         prunable: Sequence[str] = DEFAULT_KINDS,
         exclude: Sequence[str] = (),
@@ -64,6 +65,7 @@ class OwnLoopTask:
         require_selectors(prunable=prunable, exclude=exclude)
         self.train, self.make_model, self.given_evaluate, self.refresh = train, model, evaluate, refresh
         self.given_loss, self.device = loss, device or torch.device("cpu")
+        self.averages = averages  # whether the method averages the epochs of a training, so that no other module can count
         self.settings, self.knows_epochs, self.given_maximise = dict(settings or {}), knows_epochs, maximise
         self.include, self.exclude = tuple(prunable), tuple(exclude)
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from swamp.core.schedules import SWA, Schedule, learning_rates
 from swamp.core.state_dicts import pack
+from swamp.tasks.user_code import make_optimizer, make_scheduler, step_optimizer, step_scheduler
 
 CAPTURED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # They can read rates on the device, and their first state is zero.
 NUM_TRIED = 100  # steps of a scheduler that are looked at
@@ -33,10 +34,10 @@ class OwnOptimizer:
     def make(self, model: nn.Module, num_steps: int) -> tuple[torch.optim.Optimizer, Any]:
         """Return a new optimizer of the model's parameters, and its scheduler if there is one."""
         named = {"model": model, "named_parameters": list(model.named_parameters())}
-        made = self.optimizer(named.get(first_parameter(self.optimizer), list(model.parameters())))
+        made = make_optimizer(self.optimizer, named.get(first_parameter(self.optimizer), list(model.parameters())))
         if not isinstance(made, torch.optim.Optimizer):
             raise ValueError(f"the factory of the optimizer returned a {type(made).__name__}, not a torch.optim.Optimizer")
-        scheduler = self.schedule(made, num_steps) if self.schedule is not None else None
+        scheduler = make_scheduler(self.schedule, made, num_steps) if self.schedule is not None else None
         kinds = torch.optim.lr_scheduler
         if scheduler is not None and (not isinstance(scheduler, kinds.LRScheduler) or isinstance(scheduler, kinds.ReduceLROnPlateau)):
             kind = type(scheduler).__name__
@@ -61,7 +62,7 @@ class OwnOptimizer:
         with quiet_schedulers():
             for _ in range(num_steps):
                 found.append(rates_of(optimizer))
-                scheduler.step()
+                step_scheduler(scheduler)
         return found
 
     def why_not_captured(self, model: nn.Module) -> str:
@@ -77,7 +78,7 @@ class OwnOptimizer:
         if scheduler is not None:
             with quiet_schedulers():
                 for _ in range(NUM_TRIED - 1):
-                    scheduler.step()
+                    step_scheduler(scheduler)
                     if other_settings(optimizer) != before:
                         return f"the task's own {type(scheduler).__name__} changes more than rates, which a CUDA graph does not follow"
         return ""
@@ -91,11 +92,11 @@ class OwnOptimizer:
         for parameter in known:
             parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
         try:
-            optimizer.step()
+            step_optimizer(optimizer)
         except TypeError as error:
             raise ValueError(f"{kind} cannot make a step by the gradients alone ({error})") from None
         if scheduler is not None:
-            scheduler.step()
+            step_scheduler(scheduler)
         try:
             pack(optimizer.state_dict())
         except ValueError as error:

@@ -24,8 +24,13 @@ OWNERS = {
     "call_loss": "your loss",
     "call_metric": "your metric",
     "call_sampler": "your sampler",
-    "read_examples": "your data set",
+    "read_example": "your data set",
+    "read_in_order": "your data set",
     "make_batch": "your collate_fn",
+    "make_optimizer": "your optimizer's function",
+    "step_optimizer": "your optimizer",
+    "make_scheduler": "your schedule",
+    "step_scheduler": "your schedule",
 }
 OWNER_LINE = re.compile(rf'^  File "[^"\n]*user_code\.py", line \d+, in ({"|".join(OWNERS)})\n(?:    .*\n)*', re.MULTILINE)
 
@@ -89,13 +94,33 @@ def call_sampler(sampler: Iterable[Any], noise: Noise) -> list[int]:
         return [int(index) for index in sampler]
 
 
-def read_examples(data: Any, indices: Iterable[int] | None = None) -> Iterator[Any]:
-    """Yield the examples with these indices, or all of a data set that can only be read in order."""
-    yield from data if indices is None else map(data.__getitem__, indices)
+def read_example(data: Any, index: int) -> Any:
+    return data[index]
+
+
+def read_in_order(data: Iterable[Any]) -> Iterator[Any]:
+    """Yield all examples of a data set that can only be read in order."""
+    yield from data
 
 
 def make_batch(collate: Callable[[list[Any]], Any], examples: list[Any]) -> Any:
     return collate(examples)
+
+
+def make_optimizer(function: Callable[[Any], Any], given: Any) -> Any:
+    return function(given)
+
+
+def step_optimizer(optimizer: Any) -> None:
+    optimizer.step()
+
+
+def make_scheduler(function: Callable[[Any, int], Any], optimizer: Any, num_steps: int) -> Any:
+    return function(optimizer, num_steps)
+
+
+def step_scheduler(scheduler: Any) -> None:
+    scheduler.step()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.utils.hooks import unserializable_hook
 
 from swamp.core.mask import Mask
 
@@ -36,6 +37,12 @@ class MaskedModule:
     """
 
     def __init__(self, model: nn.Module, mask: Mask) -> None:
+        for name, given, kind, expected in (
+            ("model", model, nn.Module, "a module"),
+            ("mask", mask, Mask, "a swamp.Mask, as load returns it"),
+        ):
+            if not isinstance(given, kind):
+                raise ValueError(f"{name} is a {type(given).__name__}; give {expected}")
         self.parameters = dict(model.named_parameters())
         for name, layer in mask.layers.items():
             if name not in self.parameters:
@@ -93,7 +100,8 @@ class MaskedModule:
         """Register a hook on a parameter, also on a frozen one, which a loop may train later."""
         trained = parameter.requires_grad
         parameter.requires_grad_(True)  # torch takes no hook otherwise.
-        handle = parameter.register_hook(lambda gradient: gradient * self._factor_at(name, gradient))
+        hook = unserializable_hook(lambda gradient: gradient * self._factor_at(name, gradient))  # Processes that a loop starts mask anew.
+        handle = parameter.register_hook(hook)
         parameter.requires_grad_(trained)
         return handle
 

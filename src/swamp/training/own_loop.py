@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
+from swamp.core.errors import brief
 from swamp.core.job import Job
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
@@ -91,7 +92,7 @@ class LoopTraining:
             with restoring_checkpoint(self.job):
                 self._restore(self._checkpoint)
 
-    def epoch_end(self, epoch: int, loss: float | None = None) -> bool:
+    def epoch_end(self, epoch: int, loss: float | Tensor | None = None) -> bool:
         """Say that an epoch has ended. Return True if nothing more is needed, so that the loop may stop."""
         if epoch != self.epoch:
             raise ValueError(f"train called run.epoch_end({epoch!r}) where epoch {self.epoch} was to end")
@@ -102,7 +103,7 @@ class LoopTraining:
         if self.averaging:
             self.mean.add(dict(self.model.named_parameters()))
         record: dict[str, Any] = {"epoch": self.epoch}
-        record |= {"loss": float(loss)} if loss is not None and math.isfinite(loss) else {}
+        record |= {"loss": number} if math.isfinite(number := _number(loss)) else {}
         record |= {} if math.isnan(self._rate) else {"learning_rate": self._rate}
         self.history.append(record)
         self.epoch += 1
@@ -124,12 +125,14 @@ class LoopTraining:
             self._seed()
             returned = self.task.train(self.model.train(), self)
             self._check_model()
+        if returned is not None and (self.job.swa is not None or (self.stage == "ticket" and self.task.averages)):
+            raise ValueError("train returned a module, but SWA averages the model itself: choose methods={'swamp': {'swa': False}}")
         if self.stage == "ticket":
             return self._finished_ticket()
         if self.epochs is not None and self.epoch < self.epochs and self.epoch:
             raise ValueError(f"epochs = {self.epochs}, but train called run.epoch_end {self.epoch} times")
         if self.job.swa is not None:
-            return self._finished_mean(returned)
+            return self._finished_mean()
         if returned is None:
             return State.of(self.model)
         return self._state_of(returned)
@@ -172,9 +175,7 @@ class LoopTraining:
             raise ValueError(f"the ticket is the state after {wanted} epochs, but train called run.epoch_end {self.epoch} times")
         return self._ticket
 
-    def _finished_mean(self, returned: Any) -> State:
-        if returned is not None:
-            raise ValueError("train returned a module, but SWA averages the model itself: choose methods={'swamp': {'swa': False}}")
+    def _finished_mean(self) -> State:
         if not self.mean.count:
             raise ValueError(
                 "SWA averages the weights at the ends of epochs, and train called no run.epoch_end in its last quarter: call it at the end "
@@ -244,6 +245,14 @@ class LoopTraining:
             yield
         finally:
             handle.remove()
+
+
+def _number(loss: Any) -> float:
+    """Return a loss as a number, also where it is a tensor with a graph; NaN where there is none."""
+    try:
+        return math.nan if loss is None else float(loss.detach() if isinstance(loss, Tensor) else loss)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"train called run.epoch_end with the loss {brief(loss)}, which is no number") from None
 
 
 def _seed_all(seed: int) -> None:

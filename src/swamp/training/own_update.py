@@ -18,6 +18,7 @@ from torch.nn.utils import get_total_norm
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state_dicts import pack, unpack
 from swamp.tasks.own_optimizer import OwnOptimizer, quiet_schedulers, rates_of, shared_rates
+from swamp.tasks.user_code import step_optimizer, step_scheduler
 from swamp.training.masking import with_memory
 from swamp.training.update import Rate, masked
 
@@ -56,7 +57,7 @@ class OwnUpdate:
             found = [parameter.grad for parameter in parameters if parameter.grad is not None]
             torch._foreach_mul_(found, (self.clip_norm / (get_total_norm(found) + 1e-6)).clamp(max=1.0))
         self.set_rates(rate)
-        self.optimizer.step()
+        step_optimizer(self.optimizer)
         self.step_scheduler()
         for parameter in parameters:
             parameter.grad = None
@@ -71,7 +72,7 @@ class OwnUpdate:
     def step_scheduler(self) -> None:
         """Let the scheduler make a step, as also where a rule acts in the place of the optimizer."""
         if self.scheduler is not None:
-            self.scheduler.step()
+            step_scheduler(self.scheduler)
 
     @torch.no_grad()
     def apply_mask(self, factors: Sequence[Tensor | None]) -> None:
@@ -90,5 +91,5 @@ class OwnUpdate:
         if self.scheduler is not None:
             with quiet_schedulers():
                 for _ in range(num_done):
-                    self.scheduler.step()
+                    step_scheduler(self.scheduler)
         self.optimizer.load_state_dict(unpack(tensors))
