@@ -19,7 +19,7 @@ from swamp.tasks.models import find_model
 from swamp.tasks.models.resnet import ResNet
 from tests.support.compiling import needs_compiler
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("compiled_runtime")]
 
 
 class Everything(nn.Module):
