@@ -488,31 +488,30 @@ swamp.prune_with({loop}, plain, evaluate, method="imp", out=sys.argv[1], quiet=T
 
 
 @pytest.mark.parametrize(
-    ("train", "kill_after", "repeated"),
-    # The ticket has 4 epochs, and its state is taken after the first of them; then comes the first cycle.
+    ("train", "kills", "repeated"),
+    # The ticket has 4 epochs, and its state is taken after the first of them; then comes the first cycle. What is killed a second time is
+    # killed three epochs later.
     [
-        ("loop", 3, 0),
-        ("loop", 6, 0),
-        pytest.param("without_keep", 6, 2, marks=pytest.mark.slow),
-        pytest.param("by_lightning", 3, 0, marks=pytest.mark.slow),
-        pytest.param("by_lightning", 6, 0, marks=pytest.mark.slow),
+        ("loop", (3, 3), 0),
+        pytest.param("loop", (6,), 0, marks=pytest.mark.slow),
+        pytest.param("without_keep", (6,), 2, marks=pytest.mark.slow),
+        pytest.param("by_lightning", (3,), 0, marks=pytest.mark.slow),
+        pytest.param("by_lightning", (6,), 0, marks=pytest.mark.slow),
     ],
 )
-def test_a_killed_loop_goes_on_with_the_same_bytes(train: str, kill_after: int, repeated: int, tmp_path: Path) -> None:
+def test_a_killed_loop_goes_on_with_the_same_bytes(train: str, kills: tuple[int, ...], repeated: int, tmp_path: Path) -> None:
     if train == "by_lightning":
         pytest.importorskip("lightning")
     script = SCRIPT.format(tests=str(Path(__file__).parent.parent), loop=train)
-
-    def start(out: str, stop: int) -> subprocess.CompletedProcess[str]:
-        arguments = [sys.executable, "-c", script, str(tmp_path / out), str(stop)]
-        return subprocess.run(arguments, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-    whole = start("whole", 1000)
-    assert whole.returncode == 0, whole.stderr
-    first, second = start("killed", kill_after), start("killed", 1000)
-    assert first.returncode == -signal.SIGKILL
-    assert second.returncode == 0, second.stderr
-    assert len((first.stdout + second.stdout).splitlines()) == len(whole.stdout.splitlines()) + repeated
+    options: dict[str, Any] = {"pruning": {"cycles": 1}, "checkpoint_seconds": 0}
+    prune(globals()[train], tmp_path / "whole", **options)
+    said = []
+    for stop in (*kills, 1000):
+        arguments = [sys.executable, "-c", script, str(tmp_path / "killed"), str(stop)]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert done.returncode == (-signal.SIGKILL if stop < 1000 else 0), done.stderr
+        said += done.stdout.splitlines()
+    assert len(said) == 3 * EPOCHS + repeated  # of the ticket and of two cycles
     weights = [swamp.load(tmp_path / name, model=plain()).model.state_dict() for name in ("whole", "killed")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
