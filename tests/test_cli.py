@@ -401,7 +401,7 @@ def test_untrusted_text_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureF
     assert "[red]odd[" in out
 
 
-@pytest.mark.parametrize("arguments", [("recipes", "digits"), ("--version",)])  # more than a buffer, and less
+@pytest.mark.parametrize("arguments", [("recipes", "digits"), ("methods", "imp")])  # more than a buffer, and less
 def test_a_reader_that_leaves_is_no_failure(arguments: tuple[str, ...]) -> None:
     """As in `swamp recipes digits | head -1`."""
     process = subprocess.Popen([sys.executable, "-m", "swamp", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
