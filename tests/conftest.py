@@ -31,42 +31,55 @@ hypothesis.settings.load_profile("any machine")
 
 # With `--dist loadfile` a worker takes file after file: those that take longest come first, lest one worker works alone at the end.
 LONGEST_FIRST = (
-    "tests/engines/test_ray.py",
-    "tests/engines/test_processes.py",
-    "tests/test_cli.py",
-    "tests/contract/test_methods.py",
+    "tests/runtime/test_networks.py",  # the first that needs the runtime compiles it, on both cores
     "tests/contract/test_own_models.py",
-    "tests/test_environment.py",
-    "tests/contract/test_engines.py",
+    "tests/test_cli.py",
+    "tests/engines/test_ray.py",
     "tests/report/page/test_browser.py",
     "tests/runs/test_group.py",
-    "tests/commands/test_grids.py",
-    "tests/engines/test_sequential.py",
+    "tests/contract/test_methods.py",
     "tests/test_kill.py",
-    "tests/tasks/test_streaming.py",
-    "tests/engines/test_outsiders.py",
     "tests/engines/test_distributed.py",
-    "tests/runs/test_runner.py",
-    "tests/tasks/test_custom.py",
-    "tests/contract/test_analyses.py",
-    "tests/analyses/test_analyses.py",
+    "tests/tasks/test_streaming.py",
+    "tests/engines/test_processes.py",
+    "tests/test_environment.py",
+    "tests/commands/test_grids.py",
+    "tests/export/test_narrow.py",
+    "tests/export/test_program.py",
+    "tests/test_loop_resuming.py",
     "tests/training/test_data_parallel.py",
+    "tests/commands/test_analyse.py",
+    "tests/contract/test_engines.py",
+    "tests/engines/test_outsiders.py",
+    "tests/contract/test_analyses.py",
+    "tests/export/test_compiled.py",
+    "tests/analyses/test_shown.py",
+    "tests/export/test_onnx.py",
+    "tests/engines/test_graphed.py",
     "tests/test_cli_text.py",
     "tests/commands/test_bench_inference.py",
+    "tests/runs/test_runner.py",
+    "tests/engines/test_particle_pool.py",
+    "tests/store/test_strange_files.py",
+    "tests/analyses/test_analyses.py",
+    "tests/contract/test_damaged_directories.py",
     "tests/test_current_directory.py",
+    "tests/runs/test_crash.py",
     "tests/test_docs.py",
 )
+LAST = "tests/commands/test_reading.py"  # it slows down what comes after it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    rank = {name: index for index, name in enumerate(LONGEST_FIRST)}
+    rank = {name: index for index, name in enumerate(LONGEST_FIRST)} | {LAST: sys.maxsize}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of all later garbage collections, which are then quick."""
+    """Leave what was imported and collected out of all later garbage collections, which are then quick, and collect less often."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @needs_compiler
+@pytest.mark.usefixtures("compiled_runtime")
 def test_files_are_measured_beside_the_dense_network(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / name for name in ("a.sparse", "b.safetensors", "c.onnx")]
     for path in files:

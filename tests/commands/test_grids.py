@@ -22,7 +22,14 @@ from swamp.store.analysis_store import AnalysisStore
 from tests.support.analyses import made_up_results
 from tests.support.cli import call
 
-SHORT = ["--pruning.cycles=1", "--ticket.epochs=1", "--cycle.epochs=2", "--tasks.image.batch_size=250", "--engine=sequential"]
+DATA = {"tasks.image.dataset": "few-digits", "tasks.image.model": "small-digits", "tasks.image.batch_size": 64}
+SHORT = [
+    "--pruning.cycles=1",
+    "--ticket.epochs=1",
+    "--cycle.epochs=2",
+    "--engine=sequential",
+    *(f"--{name}={value}" for name, value in DATA.items()),
+]
 GRID = """
 title = "Small"
 seeds = [0, 1]
@@ -33,7 +40,7 @@ against = { method = "IMP" }
 pruning = { cycles = 1, prune_fraction = 0.5 }
 ticket.epochs = 1
 cycle.epochs = 2
-tasks.image.batch_size = 250
+tasks.image = { dataset = "few-digits", model = "small-digits", batch_size = 64 }
 engine = "sequential"
 
 [axes.method]

@@ -20,7 +20,10 @@ def count_open(event: str, arguments: tuple[Any, ...]) -> None:
         opened[Path(arguments[0])] += 1
 
 
-sys.addaudithook(count_open)  # Python cannot remove it again.
+@pytest.fixture(scope="module", autouse=True)
+def counted() -> None:
+    """Python cannot remove the hook again: every later test of this process would be slower, so that these tests come last."""
+    sys.addaudithook(count_open)
 
 
 @pytest.mark.parametrize("command", ["show", "compare", "report", "figure error"])

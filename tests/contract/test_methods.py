@@ -120,6 +120,7 @@ def test_nested_methods_never_revive(finished: Finished) -> None:
         assert not after.contains(before)
 
 
+@pytest.mark.slow  # what is stopped and resumed has them too
 def test_the_same_configuration_gives_the_same_bytes(finished: Finished, tmp_path: Path) -> None:
     config, directory, _ = finished
     torch.manual_seed(99)  # the caller's random numbers have no say
@@ -146,6 +147,7 @@ def test_replay_recomputes_nothing(finished: Finished, tmp_path: Path, monkeypat
 
 def test_stopped_after_any_row_then_resumed_gives_the_same_bytes(finished: Finished, tmp_path: Path) -> None:
     config, directory, rows = finished
+    torch.manual_seed(99)  # the caller's random numbers have no say
     for stop in range(len(rows)):
         partial = iterate(config, tmp_path / "run")
         for _ in range(stop + 1):

@@ -89,19 +89,23 @@ def test_a_worker_that_dies_before_it_has_read_anything(tmp_path: Path, monkeypa
     assert deaths
 
 
-def test_the_engine_survives_exceptions_that_cannot_be_pickled(tmp_path: Path) -> None:
+def test_the_engine_survives_exceptions_that_cannot_be_pickled_and_trains_nothing_twice(tmp_path: Path) -> None:
     (tmp_path / "odd").touch()
-    with engine_of(tmp_path) as (engine, jobs, _):
+    events: list[Progress] = []
+    with engine_of(tmp_path) as (engine, jobs, store):
         with pytest.raises(RuntimeError, match="Odd: one"):
             list(engine.train(jobs[:1], ignore))
         (tmp_path / "odd").unlink()
-        assert len(list(engine.train(jobs, ignore))) == 3
+        assert len(list(engine.train(jobs, events.append))) == 3
+        list(engine.train(jobs, events.append))
+        assert len(events) == 3  # what is stored is not trained again
+        assert not list(store.work.glob("*.checkpoint"))
     assert isinstance(portable(ValueError("x")), ValueError)
     assert isinstance(portable(Odd("a", "b")), RuntimeError)
 
 
 def test_an_abandoned_loop_leaves_no_process_behind(tmp_path: Path) -> None:
-    with engine_of(tmp_path, workers=2) as (engine, jobs, _):
+    with engine_of(tmp_path) as (engine, jobs, _):
         next(engine.train(jobs, ignore))
         pids = [worker.process.pid for worker in engine.workers]
         assert pids
@@ -109,16 +113,6 @@ def test_an_abandoned_loop_leaves_no_process_behind(tmp_path: Path) -> None:
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_what_is_stored_is_not_trained_again(tmp_path: Path) -> None:
-    events: list[Progress] = []
-    with engine_of(tmp_path) as (engine, jobs, store):
-        list(engine.train(jobs, events.append))
-        trained = len(events)
-        list(engine.train(jobs, events.append))
-        assert len(events) == trained == 3
-        assert not list(store.work.glob("*.checkpoint"))
 
 
 def test_modules_of_the_users_folder_do_not_reach_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,11 +120,13 @@ def test_only_the_lost_particle_is_redone_and_from_its_checkpoint(tmp_path: Path
     assert not found.checkpoints
 
 
+@pytest.mark.slow
 def test_a_job_whose_workers_keep_dying_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(RayFailed, match="cycle 3, particle 2 died, and was tried 1 times"):
         trained(Fatal(deaths=9, counter=tmp_path), engine.Config(retries=0), schedule=Schedule(epochs=40))
 
 
+@pytest.mark.slow
 def test_errors_of_workers_are_raised_unchanged() -> None:
     with pytest.raises(Diverged, match="the loss became"):
         trained(Blobs(), engine.Config(), schedule=Schedule(epochs=4, learning_rate=1e30))
@@ -144,6 +146,7 @@ def test_a_job_that_fits_nowhere_is_refused() -> None:
         trained(Blobs(), engine.Config(cpus=64))
 
 
+@pytest.mark.slow
 def test_a_job_resumes_from_the_checkpoint_of_an_earlier_process() -> None:
     task, job = Blobs(), make_job(Blobs())
     store = MemoryStore()

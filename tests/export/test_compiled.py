@@ -20,7 +20,7 @@ from swamp.tasks.models.resnet import ResNet
 from tests.support.compiling import needs_compiler
 from tests.support.networks import UNet
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("compiled_runtime")]
 
 
 class Everything(nn.Module):

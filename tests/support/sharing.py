@@ -1,12 +1,16 @@
-"""The program of three processes of `test_data_parallel.py`: it trains jobs on one rank, on two and on three, and compares them."""
+"""The program of `test_data_parallel.py`. It becomes three ranks, which train jobs alone, by two and by three, and compare them."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
+from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 import torch
+import torch._dynamo  # noqa: F401  DistributedDataParallel would import it in each rank
 import torch.distributed as dist
 from torch import nn
 
@@ -52,6 +56,9 @@ class OwnBlobs(Blobs):
     own_optimizer = OwnOptimizer(lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True))
 
 
+OWN = OwnBlobs(batch_size=8, num_examples=12)
+
+
 class CutBlobs(Blobs):
     """Blobs whose plan makes only a rank's shares of batches, as that of decoded images does."""
 
@@ -65,6 +72,12 @@ class CutBlobs(Blobs):
             return super().batch(plan, step)
         rows = plan.tables[f"{step}"]
         return self.x[rows], self.y[rows]
+
+
+@cache
+def alone(name: str) -> tuple[State, list[float]]:
+    """What one rank finds by itself, to which two and three are compared."""
+    return trained(make_job(OWN), task=OWN) if name == "own optimizer" else trained(JOBS[name])
 
 
 def trained(job: Job, group: dist.ProcessGroup | None = None, synced: bool = True, task: Blobs = TASK) -> tuple[State, list[float]]:
@@ -84,22 +97,21 @@ def difference(one: tuple[State, list[float]], other: tuple[State, list[float]],
 
 
 def main(rank: int, folder: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3, timeout=timedelta(seconds=100))
     groups = [dist.new_group([0, 1]), dist.new_group([0, 1, 2])]
     found: dict[str, float] = {}
     for group, size in zip(groups, (2, 3), strict=True):
         if rank >= size:
             continue
         for name, job in JOBS.items():
-            found[f"{name} by {size}"] = difference(trained(job), trained(job, group))
-        own = OwnBlobs(batch_size=8, num_examples=12)
-        found[f"own optimizer by {size}"] = difference(trained(make_job(own), task=own), trained(make_job(own), group, task=own))
+            found[f"{name} by {size}"] = difference(alone(name), trained(job, group))
+        found[f"own optimizer by {size}"] = difference(alone("own optimizer"), trained(make_job(OWN), group, task=OWN))
         cut = CutBlobs(batch_size=8, num_examples=12)
-        found[f"cut by {size}"] = difference(trained(make_job(TASK)), trained(make_job(TASK), group, task=cut))
+        found[f"cut by {size}"] = difference(alone("plain"), trained(make_job(TASK), group, task=cut))
     if rank < 2:
-        job = make_job(TASK, optimizer=Optimizer(accumulate=2))
-        found["local by 2"] = difference(trained(job), trained(job, groups[0], synced=False))
-        found["parts against the whole"] = difference(trained(make_job(TASK)), trained(job, groups[0], synced=False))
+        local = trained(JOBS["accumulate"], groups[0], synced=False)
+        found["local by 2"] = difference(alone("accumulate"), local)
+        found["parts against the whole"] = difference(alone("plain"), local)
         dropping = Blobs(dropout=0.5, batch_size=8, num_examples=12)
         one, again = (trained(make_job(dropping), groups[0], task=dropping) for _ in range(2))
         found["dropout, again"] = difference(one, again)
@@ -112,12 +124,17 @@ def main(rank: int, folder: str) -> None:
         found["draws of the first share"] = float(drawn[0] - torch.randint(2**60, (1,)))
         found["draws of the second share"] = float(drawn[1] - drawn[0])
         found["float64"] = difference(trained(make_job(TASK), task=Double()), trained(make_job(TASK), groups[0], task=Double()))
-    job = make_job(TASK, optimizer=Optimizer(accumulate=2))  # Two parts are too few for three ranks.
-    found["local by 3"] = difference(trained(job), trained(job, groups[1], synced=False))
+    # Two parts are too few for three ranks.
+    found["local by 3"] = difference(alone("accumulate"), trained(JOBS["accumulate"], groups[1], synced=False))
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(int(sys.argv[1]), sys.argv[2])
+    ranks = [multiprocessing.get_context("fork").Process(target=main, args=(rank, sys.argv[1])) for rank in range(3)]
+    for process in ranks:
+        process.start()  # Nothing was computed yet that a fork would break, and torch is imported once.
+    for process in ranks:
+        process.join()
+    sys.exit(any(process.exitcode for process in ranks))

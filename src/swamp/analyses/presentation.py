@@ -192,6 +192,7 @@ def _write(store: AnalysisStore, name: str, make_figure: Callable[[Any], Any]) -
     try:
         for suffix in (".png", ".svg"):
             store.write_bytes(f"{name}{suffix}", encoded(figure, suffix, DPI))
+            figure.set_layout_engine("none")  # the second file has the layout of the first
     finally:
         plt.close(figure)
     return [store.root / f"{name}{suffix}" for suffix in (".png", ".svg")]

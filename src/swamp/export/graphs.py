@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from swamp.core.errors import reason_of
 from swamp.export.layouts import NoProgram
+from swamp.export.operators import OPERATIONS
 
 DECOMPOSED = ("aten.einsum.default",)  # operations that are replaced by simpler ones; all others stay whole
 LIBRARY = str(Path(torch.__file__).parent)
@@ -39,11 +40,23 @@ def exported_graph(model: nn.Module, inputs: tuple[Any, ...], named: dict[str, A
         with torch.no_grad(), warnings.catch_warnings(), _without_cache(model):
             warnings.simplefilter("ignore")
             exported = torch.export.export(model, inputs, named, dynamic_shapes=free, strict=False)  # type: ignore[arg-type]
+            if not any(_is_rewritten(node.target) for node in exported.graph.nodes):
+                return exported
             table = {name: rule for name, rule in torch.export.default_decompositions().items() if str(name) in DECOMPOSED}
             return exported.run_decompositions(table)  # Its graph has no changes in place.
     except Exception as error:  # torch.export raises many kinds of errors
         reason = reason_of(error).partition(". ")[0].rstrip(".")
         raise NoProgram(f"torch.export cannot read the forward pass{_raised_at(error)}: {reason}") from None
+
+
+def _is_rewritten(target: Any) -> bool:
+    """Say whether torch must rewrite a graph with this operation before it can be read: it changes something in place, or consists of
+    simpler operations and is not read as a whole. Rewriting takes twice as long as the export itself."""
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.name == "aten::sym_size":
+        return False
+    is_composite = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    known = target._schema.name.removeprefix("aten::") in OPERATIONS
+    return target._schema.is_mutable or str(target) in DECOMPOSED or (is_composite and not known)
 
 
 @contextlib.contextmanager

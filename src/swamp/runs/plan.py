@@ -129,7 +129,7 @@ class PlanContext(JobMaker):
         stride = next(n for n in itertools.count(round(GOLDEN_RATIO * num)) if math.gcd(n, num) == 1)
         begin = int(key_of("imagined", source=source)[:12], 16) % num
         # Each number below num appears once, and multiples of the golden ratio are spread evenly over any range of indices.
-        alive = (torch.arange(num) * stride + begin) % num < num_keep
+        alive = torch.arange(num).mul_(stride).add_(begin).remainder_(num) < num_keep
         layers = alive.split([layer.numel() for layer in mask.layers.values()])
         return Mask({name: kept.reshape(layer.shape) for (name, layer), kept in zip(mask.layers.items(), layers, strict=True)})
 

@@ -14,7 +14,7 @@ from swamp.engines import engine_modules
 from swamp.runs.config import SHORTHANDS, Config, selectable
 from swamp.runs.other_names import OTHER_KEYWORDS, OTHER_NAMES, in_python
 from swamp.runs.recipes import SELECTORS, TomlTable, nested
-from swamp.runs.settings import bare, description, flat, parse_value, toml_text
+from swamp.runs.settings import bare, description, fields_of, flat, parse_value, toml_text
 
 
 class SettingInfo(NamedTuple):
@@ -28,7 +28,7 @@ class SettingInfo(NamedTuple):
 
 def all_settings(kind: Any = Config, prefix: str = "") -> Iterator[SettingInfo]:
     """Yield every setting there is, those of all tasks, methods and engines included."""
-    for field in structs.fields(kind):
+    for field in fields_of(kind):
         name = f"{prefix}{field.name}"
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         if field.name in SELECTORS.values() and kind is Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import tomllib
@@ -14,6 +15,8 @@ from msgspec import Meta, structs
 
 from swamp.core.errors import brief, nearest
 from swamp.runs.other_names import OTHER_NAMES
+
+fields_of = functools.cache(structs.fields)  # which reads annotations anew each time
 
 
 def convert(value: Any, kind: Any, prefix: str = "") -> Any:
@@ -77,12 +80,12 @@ def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
 
 def _struct_at(kind: Any, path: list[str]) -> Any:
     for part in path:
-        kind = bare(next(field.type for field in structs.fields(kind) if field.name == part))
+        kind = bare(next(field.type for field in fields_of(kind) if field.name == part))
     return kind
 
 
 def _field_type(kind: Any, path: list[str]) -> Any:
-    return next((field.type for field in structs.fields(_struct_at(kind, path[:-1])) if field.name == path[-1]), Any)
+    return next((field.type for field in fields_of(_struct_at(kind, path[:-1])) if field.name == path[-1]), Any)
 
 
 def bare(kind: Any) -> Any:

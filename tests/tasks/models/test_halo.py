@@ -44,10 +44,17 @@ def close(found: Tensor, wanted: Tensor, tolerance: float) -> None:
     assert (found.double() - wanted).norm() <= tolerance * wanted.norm()
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "height", "width", "rows", "threads"), [(32, 16, 8, 16, 4, 64), (16, 32, 4, 32, 4, 64), (16, 16, 8, 8, 8, 32)]
-)
-@pytest.mark.parametrize("kind", ["NORM", "BACKWARD", "NORM_BACKWARD"])
+SIZES = [(32, 16, 8, 16, 4, 64), (16, 32, 4, 32, 4, 64), (16, 16, 8, 8, 8, 32)]  # channels in and out, height, width, rows, threads
+KINDS = ["NORM", "BACKWARD", "NORM_BACKWARD"]
+# Each is compiled, which takes a second: of every kind and every size there is one in `make test`.
+AT_ONCE = [
+    pytest.param(*size, kind, marks=[] if row == column else pytest.mark.slow)
+    for row, size in enumerate(SIZES)
+    for column, kind in enumerate(KINDS)
+]
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "height", "width", "rows", "threads", "kind"), AT_ONCE)
 def test_values(inputs: int, outputs: int, height: int, width: int, rows: int, threads: int, kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     backward = kind != "NORM"
