@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from swamp.core.discovery import registered
 from swamp.core.metric import Metric
-from swamp.core.minimum import minimum_between
 from swamp.core.noise import Noise
 from swamp.tasks.identity import identity
 
@@ -58,15 +57,16 @@ def expected_calibration_error(logits: Tensor, labels: Tensor, num_bins: int = N
 
 def fitted_temperature(logits: Tensor, labels: Tensor) -> float:
     """The T that minimises the NLL of softmax(logits / T)."""
+    from scipy.optimize import minimize_scalar  # takes half a second to import, and workers never need it
+
     double = logits.double()
-
-    def exponential(number: float) -> Tensor:
-        return torch.exp(torch.tensor(number, dtype=torch.float64))
-
-    found = minimum_between(
-        -LOG_TEMPERATURE_BOUND, LOG_TEMPERATURE_BOUND, lambda log_t: float(F.cross_entropy(double * exponential(-log_t), labels)), 1e-6
+    found = minimize_scalar(
+        lambda log_t: float(F.cross_entropy(double * torch.exp(torch.tensor(-log_t, dtype=torch.float64)), labels)),
+        bounds=(-LOG_TEMPERATURE_BOUND, LOG_TEMPERATURE_BOUND),
+        method="bounded",
+        options={"xatol": 1e-6},
     )
-    return float(exponential(found))
+    return float(torch.exp(torch.tensor(found.x, dtype=torch.float64)))
 
 
 def calibrated_nll(logits: Tensor, labels: Tensor) -> float:
