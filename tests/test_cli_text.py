@@ -38,7 +38,6 @@ def arguments(place: Path, recipe: str, out: Path, *more: str) -> list[str]:
     ("recipe", "methods"),
     [
         ("mrpc-minilm", ["imp", "swamp"]),
-        ("rte-roberta", ["imp"]),
         pytest.param("rte-roberta", ["imp", "swamp"], marks=pytest.mark.slow),
     ],
 )

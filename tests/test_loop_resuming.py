@@ -86,8 +86,8 @@ swamp.prune_with({loop}, plain, evaluate, method="imp", out=sys.argv[1], quiet=T
     # The ticket has 4 epochs, and its state is taken after the first of them; then comes the first cycle. What is killed a second time is
     # killed three epochs later.
     [
-        ("loop", (3, 3), 0),
-        pytest.param("loop", (6,), 0, marks=pytest.mark.slow),
+        ("loop", (6,), 0),
+        pytest.param("loop", (3, 3), 0, marks=pytest.mark.slow),
         pytest.param("without_keep", (6,), 2, marks=pytest.mark.slow),
         pytest.param("by_lightning", (3,), 0, marks=pytest.mark.slow),
         pytest.param("by_lightning", (6,), 0, marks=pytest.mark.slow),

@@ -30,7 +30,7 @@ from tests.support.made_up_runs import read_series
 from tests.support.runs import QUICK, contents, iterate
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-STORED = sorted(path for path in RESULTS.rglob("analysis/*.json"))
+STORED = sorted(path for path in RESULTS.rglob("analysis/*.json") if path.name != "overlap.json")  # which is of several runs
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +190,7 @@ def test_stored_results_of_the_documentation_are_readable(path: Path) -> None:
     # nothing that the file holds is lost
     again = msgspec.json.decode(msgspec.json.encode({"analysis": kind.name, **msgspec.to_builtins(stored.result)}))
     held = msgspec.json.decode(path.read_bytes())
+    held.pop("checksum", None)  # read_stored has compared it
     assert {name: again[name] for name in held} == held
     assert set(again) - set(held) <= {"split"}
     pytest.importorskip("matplotlib")
