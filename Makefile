@@ -30,7 +30,7 @@ lint: $(STAMP)
 	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 
 test: lint
-	$(ON_CPU) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"
+	$(ON_CPU) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"
 
 test-slow: $(STAMP)
 	$(ON_CPU) $(BIN)/python -m pytest -n 2 -m slow

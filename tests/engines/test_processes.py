@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -138,3 +139,15 @@ def test_a_worker_whose_parent_sends_nothing_ends_silently() -> None:
         command = [sys.executable, "-m", "swamp.engines.processes", str(theirs.fileno())]
         done = subprocess.run(command, pass_fds=[theirs.fileno()], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_worker_whose_parent_has_ended_says_nothing_when_it_reports(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It may notice that by a report that nobody can receive before its other thread reads the end of the connection."""
+    with engine_of(tmp_path) as (engine, jobs, _):
+        worker = Worker(engine.context)
+        worker.give(jobs[0])
+        with socket.socket(fileno=os.dup(worker.connection.fileno())) as ours:
+            ours.shutdown(socket.SHUT_RD)
+            assert worker.process.wait(timeout=60) == 1
+        worker.close()
+    assert capfd.readouterr().err == ""

@@ -188,17 +188,22 @@ def serve(descriptor: int) -> None:
     except EOFError:
         return  # The parent ended before it sent anything.
 
+    # Where the parent has ended, the worker stops at once, even in the middle of a training: either thread may be the first to notice.
     def read() -> None:
         try:
             while True:
                 jobs.put(pickle.loads(connection.recv_bytes()))
         except (EOFError, OSError):
-            os._exit(1)  # The parent has ended: stop at once, even in the middle of a training.
+            os._exit(1)
 
     threading.Thread(target=read, daemon=True).start()
 
     def send(message: object) -> None:
-        connection.send_bytes(pickle.dumps(message))
+        content = pickle.dumps(message)
+        try:
+            connection.send_bytes(content)
+        except OSError:
+            os._exit(1)
 
     while True:
         job = jobs.get()
