@@ -29,6 +29,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check --quiet .
 	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 
+# three workers for two cores, since a test that waits for a process leaves its core idle
 test: lint
 	$(ON_CPU) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"
 

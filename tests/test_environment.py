@@ -53,6 +53,7 @@ def test_closed_streams_do_not_change_the_status(closed: int) -> None:
     assert b"Traceback" not in good.stderr + bad.stderr
 
 
+@pytest.mark.slow
 def test_a_run_without_streams_in_an_ascii_locale_is_the_same(tmp_path: Path, swamp_run: Path) -> None:
     """Files would take the numbers of closed streams; workers inherit what stands in their place."""
     settings = [*FLAGS, "--engine=processes", "--engines.processes.workers=1", "--out", tmp_path / "run"]

@@ -90,6 +90,7 @@ def test_runs_side_by_side_give_the_bytes_of_one_process(quick: Make, tmp_path: 
         assert contents(tmp_path / "ray" / config.method) == contents(tmp_path / "one" / config.method)
 
 
+@pytest.mark.slow
 def test_jobs_that_come_when_others_end_are_trained_once() -> None:
     task, heard = Blobs(), list[Progress]()
     first, second = (make_job(task, noise=Noise(seed)) for seed in (1, 2))
@@ -132,6 +133,7 @@ def test_errors_of_workers_are_raised_unchanged() -> None:
         trained(Blobs(), engine.Config(), schedule=Schedule(epochs=4, learning_rate=1e30))
 
 
+@pytest.mark.slow
 def test_a_worker_with_other_software_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "software_versions", lambda: {"torch": "0.1", "swamp's code": "x"})  # This does not reach the workers.
     with pytest.raises(ValueError, match=r"a Ray worker differs from this process: torch is '.*' there and '0\.1' here"):
