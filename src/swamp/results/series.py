@@ -94,9 +94,18 @@ def make_series(runs: Iterable[StoredRun]) -> list[Series]:
         alike = [s for s in all_series if (s.recipe, s.method) == (series.recipe, series.method)]
         differing = sorted(key for key in {k for s in alike for k in s.settings} if len({str(s.settings.get(key)) for s in alike}) > 1)
         own = [key for key in differing if series.settings.get(key) is not None]
-        series.name = " ".join([series.method, *(f"{key}={text_of(series.settings[key])}" for key in own)])
+        series.name = " ".join([series.method, *(f"{_short(key)}={text_of(series.settings[key])}" for key in own)])
         series.label = series.name if len({s.recipe for s in all_series}) == 1 else f"{series.recipe} {series.name}"
     return all_series
+
+
+def _short(setting: str) -> str:
+    """Return how a label writes the name of a setting: a method's own without the method, which the label begins with.
+
+    >>> _short("methods.swamp.particles"), _short("cycle.epochs")
+    ('particles', 'cycle.epochs')
+    """
+    return setting.split(".", 2)[2] if setting.startswith("methods.") else setting
 
 
 def _name_own_tasks(all_series: Sequence[Series]) -> None:
