@@ -20,7 +20,7 @@ from swamp.drawing.numbers import percent, spread
 from swamp.results.series import Series, make_series, particle_range
 from swamp.results.statistics import difference_text, paired
 from swamp.results.stored_run import read_runs
-from swamp.runs.grid import built_in_grid
+from swamp.runs.grid import built_in_grid, read_grid
 from swamp.store.records import RowRecord
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +28,8 @@ PAGES = (ROOT / "docs" / "reproduction.md", ROOT / "README.md")
 RESULTS = ROOT / "docs" / "results"
 FULL = "cifar10-wrn28-2-150epochs"
 TENTH = "cifar10-wrn28-2-15epochs"
-AGAIN = "cifar10-wrn28-2-15epochs-again"
+ABLATIONS = "cifar10-wrn28-2-15epochs-ablations"
+SEEDS = "cifar10-wrn28-2-15epochs-imp"
 BLOCK = re.compile(r"(?<=<!-- table )(\w+)( -->\n\n).*?(?=\n\n)", re.DOTALL)
 # The paper's sparsities at α = 0.2, and those at α = 0.5 that are nearest to them, as numbers of prunings.
 NEAREST = {1: 3, 2: 6, 3: 10, 4: 13}
@@ -138,17 +139,24 @@ def text(row: RowRecord, metric: str) -> str:
     return row.described[metric].text(row.metrics[metric])
 
 
+def run_again(name: str) -> Series:
+    """Return a run of the ablations, which have IMP and SWAMP of seed 0 a second time."""
+    runs, _ = read_runs([RESULTS / ABLATIONS / name])
+    return make_series(runs)[0]
+
+
 def twice(method: str) -> dict[Fraction, tuple[float, float]]:
-    """Return the accuracies in % of the two runs of seed 0 at a tenth of the schedule, at the densities that both reached."""
-    first, second = (series_of(folder)[method] for folder in (TENTH, AGAIN))
-    at = [density for density in first.requested_densities() if second.rows_at(density)]
-    return {density: (values(first, density, "accuracy")[0], values(second, density, "accuracy")[0]) for density in at}
+    """Return the accuracies in % of the two runs of seed 0 at a tenth of the schedule, by density."""
+    first, second = series_of(TENTH)[method], run_again(f"{method.upper()}-seed-0")
+    return {
+        density: (values(first, density, "accuracy")[0], values(second, density, "accuracy")[0]) for density in first.requested_densities()
+    }
 
 
 def repeat() -> str:
     """A tenth of the schedule, seed 0 run twice: both accuracies, how far they are apart, and SWAMP's lead in each."""
     imp, swamp = twice("imp"), twice("swamp")
-    again = series_of(AGAIN)["swamp"]
+    again = run_again("SWAMP-seed-0")
     rows = []
     for density, pair in imp.items():
         cells = [cell for one, two in (pair, swamp[density]) for cell in (f"{one:.2f}", f"{two:.2f}", signed(two - one))]
@@ -165,15 +173,73 @@ def root_mean_square(method: str) -> str:
 
 def shared_masks() -> str:
     """Return how much the masks of IMP and SWAMP have in common at the paper's sparsities, in the second run."""
-    pairs = {
-        pair["cycle"]: pair for pair in msgspec.json.decode((RESULTS / AGAIN / "imp" / "analysis" / "overlap.json").read_bytes())["pairs"]
-    }
+    stored = RESULTS / ABLATIONS / "IMP-seed-0" / "analysis" / "overlap.json"
+    pairs = {pair["cycle"]: pair for pair in msgspec.json.decode(stored.read_bytes())["pairs"]}
     alive, chance = ([f"{100 * pairs[cycle][name]:.0f}" for cycle in (3, 6, 10)] for name in ("iou", "chance"))
     return f"{alive[0]}, {alive[1]} and {alive[2]} % are alive in both (by chance it would be {chance[0]}, {chance[1]} and {chance[2]} %)"
 
 
-def signed(difference: float) -> str:
-    return f"{difference:+.2f}".replace("-", "−")
+def imp_at_a_tenth() -> dict[Fraction, list[float]]:
+    """Return IMP's accuracies in % of seeds 0 (the second run), 1 and 2, by density."""
+    series = [run_again("IMP-seed-0"), series_of(SEEDS)["imp"]]
+    return {
+        density: [value for one in series for value in values(one, density, "accuracy").values()]
+        for density in series[0].requested_densities()
+    }
+
+
+def seeds() -> str:
+    """A tenth of the schedule: three seeds of IMP, and SWAMP's two runs of seed 0 beside them."""
+    swamp, rows = twice("swamp"), []
+    for density, imp in imp_at_a_tenth().items():
+        rows.append(
+            [percent(1 - float(density)), *(f"{value:.2f}" for value in imp), spread(imp, 2), *(f"{value:.2f}" for value in swamp[density])]
+        )
+    return table(
+        ["sparsity %", "IMP, seed 0 (second run)", "seed 1", "seed 2", "mean ± deviation", "SWAMP, seed 0, first run", "second"], rows
+    )
+
+
+# The runs of the ablations as their grid calls them, and what each shows.
+PARTS = {
+    "IMP": "one particle, no SWA",
+    "one particle": "SWA alone",
+    "without SWA": "four particles alone",
+    "SWAMP": "four particles, SWA",
+    "two particles": "two particles, SWA",
+    "IMP's masks": "SWAMP's training under IMP's masks",
+    "trained by SGD": "one training by SGD under SWAMP's masks",
+    "SWAMP+": "one particle through 89.26 %, then four",
+}
+SHARED_CYCLES = range(1, 10)  # the sparse ones that every run has: 20 to 87 %
+
+
+def of_ablation(name: str) -> Series:
+    return run_again(re.sub(r"[^\w+]+", "_", name) + "-seed-0")
+
+
+def leads(name: str, metric: str, cycles: Iterable[int]) -> list[float]:
+    """Return by how much a run of the ablations is above IMP in each of these cycles, in the unit that tables write."""
+    ours, imp = ({row.cycle: row for row in series.rows} for series in (of_ablation(name), run_again("IMP-seed-0")))
+    return [ours[cycle].described[metric].scaled(ours[cycle].metrics[metric] - imp[cycle].metrics[metric]) for cycle in cycles]
+
+
+def ablations() -> str:
+    """A tenth of the schedule: SWAMP without one of its parts, at the paper's sparsities and on average."""
+    theirs, rows = read_grid(RESULTS / ABLATIONS / "grid.toml").paper, []
+    for name, what in PARTS.items():
+        found = {row.cycle: text(row, "accuracy") for row in of_ablation(name).rows}
+        cells = [
+            cell for cycle, said in zip(NEAREST.values(), theirs[name], strict=True) for cell in (found.get(cycle, "–"), said.split(" ")[0])
+        ]
+        means = [statistics.fmean(leads(name, metric, SHARED_CYCLES)) for metric in ("accuracy", "calibrated_nll")]
+        rows.append([name, what, *cells, signed(means[0]) if any(means) else "", signed(means[1], 4) if any(means) else ""])
+    head = [name for sparsity in PAPER_SPARSITY.values() for name in (f"{percent(float(sparsity))} %", "paper")]
+    return table(["run", "what it is", *head, "above IMP, mean from 20 to 87 %", "its calibrated NLL above IMP's"], rows)
+
+
+def signed(difference: float, digits: int = 2) -> str:
+    return f"{difference:+.{digits}f}".replace("-", "−")
 
 
 LABELS = {
@@ -281,7 +347,7 @@ def stated() -> list[str]:
         return [f"{statistics.fmean(values(series[method], density, metric).values()):.{digits}f}" for density in sparse]
 
     both = [{density: values(series[method], density, "accuracy") for density in sparse} for method in ("imp", "swamp")]
-    leads = [paired(both[1][density], both[0][density]) for density in sparse]
+    full_leads = [paired(both[1][density], both[0][density]) for density in sparse]
     imp, swamp = means("imp", "accuracy", 2), means("swamp", "accuracy", 2)
     imp_nll, swamp_nll = means("imp", "calibrated_nll", 3), means("swamp", "calibrated_nll", 3)
     last = [by_density[sparse[-1]] for by_density in both]
@@ -290,11 +356,20 @@ def stated() -> list[str]:
     sparse_leads = [
         [with_swamp[run] - twice("imp")[density][run] for density, with_swamp in twice("swamp").items() if density < 1] for run in (0, 1)
     ]
+    parts = {name: signed(statistics.fmean(leads(name, "accuracy", SHARED_CYCLES))) for name in PARTS}
+    under_imps_masks = parts["IMP's masks"]
+    late = [f"{statistics.fmean(leads(name, 'accuracy', range(11, 14))):.2f}" for name in ("SWAMP+", "SWAMP")]
+    deviation = statistics.fmean(statistics.variance(imp) for density, imp in imp_at_a_tenth().items() if density < 1) ** 0.5
     return [
+        f"particles alone {parts['without SWA']}, SWA alone {parts['one particle']}, both {parts['SWAMP']}",
+        f"training alone {under_imps_masks}, masks alone {parts['trained by SGD']}, both {parts['SWAMP']}",
+        f"1, 2, 4 particles {parts['one particle']}, {parts['two particles']}, {parts['SWAMP']}",
+        f"{late[0]} of {late[1]} points",
+        f"{deviation:.2f} points (root mean square over the sparse networks)",
         f"by {root_mean_square('imp')} points for IMP and by {root_mean_square('swamp')} for SWAMP",
         shared_masks(),
         f"by {min(map(min, sparse_leads)):.2f} to {max(map(max, sparse_leads)):.2f}",
-        f"on average by {', '.join(f'{lead.mean:.2f}' for lead in leads if lead)} points",
+        f"on average by {', '.join(f'{lead.mean:.2f}' for lead in full_leads if lead)} points",
         f"{', '.join(swamp)} %",
         f"{', '.join(imp)} %",
         f"{imp[-1]} and {swamp[-1]} %",
@@ -308,7 +383,21 @@ def stated() -> list[str]:
 
 TABLES = {
     made.__name__: made
-    for made in (full_accuracy, full_nll, full_seeds, readme, flatness, curve, repeat, methods_accuracy, methods_nll, mrpc, rte)
+    for made in (
+        full_accuracy,
+        full_nll,
+        full_seeds,
+        readme,
+        flatness,
+        curve,
+        repeat,
+        seeds,
+        ablations,
+        methods_accuracy,
+        methods_nll,
+        mrpc,
+        rte,
+    )
 }
 
 

@@ -39,6 +39,10 @@ class GridOptions:
     ] = None
     dry_run: Annotated[Flag, Parameter(help="List the runs, what they would train and how long that takes here, and do nothing.")] = False
     show: Annotated[Flag, Parameter(help="Print the tables of what is finished and run nothing.")] = False
+    plot: Annotated[
+        Path | None,
+        Parameter(help="Draw the metric against sparsity, ours and the paper's side by side, into this file (.png, .svg or .pdf)."),
+    ] = None
 
     def named(self, *parts: str) -> str:
         """Return the name of the grid's directory. It tells shortened runs from whole ones."""
@@ -64,11 +68,14 @@ def run_grid(
 ) -> None:
     """Run what is missing of a grid and print its tables; or only the one or the other."""
     from swamp.analyses import find_analysis
+    from swamp.drawing.canvas import check_picture
     from swamp.runs.grid import expand
     from swamp.runs.opening import RunRequest
 
     if grid.analysis:
         find_analysis(grid.analysis)
+    if options.plot:
+        check_picture(options.plot)
     progress.check()
     given = {key: value for key, value in (("data", options.data), ("scale", options.scale)) if value is not None}
     seeds = parse_numbers("--seeds", options.seeds, different=True) if options.seeds is not None else None
@@ -94,8 +101,8 @@ def run_grid(
     finally:
         # also where a run failed or was stopped: what is finished stands
         begun = any((run.directory / "results.json").exists() for run in sweep.runs)
-        if options.show or (begun and not progress.quiet and not helper):
-            print_tables(sweep, progress.plain, analyses=options.show)
+        if options.show or (begun and not helper):
+            show_results(sweep, progress, options)
 
 
 def check_keep(sweep: Sweep) -> None:
@@ -163,30 +170,38 @@ def make_ensembles(sweep: Sweep) -> None:
             write_ensemble(paths[0], runs, list(rows))
 
 
-def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
-    """Print the tables of a grid, and those of the analyses of its runs where nobody has just shown them."""
+def show_results(sweep: Sweep, progress: ProgressOptions, options: GridOptions) -> None:
+    """Print the tables of a grid and draw its picture, as far as its runs are finished. The tables of analyses are printed too where
+    nobody has just shown them: by --show."""
     from swamp.analyses import find_analysis
     from swamp.analyses.analysis import read_series
     from swamp.analyses.presentation import analysis_tables
-    from swamp.report.grid_tables import grid_tables
+    from swamp.report.grid_tables import gather, tables_of
     from swamp.results.ensemble import read_ensemble
     from swamp.results.series import make_series
     from swamp.results.stored_run import LeftOut, NothingToShow, StoredRun, try_read_run
     from swamp.store.finding import holds_header
-    from swamp.terminal import print_table
+    from swamp.terminal import print_line, print_table
 
-    found = [try_read_run(run.directory) for run in sweep.runs if holds_header(run.directory)]
-    stored = {run.directory: run for run in found if isinstance(run, StoredRun)}
-    left_out = [one for one in found if isinstance(one, LeftOut)]
-    if analyses and found and not stored:  # Otherwise an error may be on its way already.
+    runs = [try_read_run(run.directory) for run in sweep.runs if holds_header(run.directory)]
+    stored = {run.directory: run for run in runs if isinstance(run, StoredRun)}
+    left_out = [one for one in runs if isinstance(one, LeftOut)]
+    if options.show and runs and not stored:  # Otherwise an error may be on its way already.
         raise NothingToShow.of(left_out)
     kinds = [find_analysis(sweep.grid.analysis)] if sweep.grid.analysis else []
     all_series, problems = make_series(stored.values()), list[Exception]()
     results = [one for kind in kinds for series in read_series(kind, all_series, problems.append) for one in series.stored]
     groups = [paths for labels in sweep.cells for paths in sweep.ensembles(labels) if all(path in stored for path in paths)]
     ensembles = {tuple(paths): ensemble for paths in groups if (ensemble := read_ensemble([stored[path] for path in paths]))}
-    of_analyses = analysis_tables(kinds if analyses else [], all_series, lambda problem: None)
-    for table in [*of_analyses, *grid_tables(sweep, stored, {one.directory: one.result for one in results}, ensembles)]:
-        print_table(table, plain)
-        print()
-    print_notices(stored.values(), [*left_out, *map(str, problems)])
+    found = gather(sweep, stored, {one.directory: one.result for one in results}, ensembles)
+    if not progress.quiet or options.show:
+        of_analyses = analysis_tables(kinds if options.show else [], all_series, lambda problem: None)
+        for table in [*of_analyses, *tables_of(found)]:
+            print_table(table, progress.plain)
+            print()
+        print_notices(stored.values(), [*left_out, *map(str, problems)])
+    if options.plot and (found.rows or options.show):
+        from swamp.report.figures.grids import draw_grid
+
+        draw_grid(found, stored, options.plot)
+        print_line(f"picture: {options.plot}")

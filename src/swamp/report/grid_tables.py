@@ -147,16 +147,9 @@ def gather(
     return Findings(sweep, rows, densities, recipes, ensembles, num_finished, num_analysed)
 
 
-def grid_tables(
-    sweep: Sweep, stored: Mapping[Path, StoredRun], analysed: Mapping[Path, Result], ensembles: Mapping[tuple[Path, ...], Ensemble]
-) -> list[Table]:
-    """Return the tables of a grid. Its runs, as far as they were begun, and the results of the grid's analysis are given by directory,
-    ensembles by the directories of their runs."""
-    found = gather(sweep, stored, analysed, ensembles)
-    tables = [main_table(found)]
-    if sweep.grid.against:
-        tables.append(difference_table(found))
-    return [*tables, cost_table(found)]
+def tables_of(found: Findings) -> list[Table]:
+    """Return the tables of a grid: its metric, the differences between its cells if it names what they are compared with, and costs."""
+    return [main_table(found), *([difference_table(found)] if found.sweep.grid.against else []), cost_table(found)]
 
 
 def main_table(found: Findings) -> Table:
