@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from swamp.runs.config import Config, resolve
-from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.opening import open_task
 from swamp.runs.plan import Plan, make_plan
-from swamp.store.directory import Store
 from tests.support.runs import iterate, without_checksums
 
 Make = Callable[..., Config]
@@ -22,9 +21,9 @@ def retrain(quick: Make, masks: str, training: str, **changes: Any) -> Config:
     return quick(method="retrain", **{f"methods.retrain.{name}": value for name, value in own.items()}, **changes)
 
 
-def plan_of(config: Config, directory: Path) -> Plan:
+def plan_of(config: Config) -> Plan:
     config = resolve(config)
-    return make_plan(config, make_engine_context(config, open_task(config), Store(directory)))
+    return make_plan(config, open_task(config))
 
 
 def test_the_four_cells_share_masks_trainings_and_one_ticket(quick: Make, tmp_path: Path) -> None:
@@ -60,20 +59,20 @@ def test_the_four_cells_share_masks_trainings_and_one_ticket(quick: Make, tmp_pa
     assert found["imp", "swamp"][0].training_macs == pytest.approx(3 * dense * steps / 3 * (1 + 2 + 2 * 2))
 
 
-def test_learning_rate_rewinding_starts_where_the_masks_were_found(quick: Make, tmp_path: Path) -> None:
+def test_learning_rate_rewinding_starts_where_the_masks_were_found(quick: Make) -> None:
     for rewind, same in (("lr", True), ("weights", False)):
-        plan = plan_of(retrain(quick, "imp", "swamp", pruning__rewind=rewind), tmp_path)
+        plan = plan_of(retrain(quick, "imp", "swamp", pruning__rewind=rewind))
         found = [jobs[0].key for _, jobs in plan.rows]  # IMP's trainings come first
         starts = {job.start for job in plan.rows[2][1][1:]}
         assert (starts == {found[1]}) is same
         assert len(plan.rows[2][1]) == 3
 
 
-def test_imp_may_train_longer_from_the_same_ticket(quick: Make, tmp_path: Path) -> None:
-    plain, longer = (plan_of(quick(method="imp", **{"methods.imp.length": length}), tmp_path) for length in (1.0, 4.0))
+def test_imp_may_train_longer_from_the_same_ticket(quick: Make) -> None:
+    plain, longer = (plan_of(quick(method="imp", **{"methods.imp.length": length})) for length in (1.0, 4.0))
     assert plain.ticket is not None
     assert longer.ticket is not None
     assert longer.ticket.key == plain.ticket.key
     assert [job.num_epochs for job in longer.jobs] == [1, 8, 8, 8]
     assert [job.num_epochs for job in plain.jobs] == [1, 2, 2, 2]
-    assert plan_of(quick(method="imp"), tmp_path).jobs[-1].key == plain.jobs[-1].key
+    assert plan_of(quick(method="imp")).jobs[-1].key == plain.jobs[-1].key

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from msgspec import Struct
@@ -19,13 +19,14 @@ from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.pruning import keep_highest, magnitude
 from swamp.core.state import State
-from swamp.engines.engine import Engine, EngineContext, Progress, Report
+from swamp.engines.engine import Engine, Progress, Report
 from swamp.methods.method import Choice, Item
 from swamp.runs.config import Config
 from swamp.runs.job_maker import JobMaker
+from swamp.runs.stored_init import init_noise
 from swamp.store.directory import Store
 from swamp.tasks.metrics import temperature_is_at_its_bound
-from swamp.tasks.task import dense_mask
+from swamp.tasks.task import Task, dense_mask
 from swamp.training.averaging import mean_parameters
 from swamp.training.numerics import applied, autocast, seed_model_draws
 
@@ -35,10 +36,9 @@ Result = TypeVar("Result")
 class RunContext(JobMaker):
     """The context of a method that runs; see `methods.method.Context`."""
 
-    def __init__(self, config: Config, engine_context: EngineContext, engine: Engine, report: Report) -> None:
-        super().__init__(config, engine_context)
-        self.engine, self.report = engine, report
-        self.store = cast(Store, engine_context.store)  # An engine knows only the part of the store that it needs.
+    def __init__(self, config: Config, task: Task, store: Store, engine: Engine, report: Report) -> None:
+        super().__init__(config, task)
+        self.store, self.engine, self.report = store, engine, report
         self.trainings: list[tuple[Job, Solution]] = []  # in order, each once, with the ticket
         self.ticket_key = ""
         self.remade: set[str] = set()  # keys of dropped weights that had to be made again and are dropped again at the end
@@ -47,7 +47,10 @@ class RunContext(JobMaker):
         self._recompute: dict[str, Callable[[], Any]] = {}
 
     def init(self) -> Solution:
-        return self._solution(self.init_key, lambda: self.store.save_solution(self.init_key, self.task.init(self.init_noise), ()))
+        def make() -> Solution:
+            return self.store.save_solution(self.init_key, self.task.init(init_noise(self.config.seed)), ())
+
+        return self._solution(self.init_key, make)
 
     def ticket(self) -> Solution:
         init = self.init()

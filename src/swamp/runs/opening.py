@@ -61,7 +61,7 @@ class PreparedRun:
     def make_plan(self) -> Plan:
         """Plan what the whole run trains, finished or not. This runs the method. Only the number of epochs and the remarks are kept,
         because the plan's masks are too large."""
-        plan = make_plan(self.config, make_engine_context(self.config, self.task, self.store))
+        plan = make_plan(self.config, self.task)
         self.num_epochs, self.remarks = plan.num_epochs, plan_remarks(self.config, self.task, plan)
         return plan
 
@@ -154,7 +154,7 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         task = with_stored_init(opened, header, store)
         require_same_run(config, task, header, request.directory)
         if getattr(task, "own_optimizer", None):
-            check_own_optimizer(config, task, make_plan(config, make_engine_context(config, task, store)).jobs)
+            check_own_optimizer(config, task, make_plan(config, task).jobs)
         instead = f"the weights of the given module are not used: {request.directory} goes on with those that it began with"
         notes = [] if task is opened else [instead]
         runs.append(PreparedRun(request.config, config, task, store, config.engine_module.role(), notes))

@@ -18,7 +18,6 @@ from swamp.core.noise import Noise
 from swamp.core.pruning import Pruning
 from swamp.core.rules import Gradual, num_gradients
 from swamp.core.state import State
-from swamp.engines.engine import EngineContext
 from swamp.methods.method import Choice, Item, Row
 from swamp.runs.config import Config
 from swamp.runs.job_maker import JobMaker
@@ -61,8 +60,8 @@ class Plan:
 class PlanContext(JobMaker):
     """The context of a method that is only planned; see `methods.method.Context`."""
 
-    def __init__(self, config: Config, engine_context: EngineContext) -> None:
-        super().__init__(config, engine_context)
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
         self.jobs: list[Job] = []
         self.ticket_training: Job | None = None
         self._masks: dict[str, Mask] = {}
@@ -134,9 +133,9 @@ class PlanContext(JobMaker):
         return Mask({name: kept.reshape(layer.shape) for (name, layer), kept in zip(mask.layers.items(), layers, strict=True)})
 
 
-def make_plan(config: Config, engine_context: EngineContext) -> Plan:
+def make_plan(config: Config, task: Task) -> Plan:
     """Run the method without training anything, and return what it asks for."""
-    ctx = PlanContext(config, engine_context)
+    ctx = PlanContext(config, task)
     rows, forward, total, done = [], [], [], 0
     for row in config.method_module.run(ctx, config.selected("method")):
         rows.append((row, ctx.jobs[done:]))

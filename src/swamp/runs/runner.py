@@ -44,7 +44,7 @@ def run_rows(run: PreparedRun, listener: Listener | None = None, engine: Engine 
         config = run.config if run.store.finished() else able_config(run.config, run.task, listener.say)
         context = make_engine_context(config, run.task, run.store, must_match)
         with contextlib.closing(engine or build_engine(config, context)) as used:
-            yield from _continue_run(run, RunContext(config, context, used, listener.epoch), listener)
+            yield from _continue_run(run, RunContext(config, run.task, run.store, used, listener.epoch), listener)
 
 
 def run_to_end(run: PreparedRun, listener: Listener | None = None, engine: Engine | None = None) -> None:
