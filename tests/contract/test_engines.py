@@ -89,10 +89,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Mine(Engine):
-    def __init__(self, context, config):
-        super().__init__(context)
-        self.config = config
-
     def train(self, jobs, report):
         if self.config.backwards:
             print("backwards")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from swamp.core.allocation import COUNTS
+from swamp.core.allocation import COUNTS, ranking
 from swamp.core.mask import Mask
 from swamp.core.rules import Gradual
 from swamp.runs.checks import check_pattern
@@ -159,9 +159,9 @@ def test_a_coupling_is_part_of_keys_only_where_it_decides(quick: Quick) -> None:
     assert rule.ranking == coupled.ranking
 
 
-def test_an_allocation_of_its_own_has_keys_of_its_own_and_the_global_one_those_of_before(quick: Quick) -> None:
-    assert quick().pruning.ranking == {"pattern": "unstructured"}
-    assert quick(pruning__allocation="erk").pruning.ranking == {"pattern": "unstructured", "allocation": "erk"}
+def test_an_allocation_of_its_own_has_keys_of_its_own_and_the_global_one_those_of_before() -> None:
+    assert ranking("unstructured", "global") == {"pattern": "unstructured"}
+    assert ranking("unstructured", "erk") == {"pattern": "unstructured", "allocation": "erk"}
     rule: dict[str, Any] = {"num_keep": 5, "interval": 1, "begin": 0.0, "end": 1.0}
     assert "allocation" not in msgspec.to_builtins(Gradual(**rule))
     assert Gradual(**rule, allocation="uniform").ranking["allocation"] == "uniform"

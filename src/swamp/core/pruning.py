@@ -11,7 +11,7 @@ import torch
 from msgspec import Meta, Struct, structs
 from torch import Tensor
 
-from swamp.core.allocation import COUNTS, Allocation, Ranking, ranking
+from swamp.core.allocation import COUNTS, Allocation
 from swamp.core.coupling import Coupling, keep_highest_channels
 from swamp.core.mask import Mask
 from swamp.core.patterns import Pattern, keep_highest_groups
@@ -81,12 +81,6 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
         last = {self.cycles} if self.sparsity else set()
         return self.targets or tuple(sorted({nearest(density) for density in (0.5, 0.25, 0.1, 0.05)} | last))
-
-    @property
-    def ranking(self) -> Ranking:
-        """How weights are ranked, as arguments of `keep_highest` and as part of keys. The coupling of the pattern `coupled` is known to the
-        context of a run alone (`ctx.ranking`)."""
-        return ranking(self.pattern, self.allocation)
 
     def density(self, cycle: int) -> Fraction:
         """Return (1 − α)^cycle, with α as the exact decimal that was written. With a target sparsity, it is never less than the target's.

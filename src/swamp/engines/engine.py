@@ -62,7 +62,7 @@ class Progress:
     epochs: int
     loss: float
     trained: int = 1  # epochs trained just now
-    record: Mapping[str, Any] = field(default_factory=dict)  # the record in the history of an epoch trained just now
+    record: Mapping[str, int | float] = field(default_factory=dict)  # the record in the history of an epoch trained just now
     unit: str = "epoch"  # what is counted; other units than epochs are not part of the plan and have no loss
 
     @property
@@ -98,8 +98,8 @@ class EngineContext:
 class Engine:
     """Trains jobs. Every engine defines `train`; it overrides another method where it can do better than the default."""
 
-    def __init__(self, context: EngineContext) -> None:
-        self.context = context
+    def __init__(self, context: EngineContext, config: Any = None) -> None:
+        self.context, self.config = context, config
         self.seconds_of_a_step: dict[int, float] = {}  # as measured, by epoch
 
     @property
@@ -173,7 +173,7 @@ class EngineModule:
     short_names: Mapping[str, str] = field(default_factory=dict)  # of its settings on the command line: the short name, then the setting's
     # Settings that lead to code which is run, and their names on the command line. Those that a run directory names are not believed.
     needs_trust: Mapping[str, str] = field(default_factory=dict)
-    # Raises a ValueError, in one sentence, if the engine cannot do what is asked. It is called before anything is written.
+    # Raises a ValueError, in one sentence, if the engine cannot do what is asked here. It is called before anything is written.
     check: Callable[[Any, Optimizer, bool, torch.device], None] = _accept
     # Says in a clause why the engine cannot train this task here; empty if it can. A run then uses the engine `sequential`.
     why_not: Callable[[Task], str] = _can_train
@@ -184,6 +184,11 @@ class EngineModule:
     def of(cls, module: ModuleType) -> EngineModule:
         """Return what the module defines, with defaults for the rest."""
         return cls(**{field.name: getattr(module, field.name) for field in fields(cls) if hasattr(module, field.name)})
+
+    def require_device(self, device: torch.device) -> None:
+        """Raise a ValueError if the engine cannot train on this type of device."""
+        if self.devices and device.type not in self.devices:
+            raise ValueError(f"engine {self.name!r} trains on {' and '.join(self.devices)}, not on {device}; use engine 'auto' there")
 
     @property
     def knows_launches(self) -> bool:
@@ -272,7 +277,7 @@ def time_step(context: EngineContext, job: Job, learner: Learner | None = None, 
 
 @contextmanager
 def _numerics_of(job: Job) -> Iterator[None]:
-    with applied(job.numerics), compiling() if job.numerics.compile is True else nullcontext():
+    with applied(job.numerics), compiling() if job.numerics.compile else nullcontext():
         yield
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 import torch
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Numerics, Optimizer
 from swamp.core.mask import Mask
@@ -93,24 +93,9 @@ class GroupTurn(Message, frozen=True):
 
 
 class EpochEnded(Message, frozen=True):
-    """Rank R to rank 0: a `Progress`."""
+    """Rank R to rank 0: an epoch of a training has ended."""
 
-    key: str
-    label: str
-    epoch: int
-    epochs: int
-    loss: float
-    trained: int
-    record: dict[str, int | float]
-    unit: str
-
-    @classmethod
-    def of(cls, progress: Progress) -> EpochEnded:
-        return cls(**{**vars(progress), "record": dict(progress.record)})
-
-    @property
-    def progress(self) -> Progress:
-        return Progress(**structs.asdict(self))
+    progress: Progress
 
 
 class JobTrained(Message, frozen=True):

@@ -12,7 +12,7 @@ from torch import Tensor
 from swamp.core.job import Job, Solution
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.engine import Engine, EngineContext, Progress, Report
+from swamp.engines.engine import Engine, Progress, Report
 from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
 from swamp.training.own_loop import LoopTraining, refreshed
@@ -79,5 +79,4 @@ class OwnLoop(Engine):
         return solution
 
 
-def build(context: EngineContext, config: Config) -> OwnLoop:
-    return OwnLoop(context)
+build = OwnLoop

@@ -65,8 +65,7 @@ class Ray(Engine):
 
     def __init__(self, context: EngineContext, config: Config) -> None:
         self.ray = load_ray()
-        super().__init__(context)
-        self.config = config
+        super().__init__(context, config)
         self.cpus = config.cpus or context.numerics.threads
         self.gpus = config.gpus if context.device.type == "cuda" else 0.0
         self.connection = ExitStack()  # the connection to the cluster, if this engine made it

@@ -20,7 +20,7 @@ from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.engines import FALLBACK, check_launch
-from swamp.engines.engine import Engine, EngineContext, Role
+from swamp.engines.engine import Engine, EngineContext, Role, SolutionStore
 from swamp.export.checkpoint import read_checkpoint
 from swamp.runs.checks import check, check_own_optimizer, require_empty_or_run, require_same_run
 from swamp.runs.config import Config, config_hash, deciding_settings, require_trust, resolve, task_modules
@@ -143,6 +143,7 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         config = resolve(request.config, header["config"] if header else None)
         if (kinds := config.engine_module.tasks) and config.task not in kinds:
             raise ValueError(f"engine {config.engine!r} trains tasks of the kind {', '.join(kinds)}, not {config.task}")
+        config.engine_module.require_device(torch.device(config.device))
         if to_train:
             config.engine_module.check(config.selected("engine"), config.optimizer, config.compile, torch.device(config.device))
         configs.append(config)
@@ -239,7 +240,7 @@ class CheckpointTask:
 # -- engines ----------------------------------------------------------------------------------------------------------------------
 
 
-def make_engine_context(config: Config, task: Task, store: Store, must_match: Mapping[str, str] | None = None) -> EngineContext:
+def make_engine_context(config: Config, task: Task, store: SolutionStore, must_match: Mapping[str, str] | None = None) -> EngineContext:
     tasks = {task.fingerprint: task}
     device, every = torch.device(config.device), config.evaluate_every
     return EngineContext(tasks, store, config.numerics, device, config.checkpoint_seconds, must_match or {}, every)
@@ -255,6 +256,7 @@ def able_config(config: Config, task: Task, say: Callable[[str], None]) -> Confi
 
 
 def build_engine(config: Config, engine_context: EngineContext) -> Engine:
+    config.engine_module.require_device(engine_context.device)
     return config.engine_module.build(engine_context, config.selected("engine"))
 
 

@@ -11,11 +11,11 @@ from fractions import Fraction
 import torch
 from msgspec import Struct
 
+from swamp.core.allocation import ranking
 from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.core.pruning import Pruning
 from swamp.core.rules import Gradual, num_gradients
 from swamp.core.state import State
 from swamp.methods.method import Choice, Item, Row
@@ -115,8 +115,8 @@ class PlanContext(JobMaker):
 
     def _ranked(self, source: str) -> str:
         """Return what a mask will be made from: the source, and how its weights are ranked if that is not the plain way."""
-        ranking = self.pruning.ranking
-        return source if ranking == Pruning().ranking else key_of("ranked", source=source, **ranking)
+        plain, mine = ranking("unstructured", "global"), ranking(self.pruning.pattern, self.pruning.allocation)
+        return source if mine == plain else key_of("ranked", source=source, **mine)
 
     def _made_up_mask(self, mask: Mask, num_keep: int, source: str) -> Mask:
         """Return a mask with so many survivors, spread evenly.
@@ -140,9 +140,8 @@ def make_plan(config: Config, task: Task) -> Plan:
     for row in config.method_module.run(ctx, config.selected("method")):
         rows.append((row, ctx.jobs[done:]))
         done = len(ctx.jobs)
-        taken = {solution.key for solution in row.trainings} if row.trainings is not None else None
-        jobs = [job for job in ctx.jobs if taken is None or job.key in taken]
-        ticket = [job for job in [ctx.ticket_training] if job and (taken is None or job.key in taken)]
+        jobs = [job for job in ctx.jobs if row.took(job.key)]
+        ticket = [job for job in [ctx.ticket_training] if job and row.took(job.key)]
         forward.append(sum(ctx.macs(job) for job in jobs))
         total.append(sum(ctx.training_macs(job) for job in ticket + jobs))
     return Plan(ctx.ticket_training, rows, forward, total)

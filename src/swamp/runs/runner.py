@@ -134,8 +134,7 @@ def _failure_line(error: Exception) -> str:
 def make_record(ctx: RunContext, row: Row) -> RowRecord:
     """Evaluate a row and return its record."""
     task, mask = ctx.task, row.mask
-    taken = {solution.key for solution in row.trainings} if row.trainings is not None else None
-    trainings = [(job, solution) for job, solution in ctx.trainings if taken is None or job.key in taken]
+    trainings = [(job, solution) for job, solution in ctx.trainings if row.took(job.key)]
     several = len(row.members) > 1
     num_parameters = sum(p.numel() for p in task.model().parameters())
     ctx.store.save_mask(mask)

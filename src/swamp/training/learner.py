@@ -69,7 +69,7 @@ class Learner:
             self.own_update = OwnUpdate(*given) if count is None else CapturedUpdate(*given, task.steps_per_epoch, count)
         self.update = Update(optimizer, list(self.moved))
         self.memory = {} if self.own_update else self.update.memory(list(self.moved.values()))
-        self.parts = compiled_parts(task, self.update) if numerics.compile is True else eager_step(task, self.update)
+        self.parts = compiled_parts(task, self.update) if numerics.compile else eager_step(task, self.update)
 
     @property
     def slots(self) -> dict[str, dict[str, Tensor]]:
