@@ -227,10 +227,15 @@ class CheckpointedTraining:
         """Store the solution and the time it took, and remove the checkpoint."""
         store, job, epochs = self.context.store, self.job, self.training.epoch - self.first_epoch
         solution = store.save_solution(job.key, self.training.finish(averaged), self.training.history, self.training.mask)
-        store.remove_checkpoint(job.key)
-        seconds = round(time.monotonic() - self.begin, 3)
-        store.log_timing({"what": job.label, "key": job.key, "epochs": epochs, "seconds": seconds, "device": str(self.context.device)})
+        end_training(self.context, job, epochs, self.begin)
         return solution
+
+
+def end_training(context: EngineContext, job: Job, num_epochs: int, begin: float) -> None:
+    """Remove the checkpoint of a job whose solution is stored, and log the time since `begin`, in which it trained so many epochs."""
+    context.store.remove_checkpoint(job.key)
+    seconds = round(time.monotonic() - begin, 3)
+    context.store.log_timing({"what": job.label, "key": job.key, "epochs": num_epochs, "seconds": seconds, "device": str(context.device)})
 
 
 def train_job(context: EngineContext, job: Job, report: Report, learner: Learner | None = None) -> Solution:

@@ -76,6 +76,11 @@ class Learner:
         """The optimizer's memory by slot and by parameter name. The count of steps is shared by all parameters."""
         return {slot: dict(zip(self.moved if slot != "count" else ["all"], tensors, strict=True)) for slot, tensors in self.memory.items()}
 
+    @property
+    def slot_tensors(self) -> dict[str, Tensor]:
+        """The optimizer's memory by "slot/name", as states and checkpoints hold it."""
+        return {f"{slot}/{name}": tensor for slot, tensors in self.slots.items() for name, tensor in tensors.items()}
+
     @torch.no_grad()
     def begin(self, start: State, mask: Mask) -> None:
         """Load the start under the mask. The optimizer's memory is zero unless the start brings it."""
@@ -84,10 +89,9 @@ class Learner:
             factor.copy_(mask.layers[name])
         for tensor in self.own.values():
             tensor.zero_()
-        for slot, tensors in self.slots.items():
-            for name, tensor in tensors.items():
-                remembered = start.memory.get(f"{slot}/{name}")
-                tensor.zero_() if remembered is None else tensor.copy_(remembered)
+        for name, tensor in self.slot_tensors.items():
+            remembered = start.memory.get(name)
+            tensor.zero_() if remembered is None else tensor.copy_(remembered)
 
     @torch.no_grad()
     def load(self, state: State) -> None:
@@ -114,8 +118,7 @@ class Learner:
 
     def state(self, *, with_memory: bool = False) -> State:
         """Return a copy of the current weights and buffers."""
-        memory = {f"{slot}/{name}": tensor for slot, tensors in self.slots.items() for name, tensor in tensors.items()}
-        return State.copy(self.weights, dict(self.model.named_buffers()), memory if with_memory else None)
+        return State.copy(self.weights, dict(self.model.named_buffers()), self.slot_tensors if with_memory else None)
 
     def gradient(self, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
         """Return the loss of a batch, and its gradient by all weights, pruned ones included."""
