@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from swamp.engines.engine import Progress
 from swamp.runs.config import Config, resolve
 from swamp.runs.opening import open_task
 from swamp.runs.plan import Plan, make_plan
+from swamp.runs.progress import Listener
 from tests.support.runs import iterate, without_checksums
 
 Make = Callable[..., Config]
@@ -57,6 +60,23 @@ def test_the_four_cells_share_masks_trainings_and_one_ticket(quick: Make, tmp_pa
     dense = imp[0].macs
     steps = imp[0].training_macs / dense / 3  # ticket and dense cycle
     assert found["imp", "swamp"][0].training_macs == pytest.approx(3 * dense * steps / 3 * (1 + 2 + 2 * 2))
+
+
+def test_no_two_trainings_have_one_name(quick: Make, tmp_path: Path) -> None:
+    """The first particle has the noise of the training that found the mask; charts and trackers tell trainings by their names."""
+    labels: set[str] = set()
+
+    class Names(Listener):
+        def epoch(self, progress: Progress) -> None:
+            labels.add(progress.label)
+
+    list(iterate(retrain(quick, "imp", "swamp", pruning__cycles=1), tmp_path / "run", listener=Names()))
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    epochs = [(line["training"], line["epoch"]) for line in lines]
+    assert len(set(epochs)) == len(epochs)
+    assert {training for training, _ in epochs} == labels
+    found, retrained = {f"cycle {c}, particle 0" for c in (0, 1)}, {f"cycle {c}, particle {n}" for c in (0, 1) for n in (0, 1)}
+    assert labels == {"ticket", *found, *(f"retrained, {name}" for name in retrained)}
 
 
 def test_learning_rate_rewinding_starts_where_the_masks_were_found(quick: Make) -> None:

@@ -78,7 +78,8 @@ class Context(Protocol):
         part: tuple[float, float] = (0.0, 1.0),
     ) -> Job: ...
 
-    def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]: ...
+    # `stage` begins the names of these trainings in logs, where their noise alone does not tell them from others
+    def train(self, jobs: Iterable[Job], stage: str = "") -> tuple[Solution, ...]: ...
 
     def mean(self, particles: Sequence[Solution]) -> Solution: ...  # with BatchNorm refreshed; one particle is its own mean
 

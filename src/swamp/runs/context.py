@@ -40,6 +40,7 @@ class RunContext(JobMaker):
         super().__init__(config, task)
         self.store, self.engine, self.report = store, engine, report
         self.trainings: list[tuple[Job, Solution]] = []  # in order, each once, with the ticket
+        self.labels: dict[str, str] = {}  # the names of trainings in logs, by key
         self.ticket_key = ""
         self.remade: set[str] = set()  # keys of dropped weights that had to be made again and are dropped again at the end
         self.mixed: set[str] = set()  # keys of the mixtures that were stored
@@ -60,9 +61,10 @@ class RunContext(JobMaker):
         self.ticket_key = ticket.key
         return ticket
 
-    def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]:
+    def train(self, jobs: Iterable[Job], stage: str = "") -> tuple[Solution, ...]:
         jobs = tuple(jobs)
         for job in jobs:
+            self.labels.setdefault(job.key, f"{stage}, {job.label}" if stage else job.label)
             self._starts[job.key] = job.start
             self._recompute[job.key] = partial(self._retrain, job)
         stored = {job.key: solution for job in jobs if (solution := self.store.solution(job.key))}
@@ -72,8 +74,8 @@ class RunContext(JobMaker):
             if job.key in stored:
                 history = stored[job.key].history
                 loss = float(history[-1].get("loss", math.nan)) if history else math.nan  # A loop of the user's own need not tell it.
-                self.report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, loss, trained=0))
-        solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self.report))
+                self._report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, loss, trained=0))
+        solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self._report))
         known = {job.key for job, _ in self.trainings}  # A training that is asked for twice is counted once.
         self.trainings += {job.key: (job, solution) for job, solution in zip(jobs, solutions, strict=True) if job.key not in known}.values()
         return solutions
@@ -235,8 +237,12 @@ class RunContext(JobMaker):
 
     def _retrain(self, job: Job) -> None:
         self._ensure(job.start)  # It may have been dropped too.
-        for _ in self.engine.train([job], self.report):
+        for _ in self.engine.train([job], self._report):
             pass
+
+    def _report(self, progress: Progress) -> None:
+        """Report the progress of a training under the name that this run has for it."""
+        self.report(replace(progress, label=self.labels.get(progress.key, progress.label)))
 
     def _handle(self, solution: Solution) -> Solution:
         return replace(solution, load=lambda: self._load(solution.key))

@@ -75,7 +75,7 @@ class PlanContext(JobMaker):
         self.ticket_training = self.ticket_job(self.init())
         return Solution(self.ticket_training.key, (), _no_weights)
 
-    def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]:
+    def train(self, jobs: Iterable[Job], stage: str = "") -> tuple[Solution, ...]:
         jobs = tuple(jobs)
         known = {job.key for job in self.jobs}
         self.jobs += {job.key: job for job in jobs if job.key not in known}.values()

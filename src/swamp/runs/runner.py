@@ -168,7 +168,7 @@ def write_rows(ctx: RunContext, row: Row, records: list[RowRecord]) -> None:
     """Write the readable files up to the row that was finished last. All of them follow from the objects, so they are written anew."""
     _link(ctx, row)
     ctx.store.write_text("results.json", json.dumps(msgspec.to_builtins(records), indent=1, sort_keys=True) + "\n")
-    lines = [{"training": job.label, **epoch} for job, solution in ctx.trainings for epoch in solution.history]
+    lines = [{"training": ctx.labels[job.key], **epoch} for job, solution in ctx.trainings for epoch in solution.history]
     ctx.store.write_text("metrics.jsonl", "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
 
 
