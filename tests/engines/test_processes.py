@@ -17,9 +17,10 @@ import torch
 from swamp.core.job import Job, Numerics
 from swamp.core.noise import Noise
 from swamp.core.schedules import Schedule
-from swamp.engines.engine import EngineContext, Progress, portable
+from swamp.engines.engine import EngineContext, Progress
 from swamp.engines.processes import Config as ProcessesConfig
 from swamp.engines.processes import Processes, Worker, WorkerDied
+from swamp.engines.workers import portable
 from swamp.store.directory import Store
 from tests.support.deadly import Deadly, Odd
 from tests.support.jobs import make_job

@@ -24,7 +24,8 @@ from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Solution
 from swamp.core.machine import num_cores
-from swamp.engines.engine import Engine, EngineContext, Progress, Report, portable, search_path, startup_search_path, train_job
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, train_job
+from swamp.engines.workers import portable, search_path, startup_search_path
 from swamp.tasks.task import Task
 
 name = "processes"

@@ -60,16 +60,12 @@ def header_of(recipe: str) -> str:
     return "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
 
 
-def read_layers(recipe: str) -> list[TomlTable]:
-    """Return the settings of a recipe and of the recipes that it is based on, those of the lowest base first."""
-    return list(read_chain(recipe).values())
-
-
 def read_chain(recipe: str, above: tuple[str, ...] = ()) -> dict[str, TomlTable]:
     """Read a recipe and the recipes that it is based on. Return their settings by name or path, those of the lowest base first."""
-    if recipe in above:
-        raise ValueError(f"recipes are based on each other in a circle: {' -> '.join([*above, recipe])}")
     texts, path = recipe_texts(), Path(recipe)
+    place = recipe if recipe in texts else str(path.resolve())  # Relative paths may name one file in many ways.
+    if place in above:
+        raise ValueError(f"recipes are based on each other in a circle: {' -> '.join([*above, place])}")
     if recipe not in texts and not path.is_file():
         there = "this is no regular file" if path.exists() else "no such file"
         kind = there if path.suffix == ".toml" else f"neither a built-in recipe nor a TOML file; {nearest(recipe, texts)}"
@@ -81,7 +77,7 @@ def read_chain(recipe: str, above: tuple[str, ...] = ()) -> dict[str, TomlTable]
     # A base that is a relative path is relative to the recipe's own folder.
     if base and base not in texts and recipe not in texts:
         base = str(path.parent / base)
-    below = read_chain(base, (*above, recipe)) if base else {}
+    below = read_chain(base, (*above, place)) if base else {}
     return {**below, recipe: {**settings, "recipe": recipe if recipe in texts else path.stem}}
 
 
