@@ -161,7 +161,7 @@ def decode_mask(data: bytes, shapes: Mapping[str, tuple[int, ...]]) -> Mask:
     if {name: len(layer) for name, layer in bits.items()} != mask_sizes(shapes):
         raise ValueError("it is not a mask of this task")
     packed = {name: torch.from_numpy(np.frombuffer(layer, np.uint8).copy()) for name, layer in bits.items()}
-    return Mask.unpacked(packed, {name: list(shapes[name]) for name in bits})
+    return Mask.unpacked(packed, {name: shapes[name] for name in bits})
 
 
 def mask_sizes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

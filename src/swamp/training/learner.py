@@ -26,7 +26,7 @@ ROUNDED = (nn.modules.conv._ConvNd, nn.Linear)  # the modules whose weights and 
 
 
 class Learner:
-    """A network with its float32 weights, its mask and its optimizer's memory. `own` holds the parameters that a rule adds to the model's.
+    """A network with its float32 weights, its mask and its optimizer's memory. `rule_parameters` are those that a rule adds to the model's.
 
     It belongs to no job: `begin` loads a job into the same tensors, so that compiled and captured code serves every job of its shape.
 
@@ -60,9 +60,9 @@ class Learner:
         self.copies = _use_working_copies(self.rounded) if self.rule.rounds_weights else {}
         self.weights: Mapping[str, Tensor] = weights
         self.network = self.rule.network(self.model, task.prunable)
-        self.own = rule_parameters(self.network, self.model)
+        self.rule_parameters = rule_parameters(self.network, self.model)
         self.factors = {name: torch.ones_like(weights[name]) for name in task.prunable}
-        self.moved = {**weights, **self.own}  # all tensors that the optimizer updates
+        self.moved = {**weights, **self.rule_parameters}  # all tensors that the optimizer updates
         self.own_update: OwnUpdate | None = None
         if own is not None:
             given = own, self.model, optimizer.clip_norm
@@ -87,7 +87,7 @@ class Learner:
         self.load(mask.apply(start))
         for name, factor in self.factors.items():
             factor.copy_(mask.layers[name])
-        for tensor in self.own.values():
+        for tensor in self.rule_parameters.values():
             tensor.zero_()
         for name, tensor in self.slot_tensors.items():
             remembered = start.memory.get(name)

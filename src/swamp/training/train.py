@@ -190,7 +190,7 @@ class Training:
             "parameter": self.parameters,
             "buffer": dict(self.model.named_buffers()),
             "mean": self.mean.tensors,
-            "own": learner.own,
+            "own": learner.rule_parameters,
             "mask": learner.factors if learner.rule.moves_mask else {},
             "optimizer": learner.own_update.saved() if learner.own_update else learner.slot_tensors,
         }
@@ -205,7 +205,7 @@ class Training:
         groups = checkpoint.by_kind("parameter", "buffer", "mean", "own", "mask", "optimizer")
         self.learner.load(State(groups["parameter"], groups["buffer"]))
         for name, tensor in groups["own"].items():
-            self.learner.own[name].copy_(tensor)
+            self.learner.rule_parameters[name].copy_(tensor)
         for name, tensor in groups["mask"].items():
             self.learner.factors[name].copy_(tensor)
         if self.learner.own_update:
