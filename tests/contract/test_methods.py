@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
@@ -89,6 +90,14 @@ def test_a_plan_foresees_the_rows_and_at_least_the_trainings(finished: Finished)
     if config.method_module.exact:
         assert plan.num_epochs == trained
         assert [row.mask.num_survivors for row, _ in plan.rows] == [row.num_survivors for row in rows]
+
+
+def test_trainings_have_names_of_their_own(finished: Finished) -> None:
+    """Charts and trackers tell trainings by their names."""
+    _, directory, _ = finished
+    lines = map(json.loads, (directory / "metrics.jsonl").read_text().splitlines())
+    epochs = [(line["training"], line["epoch"]) for line in lines]
+    assert len(set(epochs)) == len(epochs)
 
 
 def test_what_a_method_uses_is_what_it_asks_for(finished: Finished) -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from swamp.engines.engine import Progress
 from swamp.runs.config import Config, resolve
+from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import open_task
 from swamp.runs.plan import Plan, make_plan
 from swamp.runs.progress import Listener
+from swamp.store.directory import Store
 from tests.support.runs import iterate, without_checksums
 
 Make = Callable[..., Config]
@@ -77,6 +79,17 @@ def test_no_two_trainings_have_one_name(quick: Make, tmp_path: Path) -> None:
     assert {training for training, _ in epochs} == labels
     found, retrained = {f"cycle {c}, particle 0" for c in (0, 1)}, {f"cycle {c}, particle {n}" for c in (0, 1) for n in (0, 1)}
     assert labels == {"ticket", *found, *(f"retrained, {name}" for name in retrained)}
+
+
+@pytest.mark.parametrize("rewind", ["weights", "lr"])
+def test_nothing_is_kept_of_what_found_the_masks(quick: Make, tmp_path: Path, rewind: str) -> None:
+    """Averages that belong to no row are dropped as trainings are."""
+    config = retrain(quick, "swamp", "sgd", pruning__cycles=1, pruning__rewind=rewind, keep="last")
+    rows = list(iterate(config, tmp_path / "run"))
+    store = Store(tmp_path / "run")
+    init = JobMaker(resolve(config), open_task(config)).init_key
+    weights = {path.stem for path in store.objects.glob("*.safetensors")} - {row.mask for row in rows}
+    assert len(weights - {init, rows[-1].solution}) == 1  # the ticket
 
 
 def test_learning_rate_rewinding_starts_where_the_masks_were_found(quick: Make) -> None:

@@ -43,7 +43,7 @@ class RunContext(JobMaker):
         self.labels: dict[str, str] = {}  # the names of trainings in logs, by key
         self.ticket_key = ""
         self.remade: set[str] = set()  # keys of dropped weights that had to be made again and are dropped again at the end
-        self.mixed: set[str] = set()  # keys of the mixtures that were stored
+        self.averages: set[str] = set()  # keys of the averages and mixtures that were stored
         self._starts: dict[str, str] = {}
         self._recompute: dict[str, Callable[[], Any]] = {}
 
@@ -86,6 +86,7 @@ class RunContext(JobMaker):
         noise = self.noise.fold("mean")
         keys = [particle.key for particle in particles]
         key = key_of("mean", task=self.task.fingerprint, particles=keys, noise=str(noise), numerics=self.numerics)
+        self.averages.add(key)
 
         def make() -> Solution:
             # Missing particles are trained before the machine is set up for averaging.
@@ -171,7 +172,7 @@ class RunContext(JobMaker):
 
         if trial:
             return Solution(key, (), lambda: make()[0])
-        self.mixed.add(key)
+        self.averages.add(key)
 
         def store() -> Solution:
             state, mask = make()

@@ -192,7 +192,7 @@ def drop_all_unkept(ctx: RunContext, rows: list[Row]) -> None:
     if ctx.config.keep == "all":
         return
     kept = {row.solution.key for row in rows} if ctx.config.keep == "averages" else {rows[-1].solution.key}
-    made = {solution.key for _, solution in ctx.trainings} | ctx.mixed | ctx.remade
+    made = {solution.key for _, solution in ctx.trainings} | ctx.averages | ctx.remade
     for key in made - kept - {ctx.ticket_key}:
         ctx.store.drop(key)
 
