@@ -226,7 +226,7 @@ def swamp_seconds(task: swamp.CustomTask, config: Config, particles: int) -> Sec
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         context = make_engine_context(config, task, store)
-        start, maker = store.save_solution("start", task.init(Noise(0)), ()), JobMaker(config, context)
+        start, maker = store.save_solution("start", task.init(Noise(0)), ()), JobMaker(config, task)
         jobs = [maker.job(start, dense_mask(task), noise) for noise in Noise(0).split("particle", particles)]
         times: dict[str, list[float]] = {job.key: [time.perf_counter()] for job in jobs}
 

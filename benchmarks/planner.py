@@ -26,7 +26,8 @@ from swamp.commands.plan import plan as plan_command
 from swamp.core.machine import num_cores
 from swamp.runs.config import build_config, resolve
 from swamp.runs.layouts import Cluster, Pace, Paces, predict
-from swamp.runs.planning import measured_paces, plan_of, planned_task, work_of
+from swamp.runs.plan import make_plan
+from swamp.runs.planning import measured_paces, planned_task, work_of
 
 BASE = ["--methods.swamp.particles=4", "--pruning.cycles=1", "--ticket.epochs=2", "--cycle.epochs=6"]
 LARGE = 2**22  # numbers in a sum that is limited by bandwidth
@@ -98,7 +99,7 @@ def main() -> None:
     _, settings = split_arguments([*BASE, *arguments.settings], plan_command)
     config = resolve(build_config(arguments.recipe, {**settings, "engine": "sequential", "device": "cpu"}))
     task, _ = planned_task(config, print)
-    work = work_of(task, plan_of(config, task), 0)
+    work = work_of(task, make_plan(config, task), 0)
     paces = measured_paces(config, task, [2, 4], lambda text: None)
     sums = json.loads(subprocess.run(torchrun(2, __file__), check=True, capture_output=True, text=True).stdout)
     latency, bandwidth = sums["small"] / 2, 4 * LARGE / sums["large"]

@@ -119,7 +119,7 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
             store = Store(Path(place))
             with closing(build_engine(structs.replace(config), make_engine_context(config, task, store))) as engine:
                 assert isinstance(engine, Graphed)
-                return {"case": case, **measure_steps(task, engine, JobMaker(config, engine.context), device, options, case)}
+                return {"case": case, **measure_steps(task, engine, JobMaker(config, task), device, options, case)}
     finally:
         shutil.rmtree(folder)
 

@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
         for seconds, what in ((1e9, "without checkpoints"), (0.0, "with checkpoints")):
             engine_context = make_engine_context(structs.replace(config, checkpoint_seconds=seconds), task, store)
             start = store.save_solution("start", task.init(Noise(0)), ())
-            maker, engine = JobMaker(config, engine_context), build_engine(config, engine_context)
+            maker, engine = JobMaker(config, task), build_engine(config, engine_context)
             jobs = [maker.job(start, dense_mask(task), noise, swa=True) for noise in Noise(0).fold(what).split("particle", count)]
             bare = engine.step_seconds(jobs) * task.steps_per_epoch
             ends: list[float] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from swamp.engines.engine import search_path, startup_search_path
+from swamp.engines.workers import search_path, startup_search_path
 from swamp.tasks.task_function import command_imports, find_task_function
 from tests.support.cli import FLAGS
 

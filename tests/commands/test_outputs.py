@@ -104,7 +104,7 @@ BIG = "1" * 5000
         (f"seed={BIG}", f"seed = '{BIG[:73]}…1111': expected an integer"),
         (f"seeds={BIG}", f"--seeds {BIG[:73]}…1111: expected different whole numbers with commas between, such as 1,2,4"),
         ("methods.swamp.particles=" + "[" * 5000, f"methods.swamp.particles = '{'[' * 73}…[[[[': expected an integer | table"),
-        ("engine=graphed", "engine 'graphed' trains on CUDA devices, not on cpu; use engine 'auto' there"),
+        ("engine=graphed", "engine 'graphed' trains on cuda, not on cpu; use engine 'auto' there"),
     ],
 )
 def test_what_is_impossible_is_refused_before_anything_is_written(

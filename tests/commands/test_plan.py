@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from swamp.runs.config import build_config, resolve
-from swamp.runs.planning import given_paces, plan_of, planned_task, work_of
+from swamp.runs.plan import make_plan
+from swamp.runs.planning import given_paces, planned_task, work_of
 from tests.support.cli import call
 from tests.support.prepared import NUM_TRAIN, write_prepared
 
@@ -92,7 +93,7 @@ def test_data_that_are_damaged_are_not_planned_as_absent(tmp_path: Path, capsys:
 def test_work_is_that_of_the_plan() -> None:
     config = resolve(build_config("digits", {"pruning.cycles": 2, "methods.swamp.particles": 3, "cycle.epochs": 4, "ticket.epochs": 1}))
     task, is_here = planned_task(config, print)
-    work = work_of(task, plan_of(config, task), 7)
+    work = work_of(task, make_plan(config, task), 7)
     assert is_here
     assert [list(epochs) for epochs in work.rounds] == [[1.0], [4.0] * 3, [4.0] * 3, [4.0] * 3]
     assert work.averages

@@ -7,16 +7,14 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from swamp.engines import engine_modules, messages
 from swamp.methods import methods, presets
 from swamp.runs.config import Config, resolve
-from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.opening import open_task
 from swamp.runs.plan import make_plan
-from swamp.store.directory import Store
 from tests.support.cli import run_all
 from tests.support.runs import QUICK, contents, iterate
 
@@ -65,7 +63,7 @@ def test_compiled_steps_agree_bit_for_bit_too(quick: Make, tmp_path: Path) -> No
 def test_the_jobs_of_every_method_can_be_sent_to_other_ranks(quick: Make, method: str) -> None:
     config = resolve(quick(method=method, pruning__cycles=1))
     task = open_task(config)
-    jobs = make_plan(config, make_engine_context(config, task, cast(Store, None))).jobs
+    jobs = make_plan(config, task).jobs
     assert jobs
     for job in jobs:
         message = messages.decode(messages.encode(messages.Announcement([messages.record_of(job)])))
@@ -91,10 +89,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Mine(Engine):
-    def __init__(self, context, config):
-        super().__init__(context)
-        self.config = config
-
     def train(self, jobs, report):
         if self.config.backwards:
             print("backwards")

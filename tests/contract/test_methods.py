@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
@@ -14,7 +15,7 @@ import torch
 from swamp.core.pruning import rounded_share
 from swamp.methods import methods, presets
 from swamp.runs.config import Config, resolve
-from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.opening import open_task
 from swamp.runs.plan import make_plan
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
@@ -82,7 +83,7 @@ def test_a_plan_foresees_the_rows_and_at_least_the_trainings(finished: Finished)
     config, directory, rows = finished
     config = resolve(config)
     task = open_task(config)
-    plan = make_plan(config, make_engine_context(config, task, Store(directory)))
+    plan = make_plan(config, task)
     assert [row.cycle for row, _ in plan.rows] == [row.cycle for row in rows]
     trained = len((directory / "metrics.jsonl").read_text().splitlines())
     assert plan.num_epochs >= trained
@@ -91,10 +92,18 @@ def test_a_plan_foresees_the_rows_and_at_least_the_trainings(finished: Finished)
         assert [row.mask.num_survivors for row, _ in plan.rows] == [row.num_survivors for row in rows]
 
 
+def test_trainings_have_names_of_their_own(finished: Finished) -> None:
+    """Charts and trackers tell trainings by their names."""
+    _, directory, _ = finished
+    lines = map(json.loads, (directory / "metrics.jsonl").read_text().splitlines())
+    epochs = [(line["training"], line["epoch"]) for line in lines]
+    assert len(set(epochs)) == len(epochs)
+
+
 def test_what_a_method_uses_is_what_it_asks_for(finished: Finished) -> None:
-    config, directory, rows = finished
+    config, _, rows = finished
     config = resolve(config)
-    jobs = make_plan(config, make_engine_context(config, open_task(config), Store(directory))).jobs
+    jobs = make_plan(config, open_task(config)).jobs
     uses = config.method_module.uses
     assert ("steps" in uses) == any(job.rule is not None or job.span is not None for job in jobs)
     if any(job.swa for job in jobs) or any(row.members for row in rows):

@@ -297,9 +297,3 @@ def test_stored_trainings_are_not_trained_again(device: torch.device) -> None:
     assert [solution.key for solution in solutions] == [job.key for job in [*jobs, jobs[0]]]
     assert set(seen) == {jobs[0].key, jobs[2].key}
     assert solutions[1].load().digest() == first.digest()
-
-
-def test_other_devices_are_refused_in_a_sentence() -> None:
-    build = partial(graphed.build, make_engine_context(BlobsOnDevice(), torch.device("cpu")), graphed.Config())
-    with pytest.raises(ValueError, match="engine 'graphed' trains on CUDA devices, not on cpu"):
-        build()

@@ -28,6 +28,8 @@ from tests.support.blobs import Blobs
 from tests.support.deadly import Odd
 from tests.support.jobs import make_job
 
+PROGRESS = Progress("key", "cycle 3, particle 2", 1, 4, 0.25, record={"epoch": 0, "loss": 0.25, "macs": 12.0, "learning_rate": 0.1})
+
 ENGINES = Path(swamp.__file__).parent / "engines"
 
 
@@ -81,7 +83,7 @@ def test_a_job_with_the_settings_of_another_is_refused() -> None:
         msgspec.msgpack.encode({"type": "JobTrained", "key": 3}),
         msgspec.msgpack.encode({"type": "JobTrained", "key": "a", "more": 1}),
         msgspec.msgpack.encode({"type": "Shell", "command": "true"}),
-        msgspec.msgpack.encode({"type": "EpochEnded", "key": "a", "record": {"loss": [[1]]}}),
+        msgspec.msgpack.encode({"type": "EpochEnded", "progress": {**vars(PROGRESS), "record": {"loss": [[1]]}}}),
         msgspec.msgpack.encode({"type": "Announcement", "jobs": [{"key": "../../elsewhere"}]}),
         msgspec.msgpack.encode({"type": "JobTrained", "key": "a"})[:-1] + b"\xff",
     ],
@@ -111,10 +113,9 @@ def test_a_mask_of_another_task_is_refused() -> None:
 
 
 def test_progress_arrives_as_it_was() -> None:
-    progress = Progress("key", "cycle 3, particle 2", 1, 4, 0.25, record={"epoch": 0, "loss": 0.25, "macs": 12.0, "learning_rate": 0.1})
-    found = messages.decode(messages.encode(EpochEnded.of(progress)))
+    found = messages.decode(messages.encode(EpochEnded(PROGRESS)))
     assert isinstance(found, EpochEnded)
-    assert found.progress == progress
+    assert found.progress == PROGRESS
 
 
 class Local(RuntimeError):

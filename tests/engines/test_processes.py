@@ -9,19 +9,18 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from swamp.core.job import Job, Numerics
-from swamp.core.machine import num_cores
 from swamp.core.noise import Noise
 from swamp.core.schedules import Schedule
-from swamp.engines.engine import EngineContext, Progress, portable
+from swamp.engines.engine import EngineContext, Progress
 from swamp.engines.processes import Config as ProcessesConfig
 from swamp.engines.processes import Processes, Worker, WorkerDied
+from swamp.engines.workers import portable
 from swamp.store.directory import Store
 from tests.support.deadly import Deadly, Odd
 from tests.support.jobs import make_job
@@ -122,14 +121,6 @@ def test_modules_of_the_users_folder_do_not_reach_workers(tmp_path: Path, monkey
     monkeypatch.setattr("sys.path", [folder for folder in sys.path if folder])
     with engine_of(tmp_path) as (engine, jobs, _):
         assert len(list(engine.train(jobs[:1], ignore))) == 1
-
-
-def test_only_on_the_cpu(tmp_path: Path) -> None:
-    with engine_of(tmp_path) as (engine, _, _):
-        context = replace(engine.context, device=torch.device("cuda"))
-        with pytest.raises(ValueError, match="trains on the CPU, not on cuda"):
-            Processes(context, ProcessesConfig())
-    assert num_cores() >= 1
 
 
 def test_a_worker_whose_parent_sends_nothing_ends_silently() -> None:

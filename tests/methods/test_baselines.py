@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -33,7 +33,7 @@ from swamp.scores import erk_counts
 from swamp.store.directory import Store
 from swamp.tasks.image import ImageTask
 from swamp.tasks.sampling import balanced_sample, random_sample
-from swamp.tasks.task import num_examples
+from swamp.tasks.task import Task, num_examples
 from swamp.training.train import Diverged, Training
 from tests.support.runs import contents, iterate, without_checksums
 
@@ -44,9 +44,9 @@ CPU = torch.device("cpu")
 def context(config: Config, directory: Path, task: ImageTask | None = None) -> RunContext:
     """A context to call methods in, without a runner."""
     config, store = resolve(config), Store(directory)
-    task = task or open_task(config)  # type: ignore[assignment]
-    engine_context = make_engine_context(config, task, store)  # type: ignore[arg-type]
-    return RunContext(config, engine_context, Sequential(engine_context, SequentialConfig()), lambda _: None)
+    opened = cast(Task, task or open_task(config))
+    engine = Sequential(make_engine_context(config, opened, store), SequentialConfig())
+    return RunContext(config, opened, store, engine, lambda _: None)
 
 
 def test_sam_at_rho_zero_is_imp(quick: Make, tmp_path: Path) -> None:

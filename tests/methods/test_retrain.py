@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from swamp.engines.engine import Progress
 from swamp.runs.config import Config, resolve
-from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.job_maker import JobMaker
+from swamp.runs.opening import open_task
 from swamp.runs.plan import Plan, make_plan
+from swamp.runs.progress import Listener
 from swamp.store.directory import Store
 from tests.support.runs import iterate, without_checksums
 
@@ -22,9 +26,9 @@ def retrain(quick: Make, masks: str, training: str, **changes: Any) -> Config:
     return quick(method="retrain", **{f"methods.retrain.{name}": value for name, value in own.items()}, **changes)
 
 
-def plan_of(config: Config, directory: Path) -> Plan:
+def plan_of(config: Config) -> Plan:
     config = resolve(config)
-    return make_plan(config, make_engine_context(config, open_task(config), Store(directory)))
+    return make_plan(config, open_task(config))
 
 
 def test_the_four_cells_share_masks_trainings_and_one_ticket(quick: Make, tmp_path: Path) -> None:
@@ -60,20 +64,48 @@ def test_the_four_cells_share_masks_trainings_and_one_ticket(quick: Make, tmp_pa
     assert found["imp", "swamp"][0].training_macs == pytest.approx(3 * dense * steps / 3 * (1 + 2 + 2 * 2))
 
 
-def test_learning_rate_rewinding_starts_where_the_masks_were_found(quick: Make, tmp_path: Path) -> None:
+def test_no_two_trainings_have_one_name(quick: Make, tmp_path: Path) -> None:
+    """The first particle has the noise of the training that found the mask; charts and trackers tell trainings by their names."""
+    labels: set[str] = set()
+
+    class Names(Listener):
+        def epoch(self, progress: Progress) -> None:
+            labels.add(progress.label)
+
+    list(iterate(retrain(quick, "imp", "swamp", pruning__cycles=1), tmp_path / "run", listener=Names()))
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    epochs = [(line["training"], line["epoch"]) for line in lines]
+    assert len(set(epochs)) == len(epochs)
+    assert {training for training, _ in epochs} == labels
+    found, retrained = {f"cycle {c}, particle 0" for c in (0, 1)}, {f"cycle {c}, particle {n}" for c in (0, 1) for n in (0, 1)}
+    assert labels == {"ticket", *found, *(f"retrained, {name}" for name in retrained)}
+
+
+@pytest.mark.parametrize("rewind", ["weights", "lr"])
+def test_nothing_is_kept_of_what_found_the_masks(quick: Make, tmp_path: Path, rewind: str) -> None:
+    """Averages that belong to no row are dropped as trainings are."""
+    config = retrain(quick, "swamp", "sgd", pruning__cycles=1, pruning__rewind=rewind, keep="last")
+    rows = list(iterate(config, tmp_path / "run"))
+    store = Store(tmp_path / "run")
+    init = JobMaker(resolve(config), open_task(config)).init_key
+    weights = {path.stem for path in store.objects.glob("*.safetensors")} - {row.mask for row in rows}
+    assert len(weights - {init, rows[-1].solution}) == 1  # the ticket
+
+
+def test_learning_rate_rewinding_starts_where_the_masks_were_found(quick: Make) -> None:
     for rewind, same in (("lr", True), ("weights", False)):
-        plan = plan_of(retrain(quick, "imp", "swamp", pruning__rewind=rewind), tmp_path)
+        plan = plan_of(retrain(quick, "imp", "swamp", pruning__rewind=rewind))
         found = [jobs[0].key for _, jobs in plan.rows]  # IMP's trainings come first
         starts = {job.start for job in plan.rows[2][1][1:]}
         assert (starts == {found[1]}) is same
         assert len(plan.rows[2][1]) == 3
 
 
-def test_imp_may_train_longer_from_the_same_ticket(quick: Make, tmp_path: Path) -> None:
-    plain, longer = (plan_of(quick(method="imp", **{"methods.imp.length": length}), tmp_path) for length in (1.0, 4.0))
+def test_imp_may_train_longer_from_the_same_ticket(quick: Make) -> None:
+    plain, longer = (plan_of(quick(method="imp", **{"methods.imp.length": length})) for length in (1.0, 4.0))
     assert plain.ticket is not None
     assert longer.ticket is not None
     assert longer.ticket.key == plain.ticket.key
     assert [job.num_epochs for job in longer.jobs] == [1, 8, 8, 8]
     assert [job.num_epochs for job in plain.jobs] == [1, 2, 2, 2]
-    assert plan_of(quick(method="imp"), tmp_path).jobs[-1].key == plain.jobs[-1].key
+    assert plan_of(quick(method="imp")).jobs[-1].key == plain.jobs[-1].key

@@ -12,7 +12,7 @@ from swamp.core.pruning import keep_highest, magnitude, rounded_share
 from swamp.core.state import State
 from swamp.runs.config import Config
 from swamp.runs.job_maker import JobMaker
-from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.opening import open_task
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.training.averaging import averaged_state
@@ -110,10 +110,9 @@ def test_learning_rate_rewinding_starts_from_the_average_itself(quick: Make, tmp
     assert mask is not None
     task = open_task(read_config(tmp_path / "run"))
     # the first job of cycle 1, trained here from the average by hand, is the stored particle
-    engine_context = make_engine_context(read_config(tmp_path / "run"), task, store)
     handle = store.solution(rows[0].solution)
     assert handle is not None
-    job = JobMaker(read_config(tmp_path / "run"), engine_context).job(handle, mask, Noise(0).fold("cycle", 1, "particle", 0), swa=True)
+    job = JobMaker(read_config(tmp_path / "run"), task).job(handle, mask, Noise(0).fold("cycle", 1, "particle", 0), swa=True)
     assert job.key == rows[1].particles[0]
     assert not any(
         torch.equal(average.parameters["stem.weight"], store.load_state(key).parameters["stem.weight"]) for key in rows[0].particles

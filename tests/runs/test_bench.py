@@ -14,9 +14,8 @@ from swamp.core.machine import resolve_device
 from swamp.engines import engine, engine_modules, sequential
 from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_moved, step_timer, variants
 from swamp.runs.config import Config, build_config, resolve
-from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.opening import open_task
 from swamp.runs.plan import estimate, make_plan
-from swamp.store.directory import Store
 from swamp.tasks.task import EpochPlan
 from tests.support import trainings
 from tests.support.blobs import Blobs
@@ -65,10 +64,10 @@ def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) 
 
 def test_an_estimate_adds_up_what_trains_side_by_side(quick: Callable[..., Config]) -> None:
     config = resolve(quick(methods__swamp__particles={"0": 3, "1": 5}, device="cpu"))
-    engine_context = make_engine_context(config, open_task(config), Store(Path("unused")))
-    plan = make_plan(config, engine_context)
+    task = open_task(config)
+    plan = make_plan(config, task)
     assert [len(group) for group in plan.groups(4)] == [1, 3, 4, 1, 4, 1]
-    cost = estimate(config, engine_context.task, plan, 4, lambda count, epoch: {1: 1.0, 3: 10.0, 4: 100.0}[count])
+    cost = estimate(config, task, plan, 4, lambda count, epoch: {1: 1.0, 3: 10.0, 4: 100.0}[count])
     # one epoch of the ticket, two of every other training, two steps each
     assert cost.seconds == 2 * (1.0 + 2 * (10.0 + 100.0 + 1.0 + 100.0 + 1.0))
 
@@ -80,8 +79,7 @@ def test_an_estimate_counts_every_size_of_a_training(tmp_path: Path) -> None:
     settings = {"data": str(folder), "method": "imp", "pruning.cycles": 0, "cycle.epochs": 5, "ticket.epochs": 2, "device": "cpu"}
     config = resolve(build_config("imagenet-resnet50", {**settings, "tasks": {"image": image}}))
     task = open_task(config)
-    engine_context = make_engine_context(config, task, Store(Path("unused")))
-    plan = make_plan(config, engine_context)
+    plan = make_plan(config, task)
     assert [job.num_epochs for job in plan.jobs] == [2, 5]
     cost = estimate(config, task, plan, 4, lambda count, epoch: {0: 1.0, 1: 10.0, 3: 100.0}[epoch])
     assert cost.seconds == 5 * ((1 + 10) + (1 + 2 * 10 + 2 * 100))
@@ -96,8 +94,8 @@ def test_an_estimate_counts_both_gradients_of_sam(quick: Callable[..., Config]) 
     seconds = {}
     for method in ("imp", "imp-sam"):
         config = resolve(quick(method=method, device="cpu"))
-        engine_context = make_engine_context(config, open_task(config), Store(Path("unused")))
-        seconds[method] = estimate(config, engine_context.task, make_plan(config, engine_context), 4, lambda count, epoch: 1.0).seconds
+        task = open_task(config)
+        seconds[method] = estimate(config, task, make_plan(config, task), 4, lambda count, epoch: 1.0).seconds
     ticket = 2  # steps, without SAM in both
     assert seconds["imp-sam"] - ticket == 2 * (seconds["imp"] - ticket)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 
 import swamp
 from swamp.core.state import State
@@ -16,9 +17,10 @@ from swamp.results.comparison import comparisons
 from swamp.results.series import make_series
 from swamp.results.stored_run import read_run
 from swamp.runs.config import Config, config_hash
-from swamp.runs.opening import open_task
+from swamp.runs.opening import RunRequest, open_task, prepare
 from swamp.runs.stored import load_network
 from swamp.store.records import read_rows
+from tests.support.cli import call
 from tests.support.runs import contents, iterate, without_checksums
 
 Quick = Callable[..., Config]
@@ -114,3 +116,21 @@ def test_a_model_of_your_own_can_be_pruned_further(tmp_path: Path) -> None:
     )
     assert [row.num_survivors for row in read_rows(tmp_path / "b")] == [6, 3]
     assert first.mask.contains(second.mask)
+
+
+def test_a_run_from_a_file_can_be_resumed_from_anywhere(
+    quick: Quick, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def begin(config: Config, directory: Path) -> None:
+        (run,) = prepare([RunRequest(config, directory)])
+        with run.begin():
+            pass
+
+    monkeypatch.chdir(files)
+    config = quick(method="imp", pruning__cycles=0, cycle__epochs=1, start="sparse")
+    begin(config, tmp_path / "run")
+    begin(structs.replace(config, start="sparse"), tmp_path / "older")  # as earlier versions stored it
+    begin(config, tmp_path / "older")
+    monkeypatch.chdir(tmp_path)
+    assert call(capsys, "resume", "run")[0] == 0
+    assert len(read_rows(tmp_path / "run")) == 1

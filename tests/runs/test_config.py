@@ -11,7 +11,7 @@ from swamp.methods import find_method, methods, presets
 from swamp.methods.method import at_cycle
 from swamp.runs.config import build_config, complete, config_hash, deciding_settings, resolve, with_settings
 from swamp.runs.other_names import OTHER_NAMES
-from swamp.runs.recipes import merge, merge_all, nested, read_layers, recipe_texts
+from swamp.runs.recipes import merge, merge_all, nested, read_chain, recipe_texts
 from swamp.runs.setting_list import all_settings, parse_setting, to_toml
 
 
@@ -68,20 +68,25 @@ def test_bad_recipes(tmp_path: Path) -> None:
     loop = tmp_path / "loop.toml"
     loop.write_text('base = "loop.toml"\n')
     with pytest.raises(ValueError, match="in a circle"):
-        read_layers(str(loop))
+        read_chain(str(loop))
+    for folder, other in (("here", "there"), ("there", "here")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "loop.toml").write_text(f'base = "../{other}/loop.toml"')
+    with pytest.raises(ValueError, match=r"in a circle: \S+/here/loop.toml -> \S+/there/loop.toml -> \S+/here/loop.toml$"):
+        read_chain(str(tmp_path / "here/loop.toml"))
     (tmp_path / "bad.toml").write_text("epochs = = 3")
     with pytest.raises(ValueError, match="not valid TOML"):
-        read_layers(str(tmp_path / "bad.toml"))
+        read_chain(str(tmp_path / "bad.toml"))
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="cannot be read"):
-        read_layers(str(tmp_path / "binary.toml"))
+        read_chain(str(tmp_path / "binary.toml"))
     with pytest.raises(ValueError, match="no such file"):
-        read_layers("missing.toml")
+        read_chain("missing.toml")
     with pytest.raises(ValueError, match="did you mean 'digits'"):
-        read_layers("digit")
+        read_chain("digit")
     (tmp_path / "base.toml").write_text("base = 3")
     with pytest.raises(ValueError, match="base = 3"):
-        read_layers(str(tmp_path / "base.toml"))
+        read_chain(str(tmp_path / "base.toml"))
 
 
 @pytest.mark.parametrize("recipe", sorted(recipe_texts()))
@@ -90,7 +95,7 @@ def test_every_recipe_is_complete_documented_and_runnable_as_printed(recipe: str
     assert f"swamp run {recipe}" in recipe_texts()[recipe]
     config = build_config(recipe)
     path = tmp_path / f"{recipe}.toml"
-    path.write_text(to_toml(config, merge_all(read_layers(recipe))))
+    path.write_text(to_toml(config, merge_all(read_chain(recipe).values())))
     assert deciding_settings(build_config(str(path))) == deciding_settings(config)
     if recipe == "digits":  # what it says of methods that it does not select is printed too
         assert build_config(str(path), {"method": "rigl"}).selected("method").interval == 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import cast
 
 import pytest
 from msgspec import structs
@@ -146,6 +147,14 @@ def test_preparing_a_run_reads_its_header_and_resolves_it_once(quick: Quick, tmp
     assert calls == ["header", "resolve"]
 
 
+@pytest.mark.parametrize(("engine", "device", "able"), [("graphed", "cpu", "cuda"), ("processes", "cuda", "cpu")])
+def test_no_engine_is_built_for_a_device_on_which_it_cannot_train(quick: Quick, engine: str, device: str, able: str) -> None:
+    settings = structs.replace(config.resolve(quick()), engine=engine, engines={}, device=device)
+    context = opening.make_engine_context(settings, opening.open_task(settings), cast(Store, None))
+    with pytest.raises(ValueError, match=f"engine '{engine}' trains on {able}, not on {device}; use engine 'auto' there"):
+        opening.build_engine(settings, context)
+
+
 def test_a_run_that_was_begun_for_another_machine_goes_on_with_another_engine(
     quick: Quick, tmp_path: Path, swamp_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,6 +163,6 @@ def test_a_run_that_was_begun_for_another_machine_goes_on_with_another_engine(
     with run.begin():
         pass
     status, _, err = call(capsys, "resume", tmp_path / "run")
-    assert (status, err) == (2, "swamp: engine 'graphed' trains on CUDA devices, not on cpu; use engine 'auto' there\n")
+    assert (status, err) == (2, "swamp: engine 'graphed' trains on cuda, not on cpu; use engine 'auto' there\n")
     assert call(capsys, "resume", tmp_path / "run", "--engine", "sequential")[0] == 0
     assert contents(tmp_path / "run") == contents(swamp_run)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
 
-from swamp.core.allocation import COUNTS
+from swamp.core.allocation import COUNTS, ranking
 from swamp.core.mask import Mask
 from swamp.core.rules import Gradual
 from swamp.runs.checks import check_pattern
 from swamp.runs.config import Config, build_config, config_hash, deciding_settings, resolve
 from swamp.runs.coupling import coupling_of
 from swamp.runs.job_maker import JobMaker
-from swamp.runs.opening import RunRequest, make_engine_context, open_task, prepare
+from swamp.runs.opening import RunRequest, open_task, prepare
 from swamp.runs.stored import load_network
-from swamp.store.directory import Store
 from swamp.tasks.custom import CustomTask
 from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
@@ -152,10 +151,7 @@ class Branching(nn.Module):
 
 
 def test_a_coupling_is_part_of_keys_only_where_it_decides(quick: Quick) -> None:
-    plain, coupled = (
-        JobMaker(config, make_engine_context(config, open_task(config), cast(Store, None)))
-        for config in (resolve(quick()), resolve(quick(pruning__pattern="coupled:8")))
-    )
+    plain, coupled = (JobMaker(config, open_task(config)) for config in (resolve(quick()), resolve(quick(pruning__pattern="coupled:8"))))
     assert plain.ranking == {"pattern": "unstructured"}
     assert sorted(coupled.ranking) == ["coupling", "pattern"]
     rule = Gradual(num_keep=5, interval=1, begin=0.0, end=1.0, **coupled.ranking)
@@ -163,9 +159,9 @@ def test_a_coupling_is_part_of_keys_only_where_it_decides(quick: Quick) -> None:
     assert rule.ranking == coupled.ranking
 
 
-def test_an_allocation_of_its_own_has_keys_of_its_own_and_the_global_one_those_of_before(quick: Quick) -> None:
-    assert quick().pruning.ranking == {"pattern": "unstructured"}
-    assert quick(pruning__allocation="erk").pruning.ranking == {"pattern": "unstructured", "allocation": "erk"}
+def test_an_allocation_of_its_own_has_keys_of_its_own_and_the_global_one_those_of_before() -> None:
+    assert ranking("unstructured", "global") == {"pattern": "unstructured"}
+    assert ranking("unstructured", "erk") == {"pattern": "unstructured", "allocation": "erk"}
     rule: dict[str, Any] = {"num_keep": 5, "interval": 1, "begin": 0.0, "end": 1.0}
     assert "allocation" not in msgspec.to_builtins(Gradual(**rule))
     assert Gradual(**rule, allocation="uniform").ranking["allocation"] == "uniform"

@@ -6,15 +6,13 @@ If a change of the code changes the numbers, raise `NUMERICS_VERSION` and pin th
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import pytest
 
 from swamp.runs.config import build_config, resolve
 from swamp.runs.job_maker import JobMaker
-from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.opening import open_task
 from swamp.runs.plan import make_plan
-from swamp.store.directory import Store
 
 PINNED: dict[str, str] = {
     "dense": "d921e5738d569847",
@@ -51,8 +49,8 @@ def training_keys(name: str) -> str:
     """A digest of the keys of the init and of all trainings that a run on the digits plans."""
     settings = SETTINGS.get(name, {"method": name})
     config = resolve(build_config("digits", {"device": "cpu", "precision": "float32", **settings}))
-    engine_context = make_engine_context(config, open_task(config), Store(Path("nowhere")))
-    keys = [JobMaker(config, engine_context).init_key, *(job.key for job in make_plan(config, engine_context).jobs)]
+    task = open_task(config)
+    keys = [JobMaker(config, task).init_key, *(job.key for job in make_plan(config, task).jobs)]
     return hashlib.sha256("".join(keys).encode()).hexdigest()[:16]
 
 

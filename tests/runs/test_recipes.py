@@ -27,6 +27,12 @@ def test_scale_shortens_warm_ups() -> None:
     assert build_config("cifar10-wrn28-2", {"scale": 0.001, "ticket.warmup": 10.0}).ticket.warmup == 0.01
 
 
+def test_scale_shortens_the_way_to_the_rate_of_swa() -> None:
+    for scale, entry in ((0.1, "anneal:2"), (0.01, "anneal:1")):
+        assert build_config("cifar10-wrn28-2", {"scale": scale, "swa.entry": "anneal:15"}).swa.entry == entry
+    assert build_config("cifar10-wrn28-2", {"scale": 0.1, "swa.entry": "cosine-to"}).swa.entry == "cosine-to"
+
+
 def test_scale_moves_the_epochs_from_which_on_images_are_larger() -> None:
     def sizes(scale: float) -> dict[str, int]:
         return build_config("imagenet-resnet50-fast", {"scale": scale}).selected("task").sizes  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ from swamp.core.cost import masked_macs
 from swamp.methods import methods
 from swamp.runs.checks import require_empty_or_run
 from swamp.runs.config import Config
-from swamp.runs.opening import make_engine_context, open_task
+from swamp.runs.opening import open_task
 from swamp.runs.plan import make_plan
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
@@ -79,19 +79,19 @@ def test_array_files_hold_one_metadata_key_and_nothing_of_how_they_were_made(who
 
 def test_results_are_what_the_objects_say(whole: Path) -> None:
     rows, config, store = read_rows(whole), read_config(whole), Store(whole)
-    engine_context = make_engine_context(config, open_task(config), store)
+    task = open_task(config)
     total = 0.0
     for row in rows:
         mask = store.load_mask(row.mask)
         assert mask is not None
         assert row.sparsity == 1 - row.num_survivors / row.num_prunable
-        assert row.macs == masked_macs(engine_context.task.macs, mask)
+        assert row.macs == masked_macs(task.macs, mask)
         total += 2 * row.macs
         assert row.cost == pytest.approx(total)
         for key, metrics in [(row.solution, row.metrics), *zip(row.particles, row.members, strict=True)]:
-            model = engine_context.task.model()
+            model = task.model()
             store.load_state(key).into(model)
-            assert engine_context.task.evaluate(model, "test") == metrics
+            assert task.evaluate(model, "test") == metrics
     # ticket: 1 dense epoch; cycles: 2 epochs of 2 particles
     assert rows[-1].training_macs == pytest.approx(3 * 125 * (135_840 + 2 * total))
 
@@ -253,7 +253,7 @@ def test_a_run_that_another_rank_begins_meanwhile_is_not_foreign(tmp_path: Path,
 
 def test_a_plan_foresees_the_run(quick: Make, whole: Path) -> None:
     config, rows = read_config(whole), read_rows(whole)
-    plan = make_plan(config, make_engine_context(config, open_task(config), Store(whole)))
+    plan = make_plan(config, open_task(config))
     assert [row.mask.num_survivors for row, _ in plan.rows] == [row.num_survivors for row in rows]
     assert [len(jobs) for _, jobs in plan.rows] == [2, 2, 2]
     assert plan.num_epochs == 1 + 3 * 2 * 2

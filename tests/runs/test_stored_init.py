@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import swamp
+from swamp.core.mask import Mask
+from swamp.core.state import State
+from swamp.export.formats.sparse import encode
 from swamp.runs.config import build_config
 from swamp.runs.opening import RunRequest, prepare
 from swamp.runs.stored_init import init_key, task_of_run
@@ -135,3 +138,19 @@ def test_parts_that_are_no_texts_are_damage(begun: Path) -> None:
     with pytest.raises(ValueError, match="the parts of its task are wrong"):
         prune(begun)
     assert "task_parts" in json.loads((begun / "run.json").read_text())["value"]
+
+
+def test_a_run_that_starts_from_a_file_goes_on_with_another_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The module's own weights are not used, but belong to the task."""
+    model, file = net(), tmp_path / "weights"
+    task = CustomTask(model, DATA, DATA)
+    file.write_bytes(encode(State.of(net()), Mask.ones(task.prunable)))
+    config = build_config("custom", {"task": "custom", **SETTINGS, "start": str(file)})
+    (run,) = prepare([RunRequest(config, tmp_path / "run", task)])
+    with run.begin():
+        pass
+    assert prune(tmp_path / "run", start=str(file), quiet=False).directory == tmp_path / "run"
+    assert "weights of the given module" not in capsys.readouterr().err
+    prune(tmp_path / "whole", model, start=str(file))
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    prune(tmp_path / "run", start=str(file))  # It is finished, and nothing is done.

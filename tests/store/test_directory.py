@@ -12,7 +12,7 @@ import torch
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.store import files
-from swamp.store.directory import FORMAT_VERSION, Locked, Store
+from swamp.store.directory import BEGUN, FAILED, FORMAT_VERSION, PLAN, Locked, Store
 from swamp.store.files import Damaged
 from swamp.store.finding import cache_part, make_cache, runs_in
 from swamp.store.formats import encode_json
@@ -221,3 +221,13 @@ def test_dropping_marks_the_record_before_it_removes_the_weights(store: Store, m
             store.drop("key")
     assert store.read_value("key")["dropped"]  # type: ignore[index]
     assert store.has_arrays("key")
+
+
+def test_a_line_of_the_journal_that_was_cut_off_does_not_take_the_next_one_with_it(tmp_path: Path) -> None:
+    journal = Store(tmp_path).journal
+    journal.log({"what": PLAN, "epochs": 3})
+    with (tmp_path / "timing.jsonl").open("a") as file:
+        file.write('{"what": "cycle 0, part')  # as of a kill, or a disk that was full
+    journal.log({"what": FAILED, "why": "no space left"})
+    journal.log({"what": BEGUN})
+    assert [record["what"] for record in journal.records()] == [PLAN, FAILED, BEGUN]

@@ -55,10 +55,9 @@ class EagerGraphStream:
 
 def graphed_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the graphed engine train on the CPU, with steps that are called instead of captured."""
-    engine_modules()  # Discovery must see the engine as it is.
     monkeypatch.setattr(particle, "GraphStream", EagerGraphStream)
     monkeypatch.setattr(recorded, "GraphStream", EagerGraphStream)
-    monkeypatch.setattr(graphed, "devices", ("cpu",))
+    monkeypatch.setitem(engine_modules(), "graphed", replace(engine_modules()["graphed"], devices=("cpu",)))
 
 
 class BlobsOnDevice(Blobs):

@@ -215,7 +215,7 @@ class Study:
 
     @cached_property
     def maker(self) -> JobMaker:
-        return JobMaker(self.config, make_engine_context(self.config, self.task, self.analysis_store))
+        return JobMaker(self.config, self.task)
 
     def train(self, jobs: Sequence[Job]) -> None:
         """Train by the engine that the run names, if it trains in this process; what is trained is kept in the analysis store."""
@@ -225,9 +225,9 @@ class Study:
         if config.engine_module.needs_cluster or config.engine_module.needs_trust:
             config = resolve(with_settings(config, {"engine": "auto"}))
         config = able_config(config, self.task, self.listener.say)
-        engine = build_engine(config, self.maker.engine_context)
+        engine = build_engine(config, make_engine_context(self.config, self.task, self.analysis_store))
         try:
-            RunContext(config, self.maker.engine_context, engine, self.listener.epoch).train(jobs)
+            RunContext(config, self.task, self.analysis_store, engine, self.listener.epoch).train(jobs)
         finally:
             engine.close()
 

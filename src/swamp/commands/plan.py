@@ -69,7 +69,8 @@ def plan(
     from swamp.report.tables import layout_table
     from swamp.runs.config import build_config, resolve
     from swamp.runs.layouts import Cluster, layouts
-    from swamp.runs.planning import given_paces, measured_paces, plan_of, planned_task, stored_bytes, work_of
+    from swamp.runs.plan import make_plan
+    from swamp.runs.planning import given_paces, measured_paces, planned_task, stored_bytes, work_of
     from swamp.runs.remarks import plan_remarks
     from swamp.terminal import print_line, print_remark, print_table
 
@@ -88,7 +89,7 @@ def plan(
     task, is_here = planned_task(config, print_remark)
     if rate is None and not is_here:
         raise ValueError("without the data no step can be timed here: give --rate, the examples a second that one of your GPUs trains")
-    whole = plan_of(config, task)
+    whole = make_plan(config, task)
     for remark in plan_remarks(config, task, whole):
         print_remark(remark)
     work = work_of(task, whole, stored_bytes(task) if image_kilobytes is None else round(1000 * image_kilobytes))

@@ -13,12 +13,12 @@ def recipes(name: str | None = None, /) -> None:
     """
     from swamp.drawing.tables import Table
     from swamp.runs.config import build_config
-    from swamp.runs.recipes import header_of, merge_all, read_layers, recipe_texts
+    from swamp.runs.recipes import header_of, merge_all, read_chain, recipe_texts
     from swamp.runs.setting_list import to_toml
     from swamp.terminal import print_table
 
     if name:
-        text = to_toml(build_config(name, trust=True), merge_all(read_layers(name)))  # Nothing is run here.
+        text = to_toml(build_config(name, trust=True), merge_all(read_chain(name).values()))  # Nothing is run here.
         print(header_of(name) + text, end="")
         return
     rows = [[recipe, text.splitlines()[0].lstrip("# ")] for recipe, text in recipe_texts().items()]

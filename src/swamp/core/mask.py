@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -78,10 +79,6 @@ class Mask:
         return {name: torch.from_numpy(np.packbits(layer.numpy().reshape(-1))) for name, layer in self.layers.items()}
 
     @staticmethod
-    def unpacked(bits: Mapping[str, Tensor], shapes: Mapping[str, list[int]]) -> Mask:
-        def layer(name: str) -> Tensor:
-            count = int(np.prod(shapes[name]))
-            flat = np.unpackbits(bits[name].numpy(), count=count)
-            return torch.from_numpy(flat.astype(bool)).reshape(shapes[name])
-
-        return Mask({name: layer(name) for name in shapes})
+    def unpacked(bits: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int]]) -> Mask:
+        flat = {name: np.unpackbits(bits[name].numpy(), count=math.prod(shape)) for name, shape in shapes.items()}
+        return Mask({name: torch.from_numpy(flat[name].astype(bool)).reshape(tuple(shape)) for name, shape in shapes.items()})

@@ -11,7 +11,7 @@ import torch
 from msgspec import Meta, Struct, structs
 from torch import Tensor
 
-from swamp.core.allocation import COUNTS, Allocation, Ranking, ranking
+from swamp.core.allocation import COUNTS, Allocation
 from swamp.core.coupling import Coupling, keep_highest_channels
 from swamp.core.mask import Mask
 from swamp.core.patterns import Pattern, keep_highest_groups
@@ -82,12 +82,6 @@ class Pruning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         last = {self.cycles} if self.sparsity else set()
         return self.targets or tuple(sorted({nearest(density) for density in (0.5, 0.25, 0.1, 0.05)} | last))
 
-    @property
-    def ranking(self) -> Ranking:
-        """How weights are ranked, as arguments of `keep_highest` and as part of keys. The coupling of the pattern `coupled` is known to the
-        context of a run alone (`ctx.ranking`)."""
-        return ranking(self.pattern, self.allocation)
-
     def density(self, cycle: int) -> Fraction:
         """Return (1 − α)^cycle, with α as the exact decimal that was written. With a target sparsity, it is never less than the target's.
 
@@ -149,8 +143,15 @@ def keep_highest(
         num_keep = min(num_keep, mask.num_survivors)  # An earlier pruning may have left fewer than was asked for.
     if not 0 <= num_keep <= mask.num_survivors:
         raise ValueError(f"cannot keep {num_keep} of {mask.num_survivors} surviving weights")
+    found = {name: scores[name].detach().cpu() for name in mask.layers}
+    if any(found[name][layer].isnan().any() for name, layer in mask.layers.items()):
+        raise ValueError("a score of a surviving weight is NaN, so the weights cannot be ranked")
     if grouping.is_coupled:
-        return _keep_highest_coupled(scores, mask, num_keep, grouping, allocation, coupling)
+        if coupling is None:
+            raise ValueError("the pattern coupled needs the coupling of the model's channels")
+        if allocation == "erk":
+            raise ValueError("pruning.allocation = 'erk' is for layers, and the pattern coupled prunes groups of them: global or uniform")
+        return Mask(keep_highest_channels(found, mask.layers, num_keep, coupling, grouping.sizes[0], evenly=allocation == "uniform"))
     if allocation != "global":
         shapes = {name: tuple(layer.shape) for name, layer in mask.layers.items()}
         survivors = {name: int(layer.sum()) for name, layer in mask.layers.items()}
@@ -158,31 +159,11 @@ def keep_highest(
         return Mask(
             {name: keep_highest(scores, Mask({name: layer}), counts[name], pattern).layers[name] for name, layer in mask.layers.items()}
         )
-    flat = torch.cat([scores[name].detach().cpu().reshape(-1) for name in mask.layers])
-    alive = torch.cat([layer.reshape(-1) for layer in mask.layers.values()])
-    _refuse_nan(flat[alive])
     if not grouping.is_free:
-        return Mask(keep_highest_groups({name: scores[name].detach().cpu() for name in mask.layers}, mask.layers, num_keep, grouping))
+        return Mask(keep_highest_groups(found, mask.layers, num_keep, grouping))
+    flat, alive = (torch.cat([layer.reshape(-1) for layer in layers.values()]) for layers in (found, mask.layers))
     parts = highest(flat, alive, num_keep).split([layer.numel() for layer in mask.layers.values()])
     return Mask({name: part.reshape(layer.shape) for (name, layer), part in zip(mask.layers.items(), parts, strict=True)})
-
-
-def _keep_highest_coupled(
-    scores: Mapping[str, Tensor], mask: Mask, num_keep: int, pattern: Pattern, allocation: Allocation, coupling: Coupling | None
-) -> Mask:
-    if coupling is None:
-        raise ValueError("the pattern coupled needs the coupling of the model's channels")
-    if allocation == "erk":
-        raise ValueError("pruning.allocation = 'erk' is for layers, and the pattern coupled prunes groups of them: global or uniform")
-    found = {name: scores[name].detach().cpu() for name in mask.layers}
-    for name, layer in mask.layers.items():
-        _refuse_nan(found[name][layer])
-    return Mask(keep_highest_channels(found, mask.layers, num_keep, coupling, pattern.sizes[0], evenly=allocation == "uniform"))
-
-
-def _refuse_nan(scores: Tensor) -> None:
-    if scores.isnan().any():
-        raise ValueError("a score of a surviving weight is NaN, so the weights cannot be ranked")
 
 
 def highest(scores: Tensor, among: Tensor, num: int) -> Tensor:

@@ -92,8 +92,8 @@ class Distributed(Engine):
         if str(context.device) == "cuda":
             context = replace(context, device=torch.device("cuda", rank.local_index % torch.cuda.device_count()))
             torch.cuda.set_device(context.device)
-        super().__init__(context)
-        self.config, self.rank = config, rank
+        super().__init__(context, config)
+        self.rank = rank
         self.joined: tuple[Mesh, ParticleGroup] | None = None
 
     @property
@@ -136,7 +136,7 @@ class Distributed(Engine):
             mesh, group = self._joined()
 
             def report(progress: Progress) -> None:
-                mesh.send_to_leader(EpochEnded.of(progress))
+                mesh.send_to_leader(EpochEnded(progress))
                 if group.size == 1 and mesh.is_over:
                     raise Abandoned
 

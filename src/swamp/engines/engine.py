@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 import statistics
-import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
@@ -62,7 +57,7 @@ class Progress:
     epochs: int
     loss: float
     trained: int = 1  # epochs trained just now
-    record: Mapping[str, Any] = field(default_factory=dict)  # the record in the history of an epoch trained just now
+    record: Mapping[str, int | float] = field(default_factory=dict)  # the record in the history of an epoch trained just now
     unit: str = "epoch"  # what is counted; other units than epochs are not part of the plan and have no loss
 
     @property
@@ -98,8 +93,8 @@ class EngineContext:
 class Engine:
     """Trains jobs. Every engine defines `train`; it overrides another method where it can do better than the default."""
 
-    def __init__(self, context: EngineContext) -> None:
-        self.context = context
+    def __init__(self, context: EngineContext, config: Any = None) -> None:
+        self.context, self.config = context, config
         self.seconds_of_a_step: dict[int, float] = {}  # as measured, by epoch
 
     @property
@@ -173,7 +168,7 @@ class EngineModule:
     short_names: Mapping[str, str] = field(default_factory=dict)  # of its settings on the command line: the short name, then the setting's
     # Settings that lead to code which is run, and their names on the command line. Those that a run directory names are not believed.
     needs_trust: Mapping[str, str] = field(default_factory=dict)
-    # Raises a ValueError, in one sentence, if the engine cannot do what is asked. It is called before anything is written.
+    # Raises a ValueError, in one sentence, if the engine cannot do what is asked here. It is called before anything is written.
     check: Callable[[Any, Optimizer, bool, torch.device], None] = _accept
     # Says in a clause why the engine cannot train this task here; empty if it can. A run then uses the engine `sequential`.
     why_not: Callable[[Task], str] = _can_train
@@ -184,6 +179,11 @@ class EngineModule:
     def of(cls, module: ModuleType) -> EngineModule:
         """Return what the module defines, with defaults for the rest."""
         return cls(**{field.name: getattr(module, field.name) for field in fields(cls) if hasattr(module, field.name)})
+
+    def require_device(self, device: torch.device) -> None:
+        """Raise a ValueError if the engine cannot train on this type of device."""
+        if self.devices and device.type not in self.devices:
+            raise ValueError(f"engine {self.name!r} trains on {' and '.join(self.devices)}, not on {device}; use engine 'auto' there")
 
     @property
     def knows_launches(self) -> bool:
@@ -222,10 +222,15 @@ class CheckpointedTraining:
         """Store the solution and the time it took, and remove the checkpoint."""
         store, job, epochs = self.context.store, self.job, self.training.epoch - self.first_epoch
         solution = store.save_solution(job.key, self.training.finish(averaged), self.training.history, self.training.mask)
-        store.remove_checkpoint(job.key)
-        seconds = round(time.monotonic() - self.begin, 3)
-        store.log_timing({"what": job.label, "key": job.key, "epochs": epochs, "seconds": seconds, "device": str(self.context.device)})
+        end_training(self.context, job, epochs, self.begin)
         return solution
+
+
+def end_training(context: EngineContext, job: Job, num_epochs: int, begin: float) -> None:
+    """Remove the checkpoint of a job whose solution is stored, and log the time since `begin`, in which it trained so many epochs."""
+    context.store.remove_checkpoint(job.key)
+    seconds = round(time.monotonic() - begin, 3)
+    context.store.log_timing({"what": job.label, "key": job.key, "epochs": num_epochs, "seconds": seconds, "device": str(context.device)})
 
 
 def train_job(context: EngineContext, job: Job, report: Report, learner: Learner | None = None) -> Solution:
@@ -272,7 +277,7 @@ def time_step(context: EngineContext, job: Job, learner: Learner | None = None, 
 
 @contextmanager
 def _numerics_of(job: Job) -> Iterator[None]:
-    with applied(job.numerics), compiling() if job.numerics.compile is True else nullcontext():
+    with applied(job.numerics), compiling() if job.numerics.compile else nullcontext():
         yield
 
 
@@ -282,31 +287,3 @@ def load_solutions(store: SolutionStore, jobs: Iterable[Job]) -> Iterator[Soluti
         solution = store.solution(job.key)
         assert solution is not None
         yield solution
-
-
-def search_path() -> list[str]:
-    """Return where this process looks for modules. Workers look there too when their own imports are done."""
-    return [folder for folder in (entry or _current_directory() for entry in sys.path) if folder]
-
-
-def startup_search_path() -> str:
-    """Return where workers look for swamp and what it imports, as PYTHONPATH: where this process does, except in the current directory."""
-    home = str(Path(__file__).parents[2])  # where swamp itself was found
-    return os.pathsep.join(folder for folder in search_path() if folder == home or folder != _current_directory())
-
-
-def _current_directory() -> str:
-    """Return the current directory, or an empty text if it was removed."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return ""
-
-
-def portable(error: Exception) -> Exception:
-    """Return an error that another process can unpickle: this one if it can, else one with the same text."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
-    return error

@@ -18,7 +18,7 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor
 
-from swamp.core.job import Job, Numerics, Optimizer, Solution
+from swamp.core.job import Job, Numerics, Solution
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.engines.engine import CheckpointedTraining, Engine, EngineContext, Report, load_solutions, time_step, train_job
@@ -47,15 +47,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kernels: Annotated[bool, Meta(description="Use the kernels that some layers have of their own; such a model is not compiled.")] = True
 
 
-def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.device) -> None:
-    _check_device(device)
-
-
-def _check_device(device: torch.device) -> None:
-    if device.type not in devices:
-        raise ValueError(f"engine 'graphed' trains on CUDA devices, not on {device}; use engine 'auto' there")
-
-
 def why_not(task: Task) -> str:
     """Say so if steps of the task's own optimizer cannot be captured."""
     own = getattr(task, "own_optimizer", None)
@@ -66,8 +57,7 @@ class Graphed(Engine):
     """Trains several jobs at once on one CUDA device by replaying captured steps."""
 
     def __init__(self, context: EngineContext, config: Config) -> None:
-        _check_device(context.device)
-        super().__init__(context)
+        super().__init__(context, config)
         self.pool = ParticlePool(context, config.particles or AUTOMATIC_PARTICLES, compiled=config.compile, kernels=config.kernels)
         self.busy: dict[Particle, CheckpointedTraining] = {}
         self.averagers: dict[tuple[str, Numerics], Averager] = {}  # by the task's fingerprint and numerics

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 import torch
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Numerics, Optimizer
 from swamp.core.mask import Mask
@@ -93,24 +93,9 @@ class GroupTurn(Message, frozen=True):
 
 
 class EpochEnded(Message, frozen=True):
-    """Rank R to rank 0: a `Progress`."""
+    """Rank R to rank 0: an epoch of a training has ended."""
 
-    key: str
-    label: str
-    epoch: int
-    epochs: int
-    loss: float
-    trained: int
-    record: dict[str, int | float]
-    unit: str
-
-    @classmethod
-    def of(cls, progress: Progress) -> EpochEnded:
-        return cls(**{**vars(progress), "record": dict(progress.record)})
-
-    @property
-    def progress(self) -> Progress:
-        return Progress(**structs.asdict(self))
+    progress: Progress
 
 
 class JobTrained(Message, frozen=True):
@@ -176,7 +161,7 @@ def decode_mask(data: bytes, shapes: Mapping[str, tuple[int, ...]]) -> Mask:
     if {name: len(layer) for name, layer in bits.items()} != mask_sizes(shapes):
         raise ValueError("it is not a mask of this task")
     packed = {name: torch.from_numpy(np.frombuffer(layer, np.uint8).copy()) for name, layer in bits.items()}
-    return Mask.unpacked(packed, {name: list(shapes[name]) for name in bits})
+    return Mask.unpacked(packed, {name: shapes[name] for name in bits})
 
 
 def mask_sizes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from swamp.core.job import Job, Solution
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.engine import Engine, EngineContext, Progress, Report
+from swamp.engines.engine import Engine, Progress, Report, end_training
 from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
 from swamp.training.own_loop import LoopTraining, refreshed
@@ -73,11 +73,8 @@ class OwnLoop(Engine):
         if not task.knows_epochs:  # The plan counts a training of unknown length as one epoch.
             loss = training.history[-1].get("loss", math.nan) if training.history else math.nan
             report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, loss, job.num_epochs))
-        store.remove_checkpoint(job.key)
-        seconds, epochs = round(time.monotonic() - begin, 3), training.epoch - training.first_epoch
-        store.log_timing({"what": job.label, "key": job.key, "epochs": epochs, "seconds": seconds, "device": str(self.context.device)})
+        end_training(self.context, job, training.epoch - training.first_epoch, begin)
         return solution
 
 
-def build(context: EngineContext, config: Config) -> OwnLoop:
-    return OwnLoop(context)
+build = OwnLoop

@@ -20,12 +20,12 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Annotated
 
-import torch
 from msgspec import Meta, Struct
 
-from swamp.core.job import Job, Optimizer, Solution
+from swamp.core.job import Job, Solution
 from swamp.core.machine import num_cores
-from swamp.engines.engine import Engine, EngineContext, Progress, Report, portable, search_path, startup_search_path, train_job
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, train_job
+from swamp.engines.workers import portable, search_path, startup_search_path
 from swamp.tasks.task import Task
 
 name = "processes"
@@ -37,15 +37,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     workers: Annotated[int, Meta(ge=0, le=1024, description="Particles trained at once; 0 means one for each core.")] = 0
     retries: Annotated[int, Meta(ge=0, le=1000, description="How often a job whose worker died is tried again.")] = 3
-
-
-def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.device) -> None:
-    _check_device(device)
-
-
-def _check_device(device: torch.device) -> None:
-    if device.type not in devices:
-        raise ValueError(f"engine 'processes' trains on the CPU, not on {device}; use engine 'sequential' there")
 
 
 def why_not(task: Task) -> str:
@@ -69,9 +60,7 @@ class Processes(Engine):
     """Trains jobs in worker processes. A worker has one job at a time."""
 
     def __init__(self, context: EngineContext, config: Config) -> None:
-        _check_device(context.device)
-        super().__init__(context)
-        self.config = config
+        super().__init__(context, config)
         self.workers: list[Worker] = []
 
     @property

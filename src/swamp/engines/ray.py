@@ -25,8 +25,9 @@ from swamp.core.machine import code_digest, num_cores
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.engines import build_local
-from swamp.engines.engine import Engine, EngineContext, Progress, Report, load_solutions, portable, search_path, startup_search_path
+from swamp.engines.engine import Engine, EngineContext, Progress, Report, load_solutions
 from swamp.engines.ray_cluster import RayFailed, load_ray, local_cluster, require_reachable, unreachable
+from swamp.engines.workers import portable, search_path, startup_search_path
 from swamp.training.train import Checkpoint
 
 name = "ray"
@@ -65,8 +66,7 @@ class Ray(Engine):
 
     def __init__(self, context: EngineContext, config: Config) -> None:
         self.ray = load_ray()
-        super().__init__(context)
-        self.config = config
+        super().__init__(context, config)
         self.cpus = config.cpus or context.numerics.threads
         self.gpus = config.gpus if context.device.type == "cuda" else 0.0
         self.connection = ExitStack()  # the connection to the cluster, if this engine made it

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from swamp.core.job import Job, Solution
-from swamp.engines.engine import Engine, EngineContext, Report, train_job
+from swamp.engines.engine import Engine, Report, train_job
 
 name = "sequential"
 
@@ -18,9 +18,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Sequential(Engine):
     """Trains jobs one after the other."""
-
-    def __init__(self, context: EngineContext, config: Config) -> None:
-        super().__init__(context)
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         for job in jobs:

@@ -14,7 +14,7 @@ from msgspec import Meta
 from swamp.core.pruning import rounded_share
 from swamp.core.rules import Gradual
 from swamp.methods.method import Context, Row
-from swamp.methods.targets import OneShotConfig
+from swamp.methods.targets import OneShotConfig, train_targets
 from swamp.tasks.task import dense_mask
 
 name = "gradual"
@@ -43,12 +43,7 @@ class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:
-    init, dense, cycles = ctx.init(), dense_mask(ctx.task), ctx.pruning.target_cycles
-
-    def rule(cycle: int) -> Gradual:
-        num_keep = rounded_share(dense.num_weights, ctx.pruning.density(cycle))
-        return Gradual(num_keep=num_keep, interval=config.interval, begin=config.begin, end=config.end, **ctx.ranking)
-
-    jobs = [ctx.job(init, dense, ctx.noise.fold("target", cycle), rule=rule(cycle), length=config.length) for cycle in cycles]
-    for cycle, solution in zip(cycles, ctx.train(jobs), strict=True):
-        yield Row(cycle, ctx.mask(solution), solution, trainings=[solution])
+    dense = dense_mask(ctx.task)
+    counts = [rounded_share(dense.num_weights, ctx.pruning.density(cycle)) for cycle in ctx.pruning.target_cycles]
+    rules = [Gradual(num_keep=k, interval=config.interval, begin=config.begin, end=config.end, **ctx.ranking) for k in counts]
+    return train_targets(ctx, config.length, [dense] * len(rules), rules)

@@ -41,6 +41,10 @@ class Row:
     trainings: Sequence[Solution] | None = None  # the trainings that it took; None means all so far, as where cycles build on each other
     notes: Sequence[str] = ()  # what readers of its numbers must know, in clauses for the notes of a table
 
+    def took(self, key: str) -> bool:
+        """Return whether it took the training with this key."""
+        return self.trainings is None or any(solution.key == key for solution in self.trainings)
+
 
 # Makes a mask with that number of survivors, within the given mask, from a model with the weights, on the training device.
 Choice = Callable[[nn.Module, Mask, int], Mask]
@@ -74,7 +78,8 @@ class Context(Protocol):
         part: tuple[float, float] = (0.0, 1.0),
     ) -> Job: ...
 
-    def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]: ...
+    # `stage` begins the names of these trainings in logs, where their noise alone does not tell them from others
+    def train(self, jobs: Iterable[Job], stage: str = "") -> tuple[Solution, ...]: ...
 
     def mean(self, particles: Sequence[Solution]) -> Solution: ...  # with BatchNorm refreshed; one particle is its own mean
 

@@ -58,4 +58,4 @@ def train(ctx: Context, config: Config, start: Solution, mask: Mask, cycle: int)
     """Train with the noise that IMP or SWAMP has at this cycle, so that equal trainings have equal keys."""
     several = config.training == "swamp"
     noises = ctx.noise.fold("cycle", cycle).split("particle", at_cycle(config.particles, cycle) if several else 1)
-    return ctx.train(ctx.job(start, mask, noise, swa=several and at_cycle(config.swa, cycle)) for noise in noises)
+    return ctx.train((ctx.job(start, mask, noise, swa=several and at_cycle(config.swa, cycle)) for noise in noises), stage="retrained")

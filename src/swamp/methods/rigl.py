@@ -42,4 +42,5 @@ class Config(OneShotConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def run(ctx: Context, config: Config) -> Iterator[Row]:
     rule = RigL(interval=config.interval, fraction=config.fraction, until=config.until)
-    return train_targets(ctx, config.length, random_masks(ctx, "erk"), rule)
+    masks = random_masks(ctx, "erk")
+    return train_targets(ctx, config.length, masks, [rule] * len(masks))

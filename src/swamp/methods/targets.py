@@ -41,10 +41,10 @@ def random_masks(ctx: Context, layers: str) -> list[Mask]:
     return chosen_masks(ctx, f"random-{layers}", None, choice)
 
 
-def train_targets(ctx: Context, length: float, masks: Sequence[Mask], rule: Rule | None = None) -> Iterator[Row]:
-    """Train from the init at each target, under its mask. A rule may change the mask."""
+def train_targets(ctx: Context, length: float, masks: Sequence[Mask], rules: Sequence[Rule | None] = ()) -> Iterator[Row]:
+    """Train from the init at each target, under its mask. The rules, one for each target, change their masks."""
     init, cycles = ctx.init(), ctx.pruning.target_cycles
-    noises = [ctx.noise.fold("target", cycle) for cycle in cycles]
-    solutions = ctx.train(ctx.job(init, mask, noise, rule=rule, length=length) for mask, noise in zip(masks, noises, strict=True))
-    for cycle, mask, solution in zip(cycles, masks, solutions, strict=True):
-        yield Row(cycle, ctx.mask(solution) if rule else mask, solution, trainings=[solution])
+    asked = zip(cycles, masks, rules or [None] * len(cycles), strict=True)
+    jobs = [ctx.job(init, mask, ctx.noise.fold("target", cycle), rule=rule, length=length) for cycle, mask, rule in asked]
+    for cycle, mask, solution in zip(cycles, masks, ctx.train(jobs), strict=True):
+        yield Row(cycle, ctx.mask(solution) if rules else mask, solution, trainings=[solution])

@@ -1,1 +1,1 @@
-"""Runs: configuration, the store, and the loop that turns a method into rows on disk."""
+"""Runs: from a recipe and settings to a configuration, and from there to rows on disk."""

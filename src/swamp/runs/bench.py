@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from swamp.core.job import Solution
 from swamp.core.noise import Noise
 from swamp.engines import FALLBACK, engine_modules
-from swamp.engines.engine import Engine, EngineContext, Progress
+from swamp.engines.engine import Engine, Progress
 from swamp.runs.config import Config
 from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import able_config, build_engine, make_engine_context, open_task
@@ -86,7 +86,7 @@ def step_timer(config: Config, task: Task) -> Iterator[tuple[int, Callable[..., 
     """Yield how many particles the configured engine trains at once, and a function that times a step of a number of particles, in the
     first epoch or in another."""
     with _temporary_engine(able_config(config, task, lambda _: None), task) as engine:
-        maker, start = _job_maker_and_start(config, engine.context)
+        maker, start = _job_maker_and_start(config, engine)
 
         @cache
         def step_seconds(count: int, epoch: int = 0) -> float:
@@ -104,13 +104,14 @@ def _temporary_engine(config: Config, task: Task) -> Iterator[Engine]:
         yield stack.enter_context(closing(build_engine(config, make_engine_context(config, task, store))))
 
 
-def _job_maker_and_start(config: Config, engine_context: EngineContext) -> tuple[JobMaker, Solution]:
+def _job_maker_and_start(config: Config, engine: Engine) -> tuple[JobMaker, Solution]:
     """Return a maker of jobs, and a stored state from which they start."""
-    return JobMaker(config, engine_context), engine_context.store.save_solution("start", engine_context.task.init(Noise(config.seed)), ())
+    task, store = engine.context.task, engine.context.store
+    return JobMaker(config, task), store.save_solution("start", task.init(Noise(config.seed)), ())
 
 
 def _timed(config: Config, machine: Machine, name: str, settings: Mapping[str, Any], count: int, engine: Engine) -> Timing:
-    maker, start = _job_maker_and_start(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), engine.context)
+    maker, start = _job_maker_and_start(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), engine)
     mask = dense_mask(engine.context.task)
     jobs = [maker.job(start, mask, noise) for noise in maker.noise.fold("bench", count).split("particle", count)]
     times: dict[str, list[float]] = {job.key: [time.perf_counter()] for job in jobs}

@@ -17,7 +17,7 @@ from swamp.core.patterns import CHANNEL_DIMENSIONS, Pattern
 from swamp.core.pruning import Pruning, rounded_share
 from swamp.core.rules import DST
 from swamp.methods.method import Keep
-from swamp.runs.config import Config, build_config, deciding_settings
+from swamp.runs.config import Config, build_config, deciding_settings, with_absolute_start
 from swamp.runs.coupling import coupling_of
 from swamp.runs.settings import flat
 from swamp.runs.stored import completed
@@ -129,7 +129,7 @@ def _lower(pruning: Pruning) -> str:
 
 def require_same_config(config: Config, directory: Path, header: Mapping[str, Any]) -> None:
     """Check that a directory was begun with this resolved configuration; operational settings may differ."""
-    theirs, mine = deciding_settings(completed(header["config"])), deciding_settings(config)
+    theirs, mine = (deciding_settings(with_absolute_start(one)) for one in (completed(header["config"]), config))
     differing = [
         f"{key} ({theirs.get(key)!r} there, {mine.get(key)!r} here)" for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)
     ]

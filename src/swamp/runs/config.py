@@ -174,7 +174,7 @@ def build_config(recipe: str | os.PathLike[str] = DEFAULT_RECIPE, settings: Mapp
     received = [Path(name) for name in chain if name not in recipe_texts() and is_in_run_directory(Path(name))]
     if received and not trust:  # such as the config.toml of a run
         require_trust(complete(asked), received[-1], named=given, can_trust=False)
-    config = complete(asked)
+    config = with_absolute_start(complete(asked))
     config = config if scale is None else complete(scaled(msgspec.to_builtins(config), scale))
     return complete(shortest(msgspec.to_builtins(config))) if fast else config
 
@@ -185,6 +185,11 @@ def _task_setting(asked: TomlTable, name: str, value: Any) -> TomlTable:
     if name not in [field.name for field in structs.fields(module_of("task", task).Config)]:
         raise ValueError(f"{name} = {str(value)!r}: task {task!r} has no such setting")
     return {"tasks": {task: {name: str(Path(value).expanduser().absolute()) if name == "data" else value}}}
+
+
+def with_absolute_start(config: Config) -> Config:
+    """Return the configuration with the whole path of the file that it starts from, so that the run can be resumed from anywhere."""
+    return structs.replace(config, start=str(Path(config.start).expanduser().absolute())) if config.start else config
 
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:

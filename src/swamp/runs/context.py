@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from msgspec import Struct
@@ -19,13 +19,14 @@ from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.pruning import keep_highest, magnitude
 from swamp.core.state import State
-from swamp.engines.engine import Engine, EngineContext, Progress, Report
+from swamp.engines.engine import Engine, Progress, Report
 from swamp.methods.method import Choice, Item
 from swamp.runs.config import Config
 from swamp.runs.job_maker import JobMaker
+from swamp.runs.stored_init import init_noise
 from swamp.store.directory import Store
 from swamp.tasks.metrics import temperature_is_at_its_bound
-from swamp.tasks.task import dense_mask
+from swamp.tasks.task import Task, dense_mask
 from swamp.training.averaging import mean_parameters
 from swamp.training.numerics import applied, autocast, seed_model_draws
 
@@ -35,19 +36,22 @@ Result = TypeVar("Result")
 class RunContext(JobMaker):
     """The context of a method that runs; see `methods.method.Context`."""
 
-    def __init__(self, config: Config, engine_context: EngineContext, engine: Engine, report: Report) -> None:
-        super().__init__(config, engine_context)
-        self.engine, self.report = engine, report
-        self.store = cast(Store, engine_context.store)  # An engine knows only the part of the store that it needs.
+    def __init__(self, config: Config, task: Task, store: Store, engine: Engine, report: Report) -> None:
+        super().__init__(config, task)
+        self.store, self.engine, self.report = store, engine, report
         self.trainings: list[tuple[Job, Solution]] = []  # in order, each once, with the ticket
+        self.labels: dict[str, str] = {}  # the names of trainings in logs, by key
         self.ticket_key = ""
         self.remade: set[str] = set()  # keys of dropped weights that had to be made again and are dropped again at the end
-        self.mixed: set[str] = set()  # keys of the mixtures that were stored
+        self.averages: set[str] = set()  # keys of the averages and mixtures that were stored
         self._starts: dict[str, str] = {}
         self._recompute: dict[str, Callable[[], Any]] = {}
 
     def init(self) -> Solution:
-        return self._solution(self.init_key, lambda: self.store.save_solution(self.init_key, self.task.init(self.init_noise), ()))
+        def make() -> Solution:
+            return self.store.save_solution(self.init_key, self.task.init(init_noise(self.config.seed)), ())
+
+        return self._solution(self.init_key, make)
 
     def ticket(self) -> Solution:
         init = self.init()
@@ -57,9 +61,10 @@ class RunContext(JobMaker):
         self.ticket_key = ticket.key
         return ticket
 
-    def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]:
+    def train(self, jobs: Iterable[Job], stage: str = "") -> tuple[Solution, ...]:
         jobs = tuple(jobs)
         for job in jobs:
+            self.labels.setdefault(job.key, f"{stage}, {job.label}" if stage else job.label)
             self._starts[job.key] = job.start
             self._recompute[job.key] = partial(self._retrain, job)
         stored = {job.key: solution for job in jobs if (solution := self.store.solution(job.key))}
@@ -69,8 +74,8 @@ class RunContext(JobMaker):
             if job.key in stored:
                 history = stored[job.key].history
                 loss = float(history[-1].get("loss", math.nan)) if history else math.nan  # A loop of the user's own need not tell it.
-                self.report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, loss, trained=0))
-        solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self.report))
+                self._report(Progress(job.key, job.label, job.num_epochs, job.num_epochs, loss, trained=0))
+        solutions = tuple(self._handle(solution) for solution in self.engine.train(jobs, self._report))
         known = {job.key for job, _ in self.trainings}  # A training that is asked for twice is counted once.
         self.trainings += {job.key: (job, solution) for job, solution in zip(jobs, solutions, strict=True) if job.key not in known}.values()
         return solutions
@@ -81,6 +86,7 @@ class RunContext(JobMaker):
         noise = self.noise.fold("mean")
         keys = [particle.key for particle in particles]
         key = key_of("mean", task=self.task.fingerprint, particles=keys, noise=str(noise), numerics=self.numerics)
+        self.averages.add(key)
 
         def make() -> Solution:
             # Missing particles are trained before the machine is set up for averaging.
@@ -166,7 +172,7 @@ class RunContext(JobMaker):
 
         if trial:
             return Solution(key, (), lambda: make()[0])
-        self.mixed.add(key)
+        self.averages.add(key)
 
         def store() -> Solution:
             state, mask = make()
@@ -232,8 +238,12 @@ class RunContext(JobMaker):
 
     def _retrain(self, job: Job) -> None:
         self._ensure(job.start)  # It may have been dropped too.
-        for _ in self.engine.train([job], self.report):
+        for _ in self.engine.train([job], self._report):
             pass
+
+    def _report(self, progress: Progress) -> None:
+        """Report the progress of a training under the name that this run has for it."""
+        self.report(replace(progress, label=self.labels.get(progress.key, progress.label)))
 
     def _handle(self, solution: Solution) -> Solution:
         return replace(solution, load=lambda: self._load(solution.key))

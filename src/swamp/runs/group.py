@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,8 +22,8 @@ from swamp.core.keys import canonical
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.engine import Engine, EngineContext, Progress, Report, SolutionStore, load_solutions
-from swamp.runs.opening import PreparedRun, build_engine
+from swamp.engines.engine import Engine, Progress, Report, SolutionStore, load_solutions
+from swamp.runs.opening import PreparedRun, build_engine, make_engine_context
 from swamp.runs.progress import Listener
 from swamp.runs.runner import run_to_end
 from swamp.tasks.task import Task
@@ -190,9 +191,9 @@ class SharedSolutionStore:
 
 def run_together(runs: Sequence[PreparedRun], listeners: Sequence[Listener]) -> list[BaseException | None]:
     """Run all of them, and return for each the error that ended it, or None. A run that fails does not stop the others."""
-    config, store, tasks = runs[0].config, SharedSolutionStore(), {run.task.fingerprint: run.task for run in runs}
-    device, every = torch.device(config.device), config.evaluate_every
-    engine = build_engine(config, EngineContext(tasks, store, config.numerics, device, config.checkpoint_seconds, evaluate_every=every))
+    first, store = runs[0], SharedSolutionStore()
+    context = replace(make_engine_context(first.config, first.task, store), tasks={run.task.fingerprint: run.task for run in runs})
+    engine = build_engine(first.config, context)
     members = [MemberEngine(partial(run_to_end, run, each), engine, run.store) for run, each in zip(runs, listeners, strict=True)]
     errors: dict[MemberEngine, Exception] = {}
 

@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from functools import cached_property
 
+import torch
 from msgspec import structs
 
 from swamp.core.allocation import Ranking, ranking
@@ -16,20 +17,19 @@ from swamp.core.noise import Noise
 from swamp.core.patterns import Pattern
 from swamp.core.pruning import rounded_share
 from swamp.core.rules import Rule, num_gradients
-from swamp.engines.engine import EngineContext
 from swamp.runs.config import Config
 from swamp.runs.coupling import coupling_of
-from swamp.runs.stored_init import init_key, init_noise
-from swamp.tasks.task import dense_mask, epoch_macs, stretches
+from swamp.runs.stored_init import init_key
+from swamp.tasks.task import Task, dense_mask, epoch_macs, stretches
 
 
 class JobMaker:
     """Makes the jobs of a configuration, for real runs and for plans."""
 
-    def __init__(self, config: Config, engine_context: EngineContext) -> None:
-        self.config, self.engine_context = config, engine_context
-        self.task, self.pruning, self.swa = engine_context.task, config.pruning, config.swa
-        self.noise, self.numerics, self.device = Noise(config.seed), engine_context.numerics, engine_context.device
+    def __init__(self, config: Config, task: Task) -> None:
+        self.config, self.task = config, task
+        self.pruning, self.swa = config.pruning, config.swa
+        self.noise, self.numerics, self.device = Noise(config.seed), config.numerics, torch.device(config.device)
 
     def job(
         self,
@@ -64,10 +64,6 @@ class JobMaker:
         """How weights are ranked, as arguments of `keep_highest` and as part of keys."""
         pruning = self.pruning
         return ranking(pruning.pattern, pruning.allocation, coupling_of(self.task) if Pattern.parse(pruning.pattern).is_coupled else None)
-
-    @property
-    def init_noise(self) -> Noise:
-        return init_noise(self.config.seed)
 
     @cached_property
     def init_key(self) -> str:

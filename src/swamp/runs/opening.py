@@ -14,20 +14,17 @@ import msgspec
 import torch
 from msgspec import structs
 
-from swamp.core.keys import canonical, key_of
+from swamp.core.keys import canonical
 from swamp.core.machine import code_digest, resolve_device, versions
-from swamp.core.mask import Mask
-from swamp.core.noise import Noise
-from swamp.core.state import State
 from swamp.engines import FALLBACK, check_launch
-from swamp.engines.engine import Engine, EngineContext, Role
-from swamp.export.checkpoint import read_checkpoint
+from swamp.engines.engine import Engine, EngineContext, Role, SolutionStore
+from swamp.runs.checkpoint_task import CheckpointTask
 from swamp.runs.checks import check, check_own_optimizer, require_empty_or_run, require_same_run
 from swamp.runs.config import Config, config_hash, deciding_settings, require_trust, resolve, task_modules
 from swamp.runs.plan import Plan, make_plan
 from swamp.runs.remarks import plan_remarks
 from swamp.runs.setting_list import to_toml
-from swamp.runs.stored_init import init_key, init_noise, with_stored_init
+from swamp.runs.stored_init import keep_init, with_stored_init
 from swamp.store.directory import Store
 from swamp.store.finding import cache_part, make_cache
 from swamp.store.records import row_format
@@ -61,7 +58,7 @@ class PreparedRun:
     def make_plan(self) -> Plan:
         """Plan what the whole run trains, finished or not. This runs the method. Only the number of epochs and the remarks are kept,
         because the plan's masks are too large."""
-        plan = make_plan(self.config, make_engine_context(self.config, self.task, self.store))
+        plan = make_plan(self.config, self.task)
         self.num_epochs, self.remarks = plan.num_epochs, plan_remarks(self.config, self.task, plan)
         return plan
 
@@ -98,12 +95,6 @@ class PreparedRun:
             }
         )
 
-    def _keep_init(self) -> None:
-        """Store the weights of a user's module at once: a script that is killed and started again may make it with others."""
-        key = init_key(self.task.fingerprint, self.config.seed)
-        if hasattr(self.task, "with_init"):
-            self.store.save_solution(key, self.task.init(init_noise(self.config.seed)), ())
-
 
 @contextmanager
 def begin_all(runs: Sequence[PreparedRun]) -> Iterator[None]:
@@ -120,7 +111,7 @@ def begin_all(runs: Sequence[PreparedRun]) -> Iterator[None]:
             if not run.store.finished():
                 run._write_header(header)
                 if header is None:
-                    run._keep_init()
+                    keep_init(run.task, run.config.seed, run.store)
             elif header and problem:
                 run.store.write_header(header)
             if problem:
@@ -143,6 +134,7 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         config = resolve(request.config, header["config"] if header else None)
         if (kinds := config.engine_module.tasks) and config.task not in kinds:
             raise ValueError(f"engine {config.engine!r} trains tasks of the kind {', '.join(kinds)}, not {config.task}")
+        config.engine_module.require_device(torch.device(config.device))
         if to_train:
             config.engine_module.check(config.selected("engine"), config.optimizer, config.compile, torch.device(config.device))
         configs.append(config)
@@ -154,9 +146,9 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         task = with_stored_init(opened, header, store)
         require_same_run(config, task, header, request.directory)
         if getattr(task, "own_optimizer", None):
-            check_own_optimizer(config, task, make_plan(config, make_engine_context(config, task, store)).jobs)
+            check_own_optimizer(config, task, make_plan(config, task).jobs)
         instead = f"the weights of the given module are not used: {request.directory} goes on with those that it began with"
-        notes = [] if task is opened else [instead]
+        notes = [] if task is opened or config.start else [instead]  # Weights from a file take the place of the module's anyway.
         runs.append(PreparedRun(request.config, config, task, store, config.engine_module.role(), notes))
     return runs
 
@@ -195,51 +187,10 @@ def open_each(requests: Sequence[RunRequest]) -> list[Task]:
     return tasks
 
 
-class CheckpointTask:
-    """A task whose initial weights, and first mask if there is one, come from a file.
-
-    All else is that of the task it wraps. The file's content is part of the fingerprint, and so of every key. It is read when it is first
-    needed.
-    """
-
-    def __init__(self, task: Task, path: Path) -> None:
-        self.task, self.path = task, path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return CheckpointTask, (self.task, self.path)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.task, name)
-
-    @cached_property
-    def checkpoint(self) -> tuple[State, Mask]:
-        state, mask = read_checkpoint(self.path, self.task.model())
-        if mask is None:
-            return state, Mask.ones(self.task.prunable)
-        if {name: tuple(layer.shape) for name, layer in mask.layers.items()} != dict(self.task.prunable):
-            raise ValueError(f"{self.path} was pruned in other layers than this task prunes")
-        return mask.apply(state), Mask({name: mask.layers[name] for name in self.task.prunable})
-
-    @cached_property
-    def fingerprint(self) -> str:
-        state, mask = self.checkpoint
-        return key_of("started", task=self.task.fingerprint, weights=state.digest(), mask=mask.digest)
-
-    def init(self, noise: Noise) -> State:
-        return self.checkpoint[0]
-
-    def with_init(self, state: State) -> None:
-        """The file has the init, and takes no other."""
-
-    @property
-    def first_mask(self) -> Mask:
-        return self.checkpoint[1]
-
-
 # -- engines ----------------------------------------------------------------------------------------------------------------------
 
 
-def make_engine_context(config: Config, task: Task, store: Store, must_match: Mapping[str, str] | None = None) -> EngineContext:
+def make_engine_context(config: Config, task: Task, store: SolutionStore, must_match: Mapping[str, str] | None = None) -> EngineContext:
     tasks = {task.fingerprint: task}
     device, every = torch.device(config.device), config.evaluate_every
     return EngineContext(tasks, store, config.numerics, device, config.checkpoint_seconds, must_match or {}, every)
@@ -255,6 +206,7 @@ def able_config(config: Config, task: Task, say: Callable[[str], None]) -> Confi
 
 
 def build_engine(config: Config, engine_context: EngineContext) -> Engine:
+    config.engine_module.require_device(engine_context.device)
     return config.engine_module.build(engine_context, config.selected("engine"))
 
 

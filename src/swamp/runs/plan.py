@@ -11,14 +11,13 @@ from fractions import Fraction
 import torch
 from msgspec import Struct
 
+from swamp.core.allocation import ranking
 from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.core.pruning import Pruning
 from swamp.core.rules import Gradual, num_gradients
 from swamp.core.state import State
-from swamp.engines.engine import EngineContext
 from swamp.methods.method import Choice, Item, Row
 from swamp.runs.config import Config
 from swamp.runs.job_maker import JobMaker
@@ -61,8 +60,8 @@ class Plan:
 class PlanContext(JobMaker):
     """The context of a method that is only planned; see `methods.method.Context`."""
 
-    def __init__(self, config: Config, engine_context: EngineContext) -> None:
-        super().__init__(config, engine_context)
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
         self.jobs: list[Job] = []
         self.ticket_training: Job | None = None
         self._masks: dict[str, Mask] = {}
@@ -76,7 +75,7 @@ class PlanContext(JobMaker):
         self.ticket_training = self.ticket_job(self.init())
         return Solution(self.ticket_training.key, (), _no_weights)
 
-    def train(self, jobs: Iterable[Job]) -> tuple[Solution, ...]:
+    def train(self, jobs: Iterable[Job], stage: str = "") -> tuple[Solution, ...]:
         jobs = tuple(jobs)
         known = {job.key for job in self.jobs}
         self.jobs += {job.key: job for job in jobs if job.key not in known}.values()
@@ -116,8 +115,8 @@ class PlanContext(JobMaker):
 
     def _ranked(self, source: str) -> str:
         """Return what a mask will be made from: the source, and how its weights are ranked if that is not the plain way."""
-        ranking = self.pruning.ranking
-        return source if ranking == Pruning().ranking else key_of("ranked", source=source, **ranking)
+        plain, mine = ranking("unstructured", "global"), ranking(self.pruning.pattern, self.pruning.allocation)
+        return source if mine == plain else key_of("ranked", source=source, **mine)
 
     def _made_up_mask(self, mask: Mask, num_keep: int, source: str) -> Mask:
         """Return a mask with so many survivors, spread evenly.
@@ -134,16 +133,15 @@ class PlanContext(JobMaker):
         return Mask({name: kept.reshape(layer.shape) for (name, layer), kept in zip(mask.layers.items(), layers, strict=True)})
 
 
-def make_plan(config: Config, engine_context: EngineContext) -> Plan:
+def make_plan(config: Config, task: Task) -> Plan:
     """Run the method without training anything, and return what it asks for."""
-    ctx = PlanContext(config, engine_context)
+    ctx = PlanContext(config, task)
     rows, forward, total, done = [], [], [], 0
     for row in config.method_module.run(ctx, config.selected("method")):
         rows.append((row, ctx.jobs[done:]))
         done = len(ctx.jobs)
-        taken = {solution.key for solution in row.trainings} if row.trainings is not None else None
-        jobs = [job for job in ctx.jobs if taken is None or job.key in taken]
-        ticket = [job for job in [ctx.ticket_training] if job and (taken is None or job.key in taken)]
+        jobs = [job for job in ctx.jobs if row.took(job.key)]
+        ticket = [job for job in [ctx.ticket_training] if job and row.took(job.key)]
         forward.append(sum(ctx.macs(job) for job in jobs))
         total.append(sum(ctx.training_macs(job) for job in ticket + jobs))
     return Plan(ctx.ticket_training, rows, forward, total)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 from msgspec import structs
@@ -16,9 +14,8 @@ from swamp.engines import FALLBACK
 from swamp.runs.bench import step_timer
 from swamp.runs.config import Config, resolve
 from swamp.runs.layouts import Pace, Paces, Workload
-from swamp.runs.opening import make_engine_context, open_task
-from swamp.runs.plan import Plan, make_plan
-from swamp.store.directory import Store
+from swamp.runs.opening import open_task
+from swamp.runs.plan import Plan
 from swamp.tasks.datasets.dataset import DataAbsent
 from swamp.tasks.datasets.shards import ShardSet
 from swamp.tasks.image import ImageTask
@@ -40,12 +37,6 @@ def planned_task(config: Config, say: Callable[[str], None]) -> tuple[Task, bool
     task.__dict__ |= {"data": stand_in(settings), "fingerprint": "planned"}  # The images are not read, so that they have no digest.
     say(f"{settings.dataset} is not on this machine: this is planned with its published {task.num_examples:,} training images")
     return task, False
-
-
-def plan_of(config: Config, task: Task) -> Plan:
-    """Return the plan of a run on this task."""
-    with tempfile.TemporaryDirectory() as folder:
-        return make_plan(config, make_engine_context(config, task, Store(Path(folder))))
 
 
 def stored_bytes(task: Task) -> int:

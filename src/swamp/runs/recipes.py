@@ -60,16 +60,12 @@ def header_of(recipe: str) -> str:
     return "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
 
 
-def read_layers(recipe: str) -> list[TomlTable]:
-    """Return the settings of a recipe and of the recipes that it is based on, those of the lowest base first."""
-    return list(read_chain(recipe).values())
-
-
 def read_chain(recipe: str, above: tuple[str, ...] = ()) -> dict[str, TomlTable]:
     """Read a recipe and the recipes that it is based on. Return their settings by name or path, those of the lowest base first."""
-    if recipe in above:
-        raise ValueError(f"recipes are based on each other in a circle: {' -> '.join([*above, recipe])}")
     texts, path = recipe_texts(), Path(recipe)
+    place = recipe if recipe in texts else str(path.resolve())  # Relative paths may name one file in many ways.
+    if place in above:
+        raise ValueError(f"recipes are based on each other in a circle: {' -> '.join([*above, place])}")
     if recipe not in texts and not path.is_file():
         there = "this is no regular file" if path.exists() else "no such file"
         kind = there if path.suffix == ".toml" else f"neither a built-in recipe nor a TOML file; {nearest(recipe, texts)}"
@@ -81,7 +77,7 @@ def read_chain(recipe: str, above: tuple[str, ...] = ()) -> dict[str, TomlTable]
     # A base that is a relative path is relative to the recipe's own folder.
     if base and base not in texts and recipe not in texts:
         base = str(path.parent / base)
-    below = read_chain(base, (*above, recipe)) if base else {}
+    below = read_chain(base, (*above, place)) if base else {}
     return {**below, recipe: {**settings, "recipe": recipe if recipe in texts else path.stem}}
 
 
@@ -155,7 +151,7 @@ def _together(one: TomlTable, other: TomlTable, path: str) -> TomlTable:
 
 
 def scaled(settings: TomlTable, scale: Any) -> TomlTable:
-    """Multiply the epochs of a complete configuration by `scale`: of ticket, cycle and methods, and of warm-ups.
+    """Multiply the epochs of a complete configuration by `scale`: of ticket and cycle, of warm-ups, and of the way to SWA's learning rate.
 
     Counts are rounded to the nearest whole number, halves up, and never to none. The recipe's name tells such runs from whole ones.
     """
@@ -164,8 +160,10 @@ def scaled(settings: TomlTable, scale: Any) -> TomlTable:
     factor = Fraction(str(scale))
     result: TomlTable = merge(settings, {"recipe": f"{settings['recipe']}-scale{scale:g}"} if scale != 1 else {})
     for name in ("ticket", "cycle"):
-        result[name] = _scaled_table(result[name], factor)
-    result["methods"] = {name: _scaled_table(table, factor) for name, table in result["methods"].items()}
+        result[name] = _scaled_schedule(result[name], factor)
+    entry, _, epochs = result["swa"]["entry"].partition(":")
+    if epochs:  # anneal:K
+        result = merge(result, {"swa": {"entry": f"{entry}:{_times(int(epochs), factor)}"}})
     result["tasks"] = {name: _scaled_sizes(table, factor) for name, table in result["tasks"].items()}
     return result
 
@@ -174,15 +172,9 @@ def shortest(settings: TomlTable) -> TomlTable:
     """Return a complete configuration with one epoch of each training and one pruning. The recipe's name tells such runs from others."""
     result: TomlTable = merge(settings, {"recipe": f"{settings['recipe']}-fast"})
     for name in ("ticket", "cycle"):
-        result[name] = _one_epoch(result[name])
-    result["methods"] = {name: _one_epoch(table) for name, table in result["methods"].items()}
+        result[name] = {**result[name], "epochs": min(result[name]["epochs"], 1), "warmup": 0.0}
     cycles = min(result["pruning"]["cycles"], 1)
     return merge(result, {"pruning": {"cycles": cycles, "sparsity": 0.0, "targets": []}})
-
-
-def _one_epoch(table: TomlTable) -> TomlTable:
-    limits = {name: min(table[name], most) for name, most in (("epochs", 1), ("warmup", 0.0)) if isinstance(table.get(name), int | float)}
-    return {**table, **limits}
 
 
 def _scaled_sizes(table: TomlTable, factor: Fraction) -> TomlTable:
@@ -192,13 +184,9 @@ def _scaled_sizes(table: TomlTable, factor: Fraction) -> TomlTable:
     return {**table, "sizes": {str(math.floor(int(first) * factor + Fraction(1, 2))): sizes[first] for first in sorted(sizes, key=int)}}
 
 
-def _scaled_table(table: TomlTable, factor: Fraction) -> TomlTable:
-    result = dict(table)
-    if isinstance(epochs := table.get("epochs"), int):
-        result["epochs"] = _times(epochs, factor)
-    if warmup := table.get("warmup"):
-        result["warmup"] = min(float(Fraction(str(warmup)) * factor), float(result["epochs"]))
-    return result
+def _scaled_schedule(schedule: TomlTable, factor: Fraction) -> TomlTable:
+    epochs, warmup = _times(schedule["epochs"], factor), float(Fraction(str(schedule["warmup"])) * factor)
+    return {**schedule, "epochs": epochs, "warmup": min(warmup, float(epochs))}
 
 
 def _times(epochs: int, factor: Fraction) -> int:

@@ -44,7 +44,7 @@ def run_rows(run: PreparedRun, listener: Listener | None = None, engine: Engine 
         config = run.config if run.store.finished() else able_config(run.config, run.task, listener.say)
         context = make_engine_context(config, run.task, run.store, must_match)
         with contextlib.closing(engine or build_engine(config, context)) as used:
-            yield from _continue_run(run, RunContext(config, context, used, listener.epoch), listener)
+            yield from _continue_run(run, RunContext(config, run.task, run.store, used, listener.epoch), listener)
 
 
 def run_to_end(run: PreparedRun, listener: Listener | None = None, engine: Engine | None = None) -> None:
@@ -134,8 +134,7 @@ def _failure_line(error: Exception) -> str:
 def make_record(ctx: RunContext, row: Row) -> RowRecord:
     """Evaluate a row and return its record."""
     task, mask = ctx.task, row.mask
-    taken = {solution.key for solution in row.trainings} if row.trainings is not None else None
-    trainings = [(job, solution) for job, solution in ctx.trainings if taken is None or job.key in taken]
+    trainings = [(job, solution) for job, solution in ctx.trainings if row.took(job.key)]
     several = len(row.members) > 1
     num_parameters = sum(p.numel() for p in task.model().parameters())
     ctx.store.save_mask(mask)
@@ -169,7 +168,7 @@ def write_rows(ctx: RunContext, row: Row, records: list[RowRecord]) -> None:
     """Write the readable files up to the row that was finished last. All of them follow from the objects, so they are written anew."""
     _link(ctx, row)
     ctx.store.write_text("results.json", json.dumps(msgspec.to_builtins(records), indent=1, sort_keys=True) + "\n")
-    lines = [{"training": job.label, **epoch} for job, solution in ctx.trainings for epoch in solution.history]
+    lines = [{"training": ctx.labels[job.key], **epoch} for job, solution in ctx.trainings for epoch in solution.history]
     ctx.store.write_text("metrics.jsonl", "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
 
 
@@ -193,7 +192,7 @@ def drop_all_unkept(ctx: RunContext, rows: list[Row]) -> None:
     if ctx.config.keep == "all":
         return
     kept = {row.solution.key for row in rows} if ctx.config.keep == "averages" else {rows[-1].solution.key}
-    made = {solution.key for _, solution in ctx.trainings} | ctx.mixed | ctx.remade
+    made = {solution.key for _, solution in ctx.trainings} | ctx.averages | ctx.remade
     for key in made - kept - {ctx.ticket_key}:
         ctx.store.drop(key)
 

@@ -56,7 +56,7 @@ def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
     if match := re.search(r"unknown field `(.+)`", what):
         name = match.group(1)
         full = f"{path}.{name}".lstrip(".")
-        here = [field.name for field in structs.fields(_struct_at(kind, inner))]
+        here = [field.name for field in fields_of(_struct_at(kind, inner))]
         meant = OTHER_NAMES.get(name, "")
         inside = meant.rpartition(".")[2]
         return f"unknown setting {full!r}; {nearest(name, here, inside if inside in here else meant or None)}"

@@ -141,9 +141,14 @@ class Folder:
             _replace(parent, last, data, temporaries, self.path / name, mode)
 
     def append(self, name: str, data: bytes) -> None:
-        """Append to a file by a single write, which keeps lines of several processes apart."""
-        with self.opened(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as descriptor:
-            os.write(descriptor, data)
+        """Append a line to a file by a single write, which keeps lines of several processes apart.
+
+        A line that a kill or a full disk has cut off is ended first, so that it does not take the next one with it.
+        """
+        with self.opened(name, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
+            size = os.fstat(descriptor).st_size
+            is_cut = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            os.write(descriptor, b"\n" + data if is_cut else data)
 
     def link(self, name: str, target: str) -> None:
         with self._parent(name) as (parent, last):

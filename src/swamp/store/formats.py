@@ -119,7 +119,7 @@ def json_lines(folder: Folder, name: str, needed: dict[str, type]) -> Iterator[d
 
 
 class NamedArrays(dict[str, Any]):
-    """NamedArrays by name. One that is asked for and not there means that the file is damaged."""
+    """Arrays by name. One that is asked for and not there means that the file is damaged."""
 
     def __init__(self, path: Path, arrays: Mapping[str, Any]) -> None:
         super().__init__(arrays)

@@ -232,12 +232,14 @@ class ObjectStore:
         ours = self.folder / "work"
         for name in _temporaries(ours):
             ours.remove(name)
-        for shared in [Folder(self.cache, "work")] if self.cache else []:
-            for name in _temporaries(shared):
-                with contextlib.suppress(OSError):
-                    found = shared.stat(name)
-                    if found and time.time() - found.st_mtime > 3600:
-                        shared.remove(name)
+        if self.cache is None:
+            return
+        shared = Folder(self.cache, "work")
+        for name in _temporaries(shared):
+            with contextlib.suppress(OSError):
+                found = shared.stat(name)
+                if found and time.time() - found.st_mtime > 3600:
+                    shared.remove(name)
 
     def put_aside_damaged(self) -> list[Path]:
         """Check every object, move those that fail to damaged/ so that they are computed again, and return their old paths."""

@@ -26,7 +26,7 @@ ROUNDED = (nn.modules.conv._ConvNd, nn.Linear)  # the modules whose weights and 
 
 
 class Learner:
-    """A network with its float32 weights, its mask and its optimizer's memory. `own` holds the parameters that a rule adds to the model's.
+    """A network with its float32 weights, its mask and its optimizer's memory. `rule_parameters` are those that a rule adds to the model's.
 
     It belongs to no job: `begin` loads a job into the same tensors, so that compiled and captured code serves every job of its shape.
 
@@ -60,21 +60,26 @@ class Learner:
         self.copies = _use_working_copies(self.rounded) if self.rule.rounds_weights else {}
         self.weights: Mapping[str, Tensor] = weights
         self.network = self.rule.network(self.model, task.prunable)
-        self.own = rule_parameters(self.network, self.model)
+        self.rule_parameters = rule_parameters(self.network, self.model)
         self.factors = {name: torch.ones_like(weights[name]) for name in task.prunable}
-        self.moved = {**weights, **self.own}  # all tensors that the optimizer updates
+        self.moved = {**weights, **self.rule_parameters}  # all tensors that the optimizer updates
         self.own_update: OwnUpdate | None = None
         if own is not None:
             given = own, self.model, optimizer.clip_norm
             self.own_update = OwnUpdate(*given) if count is None else CapturedUpdate(*given, task.steps_per_epoch, count)
         self.update = Update(optimizer, list(self.moved))
         self.memory = {} if self.own_update else self.update.memory(list(self.moved.values()))
-        self.parts = compiled_parts(task, self.update) if numerics.compile is True else eager_step(task, self.update)
+        self.parts = compiled_parts(task, self.update) if numerics.compile else eager_step(task, self.update)
 
     @property
     def slots(self) -> dict[str, dict[str, Tensor]]:
         """The optimizer's memory by slot and by parameter name. The count of steps is shared by all parameters."""
         return {slot: dict(zip(self.moved if slot != "count" else ["all"], tensors, strict=True)) for slot, tensors in self.memory.items()}
+
+    @property
+    def slot_tensors(self) -> dict[str, Tensor]:
+        """The optimizer's memory by "slot/name", as states and checkpoints hold it."""
+        return {f"{slot}/{name}": tensor for slot, tensors in self.slots.items() for name, tensor in tensors.items()}
 
     @torch.no_grad()
     def begin(self, start: State, mask: Mask) -> None:
@@ -82,12 +87,11 @@ class Learner:
         self.load(mask.apply(start))
         for name, factor in self.factors.items():
             factor.copy_(mask.layers[name])
-        for tensor in self.own.values():
+        for tensor in self.rule_parameters.values():
             tensor.zero_()
-        for slot, tensors in self.slots.items():
-            for name, tensor in tensors.items():
-                remembered = start.memory.get(f"{slot}/{name}")
-                tensor.zero_() if remembered is None else tensor.copy_(remembered)
+        for name, tensor in self.slot_tensors.items():
+            remembered = start.memory.get(name)
+            tensor.zero_() if remembered is None else tensor.copy_(remembered)
 
     @torch.no_grad()
     def load(self, state: State) -> None:
@@ -114,8 +118,7 @@ class Learner:
 
     def state(self, *, with_memory: bool = False) -> State:
         """Return a copy of the current weights and buffers."""
-        memory = {f"{slot}/{name}": tensor for slot, tensors in self.slots.items() for name, tensor in tensors.items()}
-        return State.copy(self.weights, dict(self.model.named_buffers()), memory if with_memory else None)
+        return State.copy(self.weights, dict(self.model.named_buffers()), self.slot_tensors if with_memory else None)
 
     def gradient(self, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
         """Return the loss of a batch, and its gradient by all weights, pruned ones included."""

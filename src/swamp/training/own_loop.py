@@ -24,7 +24,7 @@ from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.user_code import restoring_generators
 from swamp.training.averaging import RunningMean, batchnorm_layers
 from swamp.training.masking import MaskedModule
-from swamp.training.train import Checkpoint, restoring_checkpoint
+from swamp.training.train import Checkpoint, copied, restoring_checkpoint
 
 
 class LoopTraining:
@@ -138,23 +138,19 @@ class LoopTraining:
         return self._state_of(returned)
 
     def checkpoint(self) -> Checkpoint:
-        tensors: dict[str, Tensor] = {f"parameter/{name}": tensor for name, tensor in self.model.named_parameters()}
-        tensors |= {f"buffer/{name}": tensor for name, tensor in self.model.named_buffers()}
-        tensors |= {f"mean/{name}": tensor for name, tensor in self.mean.tensors.items()}
+        tensors: dict[str, Mapping[str, Tensor]] = {
+            "parameter": dict(self.model.named_parameters()),
+            "buffer": dict(self.model.named_buffers()),
+            "mean": self.mean.tensors,
+            "kept": pack({name: kept.state_dict() for name, kept in self.kept.items()}),
+        }
         if self._ticket is not None:  # The training goes on to its end, which tells how many epochs the loop has.
-            tensors |= {f"ticket parameter/{name}": tensor for name, tensor in self._ticket.parameters.items()}
-            tensors |= {f"ticket buffer/{name}": tensor for name, tensor in self._ticket.buffers.items()}
-        tensors |= {f"kept/{name}": tensor for name, tensor in pack({n: o.state_dict() for n, o in self.kept.items()}).items()}
-        copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-        return Checkpoint(copies, self.epoch, self.mean.count, list(self.history), self.job.label, self.num_epochs or 0)
+            tensors |= {"ticket parameter": self._ticket.parameters, "ticket buffer": self._ticket.buffers}
+        return Checkpoint(copied(tensors), self.epoch, self.mean.count, list(self.history), self.job.label, self.num_epochs or 0)
 
     def _restore(self, found: Checkpoint) -> None:
         """Continue from a checkpoint."""
-        kinds = "parameter", "buffer", "mean", "kept", "ticket parameter", "ticket buffer"
-        groups: dict[str, dict[str, Tensor]] = {kind: {} for kind in kinds}
-        for path, tensor in found.tensors.items():
-            kind, name = path.split("/", 1)
-            groups[kind][name] = tensor
+        groups = found.by_kind("parameter", "buffer", "mean", "kept", "ticket parameter", "ticket buffer")
         State(groups["parameter"], groups["buffer"]).into(self.model)
         if groups["ticket parameter"]:
             self._ticket = State(groups["ticket parameter"], groups["ticket buffer"])
@@ -225,9 +221,7 @@ class LoopTraining:
                 raise ValueError(f"run.keep has {name!r} and not its scheduler: call run.keep({name}={name}, schedule=…)")
 
     def _seed(self) -> None:
-        noise = Noise(self.seed).fold("epoch", self.epoch) if self.epoch else Noise(self.seed)
-        integer = noise.integer() % 2**32 if self.epoch else self.seed
-        _seed_all(integer)
+        _seed_all(Noise(self.seed).fold("epoch", self.epoch).integer() % 2**32 if self.epoch else self.seed)
 
     @contextmanager
     def _watching_rates(self) -> Iterator[None]:

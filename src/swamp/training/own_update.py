@@ -28,7 +28,7 @@ class OwnUpdate:
 
     def __init__(self, own: OwnOptimizer, model: nn.Module, clip_norm: float) -> None:
         self.own, self.model, self.clip_norm = own, model, clip_norm
-        self.names = {parameter: name for name, parameter in model.named_parameters()}
+        self.parameters = list(model.parameters())
         self.optimizer: torch.optim.Optimizer
         self.scheduler: Any = None
         self.first_rates: list[float] = []
@@ -50,16 +50,15 @@ class OwnUpdate:
         copies: Sequence[Tensor | None],
     ) -> None:
         """Update the model's parameters in place. `rate` counts where there is no scheduler."""
-        parameters = list(self.names)
-        for parameter, gradient, factor in zip(parameters, gradients, factors, strict=True):
+        for parameter, gradient, factor in zip(self.parameters, gradients, factors, strict=True):
             parameter.grad = None if gradient is None else masked(gradient, factor).to(parameter.dtype)
         if self.clip_norm:
-            found = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            found = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
             torch._foreach_mul_(found, (self.clip_norm / (get_total_norm(found) + 1e-6)).clamp(max=1.0))
         self.set_rates(rate)
         step_optimizer(self.optimizer)
         self.step_scheduler()
-        for parameter in parameters:
+        for parameter in self.parameters:
             parameter.grad = None
         self.apply_mask(factors)
 
@@ -77,7 +76,7 @@ class OwnUpdate:
     @torch.no_grad()
     def apply_mask(self, factors: Sequence[Tensor | None]) -> None:
         """Set weights and the optimizer's state to zero off the mask."""
-        for parameter, factor in zip(self.names, factors, strict=True):
+        for parameter, factor in zip(self.parameters, factors, strict=True):
             if factor is not None:
                 for tensor in with_memory(parameter, self.optimizer):
                     tensor.mul_(factor)

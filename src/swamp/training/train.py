@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,12 +33,26 @@ class Diverged(RuntimeError):
 class Checkpoint:
     """All that a training needs to resume. Random draws are functions of the noise and need not be saved."""
 
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor]  # by "kind/name"
     epoch: int
     num_averaged: int
     history: list[dict[str, Any]]
     label: str = ""  # label and num_epochs are shown to people who watch a run
     num_epochs: int = 0
+
+    def by_kind(self, *kinds: str) -> dict[str, dict[str, Tensor]]:
+        """Return the tensors of each of these kinds by name. A tensor of another kind is a KeyError."""
+        found: dict[str, dict[str, Tensor]] = {kind: {} for kind in kinds}
+        for path, tensor in self.tensors.items():
+            kind, name = path.split("/", 1)
+            found[kind][name] = tensor
+        return found
+
+
+def copied(tensors: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return copies of tensors by kind and name, on the CPU and by "kind/name", as checkpoints hold them."""
+    paths = {f"{kind}/{name}": tensor for kind, named in tensors.items() for name, tensor in named.items()}
+    return {path: tensor.detach().to("cpu", copy=True).contiguous() for path, tensor in paths.items()}
 
 
 @contextmanager
@@ -171,18 +185,16 @@ class Training:
         return averaged(*given) if averaged else averaged_state(self.task, *given, self.job.numerics, self.device)
 
     def checkpoint(self) -> Checkpoint:
-        tensors = {f"parameter/{name}": p for name, p in self.parameters.items()}
-        tensors |= {f"buffer/{name}": b for name, b in self.model.named_buffers()}
-        tensors |= {f"mean/{name}": m for name, m in self.mean.tensors.items()}
-        tensors |= {f"own/{name}": tensor for name, tensor in self.learner.own.items()}
-        if self.learner.rule.moves_mask:
-            tensors |= {f"mask/{name}": factor for name, factor in self.learner.factors.items()}
-        for slot, values in self.learner.slots.items():
-            tensors |= {f"optimizer/{slot}/{name}": value for name, value in values.items()}
-        if self.learner.own_update:
-            tensors |= {f"optimizer/{name}": value for name, value in self.learner.own_update.saved().items()}
-        copies = {name: t.to("cpu", copy=True).contiguous() for name, t in tensors.items()}
-        return Checkpoint(copies, self.epoch, self.mean.count, list(self.history), self.job.label, self.job.num_epochs)
+        learner = self.learner
+        tensors = {
+            "parameter": self.parameters,
+            "buffer": dict(self.model.named_buffers()),
+            "mean": self.mean.tensors,
+            "own": learner.rule_parameters,
+            "mask": learner.factors if learner.rule.moves_mask else {},
+            "optimizer": learner.own_update.saved() if learner.own_update else learner.slot_tensors,
+        }
+        return Checkpoint(copied(tensors), self.epoch, self.mean.count, list(self.history), self.job.label, self.job.num_epochs)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint of the same job."""
@@ -190,20 +202,17 @@ class Training:
             self._restore(checkpoint)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        groups: dict[str, dict[str, Tensor]] = {"parameter": {}, "buffer": {}, "mean": {}, "own": {}, "mask": {}, "optimizer": {}}
-        for path, tensor in checkpoint.tensors.items():
-            kind, name = path.split("/", 1)
-            groups[kind][name] = tensor
+        groups = checkpoint.by_kind("parameter", "buffer", "mean", "own", "mask", "optimizer")
         self.learner.load(State(groups["parameter"], groups["buffer"]))
         for name, tensor in groups["own"].items():
-            self.learner.own[name].copy_(tensor)
+            self.learner.rule_parameters[name].copy_(tensor)
         for name, tensor in groups["mask"].items():
             self.learner.factors[name].copy_(tensor)
         if self.learner.own_update:
             self.learner.own_update.restore(groups["optimizer"], checkpoint.epoch * self.task.steps_per_epoch)
         else:
-            for path, tensor in groups["optimizer"].items():
-                slot, name = path.split("/", 1)
-                self.learner.slots[slot][name].copy_(tensor)
+            slots = self.learner.slot_tensors
+            for name, tensor in groups["optimizer"].items():
+                slots[name].copy_(tensor)
         self.mean = RunningMean({name: tensor.to(self.device) for name, tensor in groups["mean"].items()}, checkpoint.num_averaged)
         self.epoch, self.history = checkpoint.epoch, list(checkpoint.history)
