@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import swamp
 from swamp.export import compiled
 from swamp.export.compiled import FastNetwork, WholeNetwork, fastest
-from swamp.export.layouts import NoProgram
+from swamp.export.program import NoProgram
 from swamp.export.sparse_layers import SparseAttention, SparseLayer, with_sparse_layers
 from swamp.tasks.models import find_model
 from swamp.tasks.models.resnet import ResNet

@@ -24,8 +24,7 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export.formats.onnx import OnnxNetwork, Unsupported, graph_of
 from swamp.export.formats.sparse import encode
-from swamp.export.layouts import NoProgram
-from swamp.export.program import read_program
+from swamp.export.program import NoProgram, read_program
 from swamp.export.sparse_layers import with_sparse_layers
 
 TOLERANCE = 1e-3  # of the largest output; another order of summation changes outputs by about 1e-6 of it

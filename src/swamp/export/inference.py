@@ -19,7 +19,7 @@ from swamp.export.compiled import FileNetwork, WholeNetwork
 from swamp.export.formats import example_input, format_of
 from swamp.export.formats.onnx import OnnxNetwork, as_onnx
 from swamp.export.formats.sparse import has_program
-from swamp.export.layouts import NoProgram
+from swamp.export.program import NoProgram
 from swamp.export.sparse_layers import with_sparse_layers
 from swamp.tasks.task import Task
 

@@ -31,16 +31,15 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from swamp.core.discovery import modules_with
 from swamp.core.errors import nearest, reason_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.export.layouts import NoProgram
 from swamp.export.narrow import narrowed
-from swamp.export.program import NetworkProgram, read_program
+from swamp.export.program import NetworkProgram, NoProgram, read_program
+from swamp.export.program.graphs import repeated
 from swamp.export.quantise import quantise, with_rounded_weights
 from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
@@ -246,15 +245,14 @@ def two_examples(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(task, OwnLoopTask):
         raise ValueError("its inputs are known to your own loop alone")
     batch = _first_batch(task)
-    given = repeat_first(_without_labels(batch) if isinstance(batch, Mapping) else batch[0])
-    if isinstance(given, Mapping):
-        return (), dict(given)
-    return (tuple(given), {}) if isinstance(given, (tuple, list)) else ((given,), {})
+    return as_arguments(repeated(_without_labels(batch) if isinstance(batch, Mapping) else batch[0], 2))
 
 
-def repeat_first(inputs: Any) -> Any:
-    """Return the first example of a batch twice."""
-    return pytree.tree_map(lambda leaf: leaf[:1].repeat(2, *[1] * (leaf.ndim - 1)) if isinstance(leaf, Tensor) else leaf, inputs)
+def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return an example as positional and named arguments: a tensor, a tuple of positional or a dict of named ones."""
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
 
 
 def _first_batch(task: Task) -> Any:

@@ -20,9 +20,8 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import reader
 from swamp.export.formats import Exported, TrainedNetwork, ValueType, called_with, is_sparse, program_of, rounded
-from swamp.export.layouts import NoProgram
-from swamp.export.program import NetworkProgram
-from swamp.export.program_builder import DERIVED
+from swamp.export.program import NetworkProgram, NoProgram
+from swamp.export.program.builder import DERIVED
 from swamp.export.quantise import halved, quantised_rows, with_one_scale
 from swamp.export.reader import ESCAPE, Stream
 

@@ -8,19 +8,11 @@ from typing import Any
 
 import torch
 
-from swamp.export import attention
-from swamp.export.layouts import (
-    CHANNEL,
-    PIXEL,
-    ImageSize,
-    NoProgram,
-    axis,
-    image_layout,
-    is_free,
-)
-from swamp.export.pixel_operators import pair, stored, windowed
-from swamp.export.probing import CountedPositions, Positions
-from swamp.export.program_builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores
+from swamp.export.program import attention
+from swamp.export.program.builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores
+from swamp.export.program.layouts import CHANNEL, PIXEL, ImageSize, NoProgram, axis, image_layout, is_free
+from swamp.export.program.pixels import pair, stored, windowed
+from swamp.export.program.probing import CountedPositions, Positions
 
 
 def convolution(
@@ -159,3 +151,17 @@ def embedding(b: ProgramBuilder, weight: Any, index: Any, *_: Any) -> ImageView 
         number = b.emit("embedding", tokens.number, weight=b.name_of(weight))
     channels = table.shape[1]
     return ImageView(number, tokens.size._replace(channels=channels), (*tokens.layout, axis(CHANNEL, channels)))
+
+
+OPERATIONS = {
+    **dict.fromkeys(("conv1d", "conv2d"), convolution),
+    "linear": linear,
+    **dict.fromkeys(("matmul", "mm", "bmm"), product),
+    "addmm": sum_and_product,
+    "batch_norm": batch_norm,
+    "_native_batch_norm_legit_no_training": lambda b, *given: [batch_norm(b, *given), None, None],
+    "layer_norm": layer_norm,
+    "group_norm": group_norm,
+    "instance_norm": instance_norm,
+    "embedding": embedding,
+}
