@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import time
+from functools import partial
 from typing import Any
 
 import swamp_runtime
@@ -15,6 +15,7 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export.formats.sparse import encode
 from swamp.export.program import NetworkProgram
+from swamp.export.timing import fastest
 
 MOST_DENSE = 0.5  # a layer with a larger share of weights is left as it is
 FEWEST = 1024  # weights of a layer that is worth a call of the runtime
@@ -35,7 +36,8 @@ class SparseLayer(nn.Module):
         if x.device.type != "cpu" or x.dtype != torch.float32 or not x.numel() or (x.requires_grad and torch.is_grad_enabled()):
             return self.layer(x)
         if self.pays is None:
-            self.pays = _seconds(self._without_zeros, x) < _seconds(self.layer, x)
+            seconds = fastest({way: partial(way, x) for way in (self._without_zeros, self.layer)}, rounds=3, seconds=0.0)
+            self.pays = seconds[self._without_zeros] < seconds[self.layer]
         return self._without_zeros(x) if self.pays else self.layer(x)
 
     def _without_zeros(self, x: Tensor) -> Tensor:
@@ -178,14 +180,3 @@ def _joined_masks(padding: Tensor | None, mask: Tensor | None, num_heads: int, d
         return hidden
     scores = added(mask) if mask.ndim == 2 else added(mask).unflatten(0, (-1, num_heads))
     return scores if hidden is None else scores + hidden
-
-
-def _seconds(layer: Any, x: Tensor, rounds: int = 3) -> float:
-    """Return the seconds of the fastest of some calls; the first only warms up."""
-    layer(x)
-    least = float("inf")
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        layer(x)
-        least = min(least, time.perf_counter() - begin)
-    return least
