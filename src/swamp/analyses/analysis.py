@@ -197,11 +197,7 @@ def read_stored(directory: Path, kind: Analysis | BetweenRuns, flag: str = "") -
     return StoredResult(directory, kind.name, result) if result is not None else None
 
 
-def throw(problem: DamagedResult) -> None:
-    raise problem
-
-
-def read_series(kind: Analysis, all_series: Sequence[Series], problem: Callable[[DamagedResult], object] = throw) -> list[SeriesResults]:
+def read_series(kind: Analysis, all_series: Sequence[Series], problem: Callable[[DamagedResult], object]) -> list[SeriesResults]:
     """Read what a kind has found of the runs of each series; series of which nothing is stored are left out, and so are results that are
     damaged, each of which is given to `problem`."""
 

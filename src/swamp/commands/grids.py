@@ -149,7 +149,7 @@ def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
 def make_ensembles(sweep: Sweep) -> None:
     """Make the ensembles that the grid asks for, of runs that are finished; each is kept beside the first of its runs."""
     from swamp.results.ensemble import average_predictions, read_ensemble, write_ensemble
-    from swamp.results.stored_run import StoredRun, try_read_run
+    from swamp.results.stored_run import read_each
     from swamp.runs.opening import open_task
     from swamp.store.directory import Store
 
@@ -157,8 +157,8 @@ def make_ensembles(sweep: Sweep) -> None:
     for paths in (paths for labels in sweep.cells for paths in sweep.ensembles(labels)):
         if not all(Store(path).finished() for path in paths):
             continue
-        runs = [run for run in map(try_read_run, paths) if isinstance(run, StoredRun)]
-        if len(runs) == len(paths) and not read_ensemble(runs):  # The tables name runs that are damaged.
+        runs, left_out = read_each(paths)
+        if not left_out and not read_ensemble(runs):  # The tables name runs that are damaged.
             rows = average_predictions(runs, open_task(configs[paths[0]]), sweep.runs[0].config.device)
             write_ensemble(paths[0], runs, list(rows))
 
@@ -171,22 +171,22 @@ def print_tables(sweep: Sweep, plain: bool, analyses: bool) -> None:
     from swamp.report.grid_tables import grid_tables
     from swamp.results.ensemble import read_ensemble
     from swamp.results.series import make_series
-    from swamp.results.stored_run import LeftOut, NothingToShow, StoredRun, try_read_run
+    from swamp.results.stored_run import NothingToShow, read_each
     from swamp.store.finding import holds_header
     from swamp.terminal import print_table
 
-    found = [try_read_run(run.directory) for run in sweep.runs if holds_header(run.directory)]
-    stored = {run.directory: run for run in found if isinstance(run, StoredRun)}
-    left_out = [one for one in found if isinstance(one, LeftOut)]
-    if analyses and found and not stored:  # Otherwise an error may be on its way already.
+    runs, left_out = read_each(run.directory for run in sweep.runs if holds_header(run.directory))
+    if analyses and left_out and not runs:  # Otherwise an error may be on its way already.
         raise NothingToShow.of(left_out)
+    stored = {run.directory: run for run in runs}
     kinds = [find_analysis(sweep.grid.analysis)] if sweep.grid.analysis else []
-    all_series, problems = make_series(stored.values()), list[Exception]()
-    results = [one for kind in kinds for series in read_series(kind, all_series, problems.append) for one in series.stored]
+    all_series, problems = make_series(runs), list[Exception]()
+    found = [(kind, read_series(kind, all_series, problems.append)) for kind in kinds]
+    results = {one.directory: one.result for _, of_series in found for series in of_series for one in series.stored}
     groups = [paths for labels in sweep.cells for paths in sweep.ensembles(labels) if all(path in stored for path in paths)]
     ensembles = {tuple(paths): ensemble for paths in groups if (ensemble := read_ensemble([stored[path] for path in paths]))}
-    of_analyses = analysis_tables(kinds if analyses else [], all_series, lambda problem: None)
-    for table in [*of_analyses, *grid_tables(sweep, stored, {one.directory: one.result for one in results}, ensembles)]:
+    of_analyses = analysis_tables(found, all_series) if analyses else ()
+    for table in [*of_analyses, *grid_tables(sweep, stored, results, ensembles)]:
         print_table(table, plain)
         print()
-    print_notices(stored.values(), [*left_out, *map(str, problems)])
+    print_notices(runs, [*left_out, *map(str, problems)])

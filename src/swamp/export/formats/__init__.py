@@ -49,7 +49,7 @@ ValueType = Literal["float32", "float16", "bfloat16", "int8"]  # types of the st
 
 
 CALIBRATION_EXAMPLES, CALIBRATION_BATCH = 512, 64
-LARGE_CHANGE = 0.3  # points of a metric in percent
+LARGE_CHANGE = 0.3  # points of a metric that is written in percent
 
 
 class TrainedNetwork(NamedTuple):
@@ -144,7 +144,8 @@ def _quantised(chosen: ModuleType, network: TrainedNetwork) -> Exported:
         )
     after = task.evaluate(simulated, "test")[task.metric]
     change = after - before
-    loud = "; this is more than 0.3 points" if 100 * abs(change) > LARGE_CHANGE else ""
+    is_large = task.metrics[task.metric].scale == 100 and 100 * abs(change) > LARGE_CHANGE
+    loud = f"; this is more than {LARGE_CHANGE} points" if is_large else ""
     note = f"int8 values: {task.metric} on the test set {after:.4f}, with float32 values {before:.4f} (change {change:+.4f}{loud}): {how}"
     made = chosen.encode_network(network._replace(program=program, has_no_program=program is None))
     return Exported(made.content, [note, *made.notes])
