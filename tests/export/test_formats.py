@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +67,16 @@ def test_a_new_format_is_one_file(tmp_path: Path) -> None:
 def test_an_unknown_format_gets_the_nearest_name() -> None:
     with pytest.raises(ValueError, match="unknown format 'spares'; did you mean 'sparse'"):
         formats.find_format("spares")
+
+
+def test_a_change_of_a_metric_that_is_no_percentage_is_not_compared_with_points() -> None:
+    x = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
+    model = nn.Linear(8, 2, bias=False)
+    model.weight.data = 100 * torch.rand(2, 8, generator=torch.Generator().manual_seed(1))
+    data = (x, model(x).detach())
+    state, mask = State.of(model), Mask({"weight": torch.ones(2, 8, dtype=torch.bool)})
+    task = CustomTask(lambda: nn.Linear(8, 2, bias=False), data, data)
+    note, *_ = formats.export(state, mask, task, "sparse", "int8", {}).notes
+    change = re.search(r"change ([-+.\d]+)", note)
+    assert change and float(change[1]) > 0.1
+    assert "points" not in note
