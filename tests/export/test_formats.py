@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,3 +82,15 @@ def test_a_change_of_a_metric_that_is_no_percentage_is_not_compared_with_points(
     assert change
     assert float(change[1]) > 0.1
     assert "points" not in note
+
+
+@pytest.mark.parametrize("name", ["sparse", "safetensors", "torch"])
+def test_equal_networks_give_equal_bytes_in_whatever_order_their_tensors_come(name: str) -> None:
+    data = torch.randn(4, 3), torch.arange(4) % 2
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    task = CustomTask(lambda: copy.deepcopy(model), data, data)
+    state = State.of(model)
+    mask = Mask({layer: torch.rand(state.parameters[layer].shape) < 0.5 for layer in ("0.weight", "2.weight")})
+    other = State(*(dict(reversed(group.items())) for group in (state.parameters, state.buffers)))
+    first, second = (formats.export(mask.apply(one), mask, task, name, "float16", {}).content for one in (state, other))
+    assert first == second

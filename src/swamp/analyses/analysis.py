@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, 
 
 from msgspec import Meta, Struct, structs
 
-from swamp.drawing.canvas import text
+from swamp.drawing.canvas import legend_label
 from swamp.drawing.markup import Section
 from swamp.drawing.tables import Table
 from swamp.methods.method import Keep
@@ -125,7 +125,7 @@ class SeriesResults(NamedTuple):
 
     @property
     def legend(self) -> str:
-        return text(f"{self.label} (n={len(self.stored)})")
+        return legend_label(f"{self.label} (n={len(self.stored)})")
 
 
 @dataclass(frozen=True)

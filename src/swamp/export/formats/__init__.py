@@ -105,6 +105,7 @@ def export(state: State, mask: Mask, task: Task, name: str, values: ValueType, a
     notes: list[str] = []
     state.into(model)
     model.eval()
+    state = State.of(model)  # in the model's order, whatever order it came in: equal networks give equal files
     if narrow and chosen.narrows:
         if values != "float32":
             raise ValueError(f"--values {values}: a narrowed network keeps its float32 weights; --format sparse takes other values")
