@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from swamp.analyses import analyses, hessian, masks
-from swamp.analyses.analysis import Analysis, SeriesResults, read_stored
+from swamp.analyses import analyses, hessian, masks, particles
+from swamp.analyses.analysis import AnalysedRun, Analysis, SeriesResults, StoredResult, read_stored
 from swamp.analyses.presentation import analysis_tables, draw, draw_by_sparsity, draw_spread
 from swamp.drawing.canvas import pyplot
 from swamp.drawing.tables import Table
@@ -60,6 +60,16 @@ def test_arrays_that_are_missing_are_said_to_be(name: str, tmp_path: Path) -> No
     with pytest.raises(ValueError, match=rf"{name}\.npz is damaged \(it is missing\); swamp analyse .*a --{name} makes it again$"):
         PICTURES[name].figure(plt, read_stored(analysis_store.run, PICTURES[name]))
     plt.close("all")
+
+
+def test_bars_of_a_negative_metric_are_seen() -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    members, run = [{"score": -4.0}, {"score": -5.0}], AnalysedRun(recipe="mine", method="swamp", seed=0)
+    row = particles.Row(cycle=0, sparsity=0.5, metric="score", average={"score": -3.0}, particles=members, distances=None)
+    figure = particles.figure(plt, StoredResult(Path(), "particles", particles.Result(run=run, rows=[row], successive=[])))
+    low, high = figure.axes[0].get_ylim()
+    assert low < -5 < -3 < high
+    plt.close(figure)
 
 
 def test_tables_of_one_run_and_of_several(tmp_path: Path) -> None:
