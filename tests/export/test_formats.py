@@ -91,6 +91,6 @@ def test_equal_networks_give_equal_bytes_in_whatever_order_their_tensors_come(na
     task = CustomTask(lambda: copy.deepcopy(model), data, data)
     state = State.of(model)
     mask = Mask({layer: torch.rand(state.parameters[layer].shape) < 0.5 for layer in ("0.weight", "2.weight")})
-    other = State(*(dict(reversed(group.items())) for group in (state.parameters, state.buffers)))
+    other = State(*(dict(reversed(list(group.items()))) for group in (state.parameters, state.buffers)))
     first, second = (formats.export(mask.apply(one), mask, task, name, "float16", {}).content for one in (state, other))
     assert first == second

@@ -73,18 +73,18 @@ def _compared(content: bytes, network: TrainedNetwork) -> str:
         runtime = swamp_runtime.load_bytes(content, 1)
     except swamp_runtime.LibraryUnavailable as error:
         return f"the program was not compared with torch: {error}"
-    call = called_with(network.model, network.task)
+    inputs, named = called_with(network.model, network.task)
     with torch.no_grad():
-        expected = pytree.tree_leaves(network.model(*call.inputs, **call.named))
-    inputs = [leaf for leaf in pytree.tree_leaves((call.inputs, call.named)) if isinstance(leaf, Tensor)]
-    pairs = list(zip(outputs_of(runtime, inputs), expected, strict=False))
+        expected = pytree.tree_leaves(network.model(*inputs, **named))
+    tensors = [leaf for leaf in pytree.tree_leaves((inputs, named)) if isinstance(leaf, Tensor)]
+    pairs = list(zip(outputs_of(runtime, tensors), expected, strict=False))
     difference = max(float((ours - theirs).abs().max()) for ours, theirs in pairs)
     largest = max(float(theirs.abs().max()) for _, theirs in pairs)
     if not difference <= TOLERANCE * max(largest, 1.0):
         raise RuntimeError(
             f"the program's outputs differ from torch's by {difference:.3g}: please report this network, and use another format"
         )
-    return f"for {len(inputs[0])} examples, the outputs of swamp.runtime and of torch differ by {difference:.1e} at most"
+    return f"for {len(tensors[0])} examples, the outputs of swamp.runtime and of torch differ by {difference:.1e} at most"
 
 
 def outputs_of(runtime: swamp_runtime.Model, inputs: Sequence[Tensor], named: Mapping[str, Tensor] = MappingProxyType({})) -> list[Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from swamp.export.program.builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores
@@ -150,4 +150,4 @@ def _as_heads(dimensions: Sequence[Dimension], features: int) -> TensorLayout:
     )
 
 
-OPERATIONS = {"scaled_dot_product_attention": scaled_dot_product_attention}
+OPERATIONS: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": scaled_dot_product_attention}

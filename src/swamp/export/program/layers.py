@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -153,7 +153,7 @@ def embedding(b: ProgramBuilder, weight: Any, index: Any, *_: Any) -> ImageView 
     return ImageView(number, tokens.size._replace(channels=channels), (*tokens.layout, axis(CHANNEL, channels)))
 
 
-OPERATIONS = {
+OPERATIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("conv1d", "conv2d"), convolution),
     "linear": linear,
     **dict.fromkeys(("matmul", "mm", "bmm"), product),
