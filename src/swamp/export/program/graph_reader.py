@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from swamp.core.errors import reason_of
 from swamp.export.program.builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores, identity, shapes_of
-from swamp.export.program.graphs import exported_graph, operation_name, place_of, user_inputs
+from swamp.export.program.graphs import exported_graph, operation_name, origin_of, user_inputs
 from swamp.export.program.layouts import BATCH, FREE, Dimension, ImageSize, NoProgram, axis, is_free, layout_of, length_of
 from swamp.export.program.operators import OPERATIONS
 from swamp.export.program.probing import Probes, concrete
@@ -159,7 +159,7 @@ class GraphReader:
                 try:
                     self.values[node] = self._value(node)
                 except NoProgram as error:
-                    raise NoProgram(f"{operation_name(node)} cannot be part of a program{place_of(node)}: {error}") from None
+                    raise NoProgram(f"{operation_name(node)} cannot be part of a program{origin_of(node)}: {error}") from None
         return _pruned(self.described, self.builder, outputs)
 
     def _value(self, node: Node) -> Any:

@@ -97,7 +97,7 @@ def operation_name(node: Node) -> str:
     return str(node.target).removeprefix("aten.").split(".")[0].removesuffix("_" if not str(node.target).startswith("aten._") else "")
 
 
-def place_of(node: Node) -> str:
+def origin_of(node: Node) -> str:
     """Return where in the user's code an operation comes from, as the end of a sentence."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     frames = [(file, line) for file, line in frames if not file.startswith(LIBRARY)]
