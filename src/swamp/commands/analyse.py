@@ -117,7 +117,7 @@ def analyse_runs(
     from swamp.analyses.presentation import analysis_tables, draw
     from swamp.analyses.running import plan_analyses, run_analyses
     from swamp.analyses.study import Study, rows_of
-    from swamp.progress_display import AnalysisProgress
+    from swamp.analysis_display import AnalysisProgress
     from swamp.results.series import make_series
     from swamp.results.stored_run import NothingToShow, read_each
     from swamp.runs.config import require_trust
