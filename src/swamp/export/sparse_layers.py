@@ -15,6 +15,7 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export.formats.sparse import encode
 from swamp.export.program import NetworkProgram
+from swamp.export.program.pixels import symmetric_padding
 from swamp.export.timing import fastest
 
 MOST_DENSE = 0.5  # a layer with a larger share of weights is left as it is
@@ -119,7 +120,7 @@ def _sparse_or_same(module: nn.Module, threads: int | None) -> nn.Module:
         return module
     if not _is_worth_it(module.weight):
         return module
-    if not isinstance(module, nn.Linear) and (module.padding_mode != "zeros" or _padding(module) is None):
+    if not isinstance(module, nn.Linear) and (module.padding_mode != "zeros" or _padding_of(module) is None):
         return module
     return SparseLayer(module, threads)
 
@@ -138,14 +139,8 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     return layer
 
 
-def _padding(layer: nn.Conv1d | nn.Conv2d) -> list[int] | None:
-    """Return the padding of a convolution, or None if its two sides differ."""
-    if not isinstance(layer.padding, str):
-        return list(layer.padding)
-    reach = [d * (k - 1) for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
-    if layer.padding == "valid":
-        return [0] * len(reach)
-    return None if any(one % 2 for one in reach) else [one // 2 for one in reach]
+def _padding_of(layer: nn.Conv1d | nn.Conv2d) -> list[int] | None:
+    return symmetric_padding(layer.padding, layer.kernel_size, layer.dilation)
 
 
 def _file_of(layer: nn.Linear | nn.Conv1d | nn.Conv2d) -> bytes:
@@ -153,7 +148,7 @@ def _file_of(layer: nn.Linear | nn.Conv1d | nn.Conv2d) -> bytes:
     weights: dict[str, Any] = {"op": "linear", "in": [0], "weight": "weight", "bias": None if layer.bias is None else "bias"}
     kind, size = "sequence", [layer.weight.shape[1], 1, None]
     if not isinstance(layer, nn.Linear):
-        padding = _padding(layer)
+        padding = _padding_of(layer)
         assert padding is not None
         before = [0] if isinstance(layer, nn.Conv1d) else []  # a convolution of sequences is one of images with one row
         one = [1] if before else []

@@ -11,7 +11,7 @@ import torch
 from swamp.export.program import attention
 from swamp.export.program.builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores
 from swamp.export.program.layouts import CHANNEL, PIXEL, ImageSize, NoProgram, axis, image_layout, is_free
-from swamp.export.program.pixels import pair, stored, windowed
+from swamp.export.program.pixels import pair, stored, symmetric_padding, windowed
 from swamp.export.program.probing import CountedPositions, Positions
 
 
@@ -29,20 +29,16 @@ def convolution(
     outputs, _, *kernel = weight.tensor.shape
     kernel = [1] * (2 - len(kernel)) + kernel
     (up, right), (far_y, far_x) = pair(stride, 1), pair(dilation, 1)
-    if isinstance(padding, str):
-        reach = [(size - 1) * far for size, far in zip(kernel, (far_y, far_x), strict=True)]
-        if padding == "same" and any(one % 2 for one in reach):
-            raise NoProgram("padding on one side alone, which keeps the size with an even kernel, is not known")
-        top, left = (reach[0] // 2, reach[1] // 2) if padding == "same" else (0, 0)
-    else:
-        top, left = pair(padding, 0)
+    sides = symmetric_padding(padding if isinstance(padding, str) else pair(padding, 0), kernel, (far_y, far_x))
+    if sides is None:
+        raise NoProgram("padding on one side alone, which keeps the size with an even kernel, is not known")
     number = b.emit(
         "conv",
         x.number,
         weight=b.name_of(weight),
         bias=b.name_of(bias),
         stride=[up, right],
-        padding=[top, left],
+        padding=sides,
         dilation=[far_y, far_x],
         groups=groups,
     )

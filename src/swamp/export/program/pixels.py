@@ -101,6 +101,16 @@ def pair(value: Any, missing: int) -> tuple[int, int]:
     return (given[0], given[1]) if len(given) == 2 else (missing, given[0])
 
 
+def symmetric_padding(padding: str | Sequence[int], kernel: Sequence[int], dilation: Sequence[int]) -> list[int] | None:
+    """Return the padding of a convolution in numbers, or None where its two sides differ: "same" padding with an even reach."""
+    if not isinstance(padding, str):
+        return list(padding)
+    reach = [far * (size - 1) for size, far in zip(kernel, dilation, strict=True)]
+    if padding == "valid":
+        return [0] * len(reach)
+    return None if any(one % 2 for one in reach) else [one // 2 for one in reach]
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("max_pool1d", "max_pool2d"), partial(pool, op="max_pool")),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d"), partial(pool, op="avg_pool")),
