@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import msgspec
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -21,6 +22,11 @@ def print_line(text: object) -> None:
 def print_remark(text: object) -> None:
     """Print one line about what the user should know, on standard error."""
     print(f"swamp: {visible(str(text))}", file=sys.stderr, flush=True)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON for other programs."""
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def print_table(table: Table, plain: bool = False) -> None:

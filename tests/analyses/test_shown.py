@@ -9,15 +9,14 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from swamp.analyses import analyses, hessian, masks
-from swamp.analyses.analysis import SeriesResults, read_stored
-from swamp.analyses.analysis import read_series as read_results
+from swamp.analyses import analyses, hessian, masks, particles
+from swamp.analyses.analysis import AnalysedRun, Analysis, SeriesResults, StoredResult, read_stored
 from swamp.analyses.presentation import analysis_tables, draw, draw_by_sparsity, draw_spread
 from swamp.drawing.canvas import pyplot
 from swamp.drawing.tables import Table
 from swamp.results.series import Series
 from swamp.store.analysis_store import AnalysisStore
-from tests.support.analyses import ARRAYS, RUN, add_results, analysed, made_up_results
+from tests.support.analyses import ARRAYS, RUN, add_results, analysed, made_up_results, read_results
 from tests.support.made_up_runs import read_series
 
 PICTURES: dict[str, Any] = {**analyses(), "overlap": masks.between_runs}
@@ -26,6 +25,10 @@ SPREADS = [name for name, kind in analyses().items() if kind.spread_figure]
 
 def trace_differences(series: list[Series]) -> list[Table]:
     return list(hessian.more_tables(read_results(analyses()["hessian"], series)))
+
+
+def tables(kinds: list[Analysis], series: list[Series]) -> list[Table]:
+    return list(analysis_tables([(kind, read_results(kind, series)) for kind in kinds], series))
 
 
 def spread_picture(plt: Any, series: list[Series], name: str) -> Any:
@@ -59,9 +62,19 @@ def test_arrays_that_are_missing_are_said_to_be(name: str, tmp_path: Path) -> No
     plt.close("all")
 
 
+def test_bars_of_a_negative_metric_are_seen() -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    members, run = [{"score": -4.0}, {"score": -5.0}], AnalysedRun(recipe="mine", method="swamp", seed=0)
+    row = particles.Row(cycle=0, sparsity=0.5, metric="score", average={"score": -3.0}, particles=members, distances=None)
+    figure = particles.figure(plt, StoredResult(Path(), "particles", particles.Result(run=run, rows=[row], successive=[])))
+    low, high = figure.axes[0].get_ylim()
+    assert low < -5 < -3 < high
+    plt.close(figure)
+
+
 def test_tables_of_one_run_and_of_several(tmp_path: Path) -> None:
     paths = [analysed(tmp_path / "a"), analysed(tmp_path / "b", shift=0.04, seed=1)]
-    one = {table.title: table for table in analysis_tables(analyses().values(), read_series(paths[:1]))}
+    one = {table.title: table for table in tables(list(analyses().values()), read_series(paths[:1]))}
     assert set(one) == set(analyses()) - {"surface"}
     assert one["hessian"].rows == [["1", "50.00", "40 training examples", "20.00", "1.0000", "40", "3.0000", "-0.1000"]]
     assert one["connectivity"].note == "training losses are of 40 training examples, not augmented"
@@ -71,7 +84,7 @@ def test_tables_of_one_run_and_of_several(tmp_path: Path) -> None:
     particles = dict(zip(one["particles"].header, one["particles"].rows[0], strict=True))
     assert particles["average's accuracy %"] == "95.00"
     assert particles["particles' accuracy %"] == "85.00"
-    (several,) = analysis_tables([PICTURES["connectivity"]], read_series(paths))
+    (several,) = tables([PICTURES["connectivity"]], read_series(paths))
     cells = dict(zip(several.header, several.rows[0], strict=True))
     assert cells["test error %: barrier"] == "4.0000 ± 2.8284"
     assert cells["n"] == "2"
@@ -81,7 +94,7 @@ def test_means_are_over_seeds_and_never_over_methods(tmp_path: Path) -> None:
     ours = [analysed(tmp_path / f"swamp-{seed}", shift=2.0 * seed, seed=seed) for seed in (0, 1)]
     theirs = [analysed(tmp_path / f"imp-{seed}", shift=100.0 + 4 * seed, seed=seed, method="imp") for seed in (0, 1)]
     series = read_series([*ours, *theirs])
-    (table,) = analysis_tables([PICTURES["hessian"]], series)
+    (table,) = tables([PICTURES["hessian"]], series)
     found = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     assert [(row["of"], row["trace"], row["n"]) for row in found] == [("swamp", "21.00 ± 1.41", "2"), ("imp", "122.00 ± 2.83", "2")]
     (differences,) = trace_differences(series)
@@ -102,7 +115,7 @@ def test_curvature_on_other_examples_is_not_mixed_in(tmp_path: Path) -> None:
     assert stored
     analysis_store.write_result("hessian", structs.replace(stored, split="test"))
     series = read_series([*ours, *theirs])
-    (table,) = analysis_tables([PICTURES["hessian"]], series)
+    (table,) = tables([PICTURES["hessian"]], series)
     assert [(row[0], row[3], row[-1]) for row in table.rows] == [
         ("swamp", "40 training examples", "1"),
         ("swamp", "40 test examples", "1"),

@@ -24,7 +24,7 @@ from swamp.runs.config import build_config
 from swamp.store.analysis_store import AnalysisStore
 from swamp.store.directory import Store
 from swamp.store.records import read_rows
-from tests.support.analyses import SMALL, Counting
+from tests.support.analyses import SMALL, Counting, read_results
 from tests.support.cli import call, run_all
 from tests.support.made_up_runs import read_series
 from tests.support.runs import QUICK, contents, iterate
@@ -101,7 +101,7 @@ def test_all_that_is_shown_is_made_of_what_is_stored(analysed: Analysed, tmp_pat
         shutil.rmtree(path, ignore_errors=True)
     monkeypatch.setattr(Study, "__init__", lambda *_: pytest.fail("a study was opened"))
     series = read_series([copy])
-    tables = list(analysis_tables([kind], series))
+    tables = list(analysis_tables([(kind, read_results(kind, series))], series))
     assert [table.title for table in tables] == ([kind.name] if kind.lines else [])
     assert all(table.rows for table in tables)
     pytest.importorskip("matplotlib")

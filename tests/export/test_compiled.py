@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 import swamp
 from swamp.export import compiled
-from swamp.export.compiled import FastNetwork, WholeNetwork, fastest
-from swamp.export.layouts import NoProgram
+from swamp.export.compiled import FastNetwork, WholeNetwork
+from swamp.export.program import NoProgram
 from swamp.export.sparse_layers import SparseAttention, SparseLayer, with_sparse_layers
+from swamp.export.timing import fastest
 from swamp.tasks.models import find_model
 from swamp.tasks.models.resnet import ResNet
 from tests.support.compiling import needs_compiler

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +68,29 @@ def test_a_new_format_is_one_file(tmp_path: Path) -> None:
 def test_an_unknown_format_gets_the_nearest_name() -> None:
     with pytest.raises(ValueError, match="unknown format 'spares'; did you mean 'sparse'"):
         formats.find_format("spares")
+
+
+def test_a_change_of_a_metric_that_is_no_percentage_is_not_compared_with_points() -> None:
+    x = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
+    model = nn.Linear(8, 2, bias=False)
+    model.weight.data = 100 * torch.rand(2, 8, generator=torch.Generator().manual_seed(1))
+    data = (x, model(x).detach())
+    state, mask = State.of(model), Mask({"weight": torch.ones(2, 8, dtype=torch.bool)})
+    task = CustomTask(lambda: nn.Linear(8, 2, bias=False), data, data)
+    note, *_ = formats.export(state, mask, task, "sparse", "int8", {}).notes
+    change = re.search(r"change ([-+.\d]+)", note)
+    assert change
+    assert float(change[1]) > 0.1
+    assert "points" not in note
+
+
+@pytest.mark.parametrize("name", ["sparse", "safetensors", "torch"])
+def test_equal_networks_give_equal_bytes_in_whatever_order_their_tensors_come(name: str) -> None:
+    data = torch.randn(4, 3), torch.arange(4) % 2
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    task = CustomTask(lambda: copy.deepcopy(model), data, data)
+    state = State.of(model)
+    mask = Mask({layer: torch.rand(state.parameters[layer].shape) < 0.5 for layer in ("0.weight", "2.weight")})
+    other = State(*(dict(reversed(list(group.items()))) for group in (state.parameters, state.buffers)))
+    first, second = (formats.export(mask.apply(one), mask, task, name, "float16", {}).content for one in (state, other))
+    assert first == second

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-from swamp.export.layouts import NoProgram
-from swamp.export.program import NetworkProgram, read_program
+from swamp.export.program import NetworkProgram, NoProgram, read_program
 from tests.support.networks import (
     FUNCTIONS,
     GPT,

@@ -66,6 +66,29 @@ def test_names_and_sizes_of_inputs_and_outputs(tmp_path: Path) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_a_description_may_hold_any_number_of_64_bits() -> None:
+    model = swamp_runtime.load_bytes(sparse_file(Two(), given(normal(2, 3, 5, 5), vector=normal(2, 6)), about={"seed": 2**63 - 1}))
+    assert model.about == {"seed": 2**63 - 1}
+    with pytest.raises(Malformed, match="a number that is too large"):
+        swamp_runtime.load_bytes(edited(two_inputs(), lambda meta: meta["about"].update(seed=2**63)))
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ({"op": "global_max"}, [[float("nan")]]),
+        ({"op": "max_pool", "kernel": [1, 3], "stride": [1, 3], "padding": [0, 0]}, [[float("nan")]]),
+        (
+            {"op": "upsample", "factor": [1, 2], "mode": "nearest", "align_corners": False},
+            [[1, 1, float("nan"), float("nan"), *2 * [float("inf")]]],
+        ),
+    ],
+)
+def test_an_operation_without_arithmetic_passes_on_what_is_not_finite(node: dict[str, Any], expected: list[list[float]]) -> None:
+    model = swamp_runtime.load_bytes(program_file([{**node, "in": [0]}], {"unread": torch.eye(2)}, [1, 1, 3]))
+    np.testing.assert_array_equal(model(np.array([[[[1.0, np.nan, np.inf]]]]))[0, 0], expected)
+
+
 def test_numbers_of_other_types_and_layouts_are_converted() -> None:
     model = swamp_runtime.load_bytes(convolutions())
     x = np.arange(2 * 3 * 12 * 12).reshape(2, 3, 12, 12) % 7

@@ -30,6 +30,12 @@ def test_arrays_round_trip_with_one_metadata_key(tmp_path: Path) -> None:
         assert list(file.metadata()) == ["swamp"]
 
 
+def test_arrays_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    names = [f"layer-{index:02d}" for index in range(40)]
+    content = encode_arrays({name: torch.zeros(1) for name in reversed(names)}, {})
+    assert list(decode_arrays(content, tmp_path)[0]) == names
+
+
 def test_bytes_do_not_depend_on_the_process() -> None:
     expression = "encode_arrays({'b': torch.ones(3), 'a': torch.zeros(2)}, {'x': 1, 'y': [2], 'z': {'q': 1}})"
     code = f"import sys, torch; from swamp.store.formats import encode_arrays; sys.stdout.buffer.write({expression})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,26 @@ import msgspec
 import numpy as np
 
 from swamp.analyses import analyses
+from swamp.analyses.analysis import Analysis, DamagedResult, SeriesResults, read_series
 from swamp.analyses.masks import OverlapResult
 from swamp.analyses.running import plan_analyses, run_analyses
 from swamp.analyses.study import AnalysisListener, Study
 from swamp.engines.engine import Progress
+from swamp.results.series import Series
 from swamp.results.stored_run import read_run
 from swamp.store.analysis_store import AnalysisStore
 from tests.support.made_up_runs import made_up
 
 SMALL = {"examples": 40, "max_probes": 20, "steps": 6, "starts": 2, "points": 3, "samples": 2, "grid": 3}
+
+
+def read_results(kind: Analysis, all_series: Sequence[Series]) -> list[SeriesResults]:
+    """What a kind has found of series of runs; a damaged result is an error."""
+
+    def throw(problem: DamagedResult) -> None:
+        raise problem
+
+    return read_series(kind, all_series, throw)
 
 
 class Counting(AnalysisListener):

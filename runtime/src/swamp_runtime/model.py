@@ -13,7 +13,13 @@ import numpy as np
 
 from swamp_runtime.library import PortStruct, Sizes, library
 
-KINDS = ("image", "vector", "sequence", "signal", "tokens")
+SIDES = {  # of an example of each kind, in the order of its dimensions and of the library's kinds
+    "image": ("channels", "height", "width"),
+    "vector": ("channels",),
+    "sequence": ("width", "channels"),
+    "signal": ("channels", "width"),
+    "tokens": ("width",),
+}
 MAX_BYTES = 16 << 30  # of a file
 MAX_SHAPES = 1024  # sizes of outputs that are remembered
 
@@ -74,9 +80,8 @@ class Model:
         if shapes is None:
             found = (ctypes.c_int64 * (3 * len(self.outputs)))()
             self._do(self._library.swamp_output_sizes(self._model, ctypes.byref(sizes), found))
-            triples = [found[3 * i : 3 * i + 3] for i in range(len(self.outputs))]
-            settled = [port._replace(channels=c, height=h, width=w) for port, (c, h, w) in zip(self.outputs, triples, strict=True)]
-            shapes = [_settled_shape(port) for port in settled]
+            each = [dict(zip(("channels", "height", "width"), found[3 * i : 3 * i + 3], strict=True)) for i in range(len(self.outputs))]
+            shapes = [tuple(size[side] for side in SIDES[port.kind]) for port, size in zip(self.outputs, each, strict=True)]
             if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
             self._shapes[key] = shapes
@@ -129,27 +134,12 @@ def load_bytes(content: bytes | bytearray | memoryview, threads: int | None = No
 
 def _port(port: PortStruct) -> Port:
     channels, height, width = (None if size < 0 else size for size in (port.channels, port.height, port.width))
-    return Port(port.name.decode(), KINDS[port.kind], channels, height, width)
-
-
-def _shape(port: Port) -> tuple[Any, ...]:
-    """Return the shape of one example."""
-    return {
-        "image": (port.channels, port.height, port.width),
-        "vector": (port.channels,),
-        "sequence": (port.width, port.channels),
-        "signal": (port.channels, port.width),
-        "tokens": (port.width,),
-    }[port.kind]
-
-
-def _settled_shape(port: Port) -> tuple[int, ...]:
-    return tuple(size for size in _shape(port) if size is not None)
+    return Port(port.name.decode(), list(SIDES)[port.kind], channels, height, width)
 
 
 def _converted(array: np.ndarray, port: Port) -> np.ndarray:
     """Return the array in the type and memory layout that the library reads, or raise ValueError."""
-    wanted = _shape(port)
+    wanted = [getattr(port, side) for side in SIDES[port.kind]]
     fits = array.ndim == 1 + len(wanted) and all(size is None or size == have for size, have in zip(wanted, array.shape[1:], strict=True))
     if not fits or 0 in array.shape[1:]:
         sizes = ", ".join(["batch", *("any" if size is None else str(size) for size in wanted)])
@@ -165,14 +155,13 @@ def _converted(array: np.ndarray, port: Port) -> np.ndarray:
 
 def _settle(sizes: Sizes, array: np.ndarray, port: Port) -> None:
     """Set the free sizes that an input decides, or raise ValueError where two inputs decide differently."""
-    places = {"image": {"height": 2, "width": 3}, "sequence": {"length": 1}, "signal": {"length": 2}, "tokens": {"length": 1}}
-    free = places.get(port.kind, {})
-    for name, dimension in free.items():
-        if (port.height if name == "height" else port.width) is not None:
+    for side, size in zip(SIDES[port.kind], array.shape[1:], strict=True):
+        if getattr(port, side) is not None:
             continue
-        if getattr(sizes, name) not in (0, array.shape[dimension]):
-            raise ValueError(f"{port.name} has {name} {array.shape[dimension]}, and an input before it has {getattr(sizes, name)}")
-        setattr(sizes, name, array.shape[dimension])
+        name = side if port.kind == "image" else "length"
+        if getattr(sizes, name) not in (0, size):
+            raise ValueError(f"{port.name} has {name} {size}, and an input before it has {getattr(sizes, name)}")
+        setattr(sizes, name, size)
 
 
 def _pointers(arrays: list[np.ndarray]) -> Any:

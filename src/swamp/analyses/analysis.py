@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, 
 
 from msgspec import Meta, Struct, structs
 
-from swamp.drawing.canvas import text
+from swamp.drawing.canvas import legend_label
 from swamp.drawing.markup import Section
 from swamp.drawing.tables import Table
 from swamp.methods.method import Keep
@@ -125,7 +125,7 @@ class SeriesResults(NamedTuple):
 
     @property
     def legend(self) -> str:
-        return text(f"{self.label} (n={len(self.stored)})")
+        return legend_label(f"{self.label} (n={len(self.stored)})")
 
 
 @dataclass(frozen=True)
@@ -197,11 +197,7 @@ def read_stored(directory: Path, kind: Analysis | BetweenRuns, flag: str = "") -
     return StoredResult(directory, kind.name, result) if result is not None else None
 
 
-def throw(problem: DamagedResult) -> None:
-    raise problem
-
-
-def read_series(kind: Analysis, all_series: Sequence[Series], problem: Callable[[DamagedResult], object] = throw) -> list[SeriesResults]:
+def read_series(kind: Analysis, all_series: Sequence[Series], problem: Callable[[DamagedResult], object]) -> list[SeriesResults]:
     """Read what a kind has found of the runs of each series; series of which nothing is stored are left out, and so are results that are
     damaged, each of which is given to `problem`."""
 

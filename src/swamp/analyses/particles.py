@@ -123,7 +123,8 @@ def _draw_errors(axes: Any, rows: list[Row]) -> None:
         bars(axes, index, alone, average)
         heights += [*alone, average]
     margin = max(heights) - min(heights) or 1.0
-    axes.set_ylim(max(0.0, min(heights) - margin), max(heights) + 0.25 * margin)
+    lowest = min(heights) - margin
+    axes.set_ylim(lowest if min(heights) < 0 else max(0.0, lowest), max(heights) + 0.25 * margin)
     sparsity_ticks(axes, rows)
     axes.set_ylabel("test error (%)" if metric.error else metric.label)
     axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper right")

@@ -8,18 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from swamp.analyses.analysis import (
-    Analysis,
-    BetweenRuns,
-    DamagedResult,
-    Line,
-    Result,
-    RowResult,
-    SeriesResults,
-    read_series,
-    read_stored,
-    throw,
-)
+from swamp.analyses.analysis import Analysis, BetweenRuns, Line, Result, RowResult, SeriesResults, read_stored
 from swamp.drawing.canvas import encoded, pyplot, style, text, tidy
 from swamp.drawing.numbers import measure_of, percent, spread
 from swamp.drawing.tables import Table
@@ -33,17 +22,13 @@ DPI = 130
 # -- tables -----------------------------------------------------------------------------------------------------------------------
 
 
-def analysis_tables(
-    kinds: Iterable[Analysis], all_series: Sequence[Series], problem: Callable[[DamagedResult], object] = throw
-) -> Iterator[Table]:
-    """Yield one table an analysis over all runs that have a result. Means are over seeds: never over methods, or settings. Damaged results
-    are given to `problem` and left out."""
+def analysis_tables(found: Iterable[tuple[Analysis, Sequence[SeriesResults]]], all_series: Sequence[Series]) -> Iterator[Table]:
+    """Yield one table an analysis over all runs that have a result. Means are over seeds: never over methods, or settings."""
     many_series, many_seeds = len(all_series) > 1, any(len(series.directories) > 1 for series in all_series)
-    for kind in kinds:
-        found = read_series(kind, all_series, problem)
-        if not kind.lines or not found:
+    for kind, of_series in found:
+        if not kind.lines or not of_series:
             continue
-        results = [(series.label, result) for series in found for result in series.results]
+        results = [(series.label, result) for series in of_series for result in series.results]
         lines = [(label, line) for label, result in results for line in kind.lines(result)]
         heads = ("of", *kind.heads) if many_series else kind.heads
         shown = [Line((label, *line.cells), line.numbers) if many_series else line for label, line in lines]

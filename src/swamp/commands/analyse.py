@@ -17,9 +17,8 @@ from swamp.commands.arguments import DISPLAY_OPTIONS, Directory, DisplayOptions,
 from swamp.commands.notices import print_notices
 
 if TYPE_CHECKING:
-    from swamp.analyses.analysis import Analysis
+    from swamp.analyses.analysis import Analysis, SeriesResults
     from swamp.drawing.tables import Table
-    from swamp.results.series import Series
     from swamp.runs.config import Config
     from swamp.tasks.task import Task
 
@@ -114,23 +113,23 @@ def analyse_runs(
     names is used only with `trust`.
 
     Return the runs that lack what it takes, each with a sentence about it; if there are several runs, these are also printed."""
-    from swamp.analyses.analysis import DamagedResult
+    from swamp.analyses.analysis import DamagedResult, read_series
     from swamp.analyses.presentation import analysis_tables, draw
     from swamp.analyses.running import plan_analyses, run_analyses
     from swamp.analyses.study import Study, rows_of
-    from swamp.progress_display import AnalysisProgress
+    from swamp.analysis_display import AnalysisProgress
     from swamp.results.series import make_series
-    from swamp.results.stored_run import LeftOut, NothingToShow, StoredRun, try_read_run
+    from swamp.results.stored_run import NothingToShow, read_each
     from swamp.runs.config import require_trust
     from swamp.runs.opening import RunRequest, open_each
     from swamp.store.files import Damaged
 
-    found = [try_read_run(path) for path in chosen]
-    runs = {run.directory: run for run in found if isinstance(run, StoredRun)}
-    left_out = [one for one in found if isinstance(one, LeftOut)]
-    if not runs:
+    num_asked = len(chosen)
+    readable, left_out = read_each(chosen)
+    if not readable:
         raise NothingToShow.of(left_out)
-    print_notices(runs.values(), left_out)
+    print_notices(readable, left_out)
+    runs = {run.directory: run for run in readable}
     lacking = {one.directory: one.why for one in left_out}
     chosen = {path: cycles for path, cycles in chosen.items() if path in runs}
     paths, problems = list(chosen), list[DamagedResult]()  # results of earlier analyses that are damaged
@@ -157,7 +156,7 @@ def analyse_runs(
             try:
                 run_analyses(study, works)
             except Damaged as error:
-                if len(found) == 1:
+                if num_asked == 1:
                     raise
                 lacking[path] = str(error)
                 listener.say(f"{error}; {path} is left out")
@@ -166,35 +165,33 @@ def analyse_runs(
             if kind.name in works:
                 _print_pictures(draw(kind, study.analysis_store), progress)
         study.analysis_store.clear_work()
-    if len(lacking) < len(found):
-        _print_tables(analysis_tables(kinds, all_series, problems.append), progress)
+    if len(lacking) < num_asked:
+        found = [(kind, read_series(kind, all_series, problems.append)) for kind in kinds]
+        _print_tables(analysis_tables(found, all_series), progress)
         if len(paths) > 1:
-            _compare_runs(chosen, all_series, kinds, paths[0] if place in lacking else place, progress)
+            _compare_runs(chosen, found, paths[0] if place in lacking else place, progress)
     print_notices(left_out=map(str, problems))
     return lacking
 
 
 def _compare_runs(
     chosen: Mapping[Path, Sequence[int] | None],
-    all_series: Sequence[Series],
-    kinds: Sequence[Analysis],
+    found: Sequence[tuple[Analysis, Sequence[SeriesResults]]],
     place: Path,
     progress: DisplayOptions,
 ) -> None:
     """Print and draw what is of several runs: further tables, comparisons, means over seeds."""
-    from swamp.analyses.analysis import read_series
     from swamp.analyses.presentation import draw, draw_spread
     from swamp.store.analysis_store import AnalysisStore
     from swamp.terminal import print_remark
 
-    found = {kind.name: read_series(kind, all_series, lambda problem: None) for kind in kinds}  # The tables named problems.
-    for kind in kinds:
+    for kind, of_series in found:
         if kind.more_tables:
-            _print_tables(kind.more_tables(found[kind.name]), progress)
+            _print_tables(kind.more_tables(of_series), progress)
     together = AnalysisStore(place)
     cycles = [cycle for cycles in chosen.values() for cycle in cycles or ()] or None
     with together.locked():
-        for kind in kinds:
+        for kind, _ in found:
             if between_runs := kind.between_runs:
                 try:
                     result = between_runs.compare(list(chosen), place, cycles)
@@ -204,8 +201,8 @@ def _compare_runs(
                 together.write_result(between_runs.name, result)
                 _print_tables([between_runs.table(result)], progress)
                 _print_pictures(draw(between_runs, together), progress)
-        for kind in kinds:
-            _print_pictures(draw_spread(kind, together, found[kind.name]), progress)
+        for kind, of_series in found:
+            _print_pictures(draw_spread(kind, together, of_series), progress)
         together.clear_work()
 
 

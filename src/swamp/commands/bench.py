@@ -23,13 +23,11 @@ def bench(
     json
         Print the measurements as JSON.
     """
-    import msgspec
-
     from swamp.report.tables import bench_table
     from swamp.runs.bench import bench as time_engines
     from swamp.runs.bench import measure_machine, variants
     from swamp.runs.config import build_config, resolve
-    from swamp.terminal import print_table
+    from swamp.terminal import print_json, print_table
 
     recipe, settings = recipe_and_settings(arguments, bench)
     config = resolve(build_config(recipe, settings))
@@ -37,6 +35,6 @@ def bench(
     machine = measure_machine(config)
     timings = list(time_engines(config, machine, variants(config), counts))
     if json:
-        print(msgspec.json.format(msgspec.json.encode({"machine": machine, "timings": timings})).decode())
+        print_json({"machine": machine, "timings": timings})
     else:
         print_table(bench_table(machine, timings))

@@ -21,13 +21,11 @@ def ensemble(
     device
         Where to run the networks, such as cpu or cuda.
     """
-    import msgspec
-
     from swamp.report.tables import ensemble_table
     from swamp.results.ensemble import average_predictions, write_ensemble
     from swamp.results.stored_run import require_runs
     from swamp.store.files import Damaged, explain_os_error
-    from swamp.terminal import print_remark, print_table
+    from swamp.terminal import print_json, print_remark, print_table
 
     runs, left_out = require_runs(directories)
     print_notices(runs, left_out)
@@ -37,6 +35,6 @@ def ensemble(
     except (OSError, Damaged) as error:  # such as a place that may only be read
         print_remark(f"not kept for figures: {explain_os_error(error) if isinstance(error, OSError) else error}")
     if json:
-        print(msgspec.json.format(msgspec.json.encode(rows)).decode())
+        print_json(rows)
     else:
         print_table(ensemble_table(rows))

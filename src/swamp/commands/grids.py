@@ -14,7 +14,10 @@ from swamp.commands.execution import execute, show_plan
 from swamp.commands.notices import print_notices
 
 if TYPE_CHECKING:
+    from swamp.analyses.analysis import Analysis, SeriesResults
     from swamp.methods.method import Keep
+    from swamp.report.grid_tables import Findings
+    from swamp.results.stored_run import LeftOut, StoredRun
     from swamp.runs.grid import Grid, GridRun, Sweep
 
 
@@ -68,14 +71,17 @@ def run_grid(
 ) -> None:
     """Run what is missing of a grid and print its tables; or only the one or the other."""
     from swamp.analyses import find_analysis
-    from swamp.drawing.canvas import check_picture
+    from swamp.results.stored_run import NothingToShow
     from swamp.runs.grid import expand
     from swamp.runs.opening import RunRequest
+    from swamp.terminal import print_line
 
     if grid.analysis:
         find_analysis(grid.analysis)
     if options.plot:
-        check_picture(options.plot)
+        from swamp.report.figures.grids import check_plot, draw_grid
+
+        check_plot(grid, options.plot)
     progress.check()
     given = {key: value for key, value in (("data", options.data), ("scale", options.scale)) if value is not None}
     seeds = parse_numbers("--seeds", options.seeds, different=True) if options.seeds is not None else None
@@ -91,6 +97,7 @@ def run_grid(
         show_plan(requests, replace(sweep, runs=chosen), progress.plain)
         return
     helper = any(run.config.engine_module.role() == "helper" for run in chosen)
+    results = None
     try:
         if chosen and not options.show:
             execute(requests, cache or (out or runs) / "cache", whole, progress, tables=False)
@@ -102,7 +109,14 @@ def run_grid(
         # also where a run failed or was stopped: what is finished stands
         begun = any((run.directory / "results.json").exists() for run in sweep.runs)
         if options.show or (begun and not helper):
-            show_results(sweep, progress, options)
+            results = read_results(sweep)
+            if options.show and results.left_out and not results.runs:  # Otherwise an error may be on its way already.
+                raise NothingToShow.of(results.left_out)
+            if options.show or not progress.quiet:
+                print_tables(results, progress.plain, analyses=options.show)
+    if options.plot and results:
+        draw_grid(results.found, results.runs, options.plot)
+        print_line(f"picture: {options.plot}")
 
 
 def check_keep(sweep: Sweep) -> None:
@@ -156,7 +170,7 @@ def analyse_grid(sweep: Sweep, progress: ProgressOptions) -> None:
 def make_ensembles(sweep: Sweep) -> None:
     """Make the ensembles that the grid asks for, of runs that are finished; each is kept beside the first of its runs."""
     from swamp.results.ensemble import average_predictions, read_ensemble, write_ensemble
-    from swamp.results.stored_run import StoredRun, try_read_run
+    from swamp.results.stored_run import read_each
     from swamp.runs.opening import open_task
     from swamp.store.directory import Store
 
@@ -164,44 +178,53 @@ def make_ensembles(sweep: Sweep) -> None:
     for paths in (paths for labels in sweep.cells for paths in sweep.ensembles(labels)):
         if not all(Store(path).finished() for path in paths):
             continue
-        runs = [run for run in map(try_read_run, paths) if isinstance(run, StoredRun)]
-        if len(runs) == len(paths) and not read_ensemble(runs):  # The tables name runs that are damaged.
+        runs, left_out = read_each(paths)
+        if not left_out and not read_ensemble(runs):  # The tables name runs that are damaged.
             rows = average_predictions(runs, open_task(configs[paths[0]]), sweep.runs[0].config.device)
             write_ensemble(paths[0], runs, list(rows))
 
 
-def show_results(sweep: Sweep, progress: ProgressOptions, options: GridOptions) -> None:
-    """Print the tables of a grid and draw its picture, as far as its runs are finished. The tables of analyses are printed too where
-    nobody has just shown them: by --show."""
+@dataclass(frozen=True)
+class GridResults:
+    """What is stored of a grid's runs."""
+
+    found: Findings
+    runs: list[StoredRun]
+    left_out: list[LeftOut]
+    analyses: list[tuple[Analysis, list[SeriesResults]]]
+    problems: list[Exception]  # of results of analyses
+
+
+def read_results(sweep: Sweep) -> GridResults:
+    """Read the runs of a grid, as far as they were begun, with the results of its analysis and its ensembles."""
     from swamp.analyses import find_analysis
     from swamp.analyses.analysis import read_series
-    from swamp.analyses.presentation import analysis_tables
-    from swamp.report.grid_tables import gather, tables_of
+    from swamp.report.grid_tables import gather
     from swamp.results.ensemble import read_ensemble
     from swamp.results.series import make_series
-    from swamp.results.stored_run import LeftOut, NothingToShow, StoredRun, try_read_run
+    from swamp.results.stored_run import read_each
     from swamp.store.finding import holds_header
-    from swamp.terminal import print_line, print_table
 
-    runs = [try_read_run(run.directory) for run in sweep.runs if holds_header(run.directory)]
-    stored = {run.directory: run for run in runs if isinstance(run, StoredRun)}
-    left_out = [one for one in runs if isinstance(one, LeftOut)]
-    if options.show and runs and not stored:  # Otherwise an error may be on its way already.
-        raise NothingToShow.of(left_out)
+    runs, left_out = read_each(run.directory for run in sweep.runs if holds_header(run.directory))
+    stored = {run.directory: run for run in runs}
     kinds = [find_analysis(sweep.grid.analysis)] if sweep.grid.analysis else []
-    all_series, problems = make_series(stored.values()), list[Exception]()
-    results = [one for kind in kinds for series in read_series(kind, all_series, problems.append) for one in series.stored]
+    all_series, problems = make_series(runs), list[Exception]()
+    analyses = [(kind, read_series(kind, all_series, problems.append)) for kind in kinds]
+    results = {one.directory: one.result for _, of_series in analyses for series in of_series for one in series.stored}
     groups = [paths for labels in sweep.cells for paths in sweep.ensembles(labels) if all(path in stored for path in paths)]
     ensembles = {tuple(paths): ensemble for paths in groups if (ensemble := read_ensemble([stored[path] for path in paths]))}
-    found = gather(sweep, stored, {one.directory: one.result for one in results}, ensembles)
-    if not progress.quiet or options.show:
-        of_analyses = analysis_tables(kinds if options.show else [], all_series, lambda problem: None)
-        for table in [*of_analyses, *tables_of(found)]:
-            print_table(table, progress.plain)
-            print()
-        print_notices(stored.values(), [*left_out, *map(str, problems)])
-    if options.plot and (found.rows or options.show):
-        from swamp.report.figures.grids import draw_grid
+    return GridResults(gather(sweep, stored, results, ensembles), runs, left_out, analyses, problems)
 
-        draw_grid(found, stored, options.plot)
-        print_line(f"picture: {options.plot}")
+
+def print_tables(results: GridResults, plain: bool, analyses: bool) -> None:
+    """Print the tables of a grid, and those of the analyses of its runs where nobody has just shown them."""
+    from swamp.analyses.presentation import analysis_tables
+    from swamp.report.grid_tables import tables_of
+    from swamp.results.series import make_series
+    from swamp.terminal import print_table
+
+    of_analyses = analysis_tables(results.analyses, make_series(results.runs)) if analyses else ()
+    for table in [*of_analyses, *tables_of(results.found)]:
+        print_table(table, plain)
+        print()
+    print_notices(results.runs, [*results.left_out, *map(str, results.problems)])

@@ -62,17 +62,13 @@ def plan(
     json
         Print the predictions as JSON.
     """
-    import dataclasses
-
-    import msgspec
-
     from swamp.report.tables import layout_table
     from swamp.runs.config import build_config, resolve
     from swamp.runs.layouts import Cluster, layouts
     from swamp.runs.plan import make_plan
     from swamp.runs.planning import given_paces, measured_paces, planned_task, stored_bytes, work_of
     from swamp.runs.remarks import plan_remarks
-    from swamp.terminal import print_line, print_remark, print_table
+    from swamp.terminal import print_json, print_line, print_remark, print_table
 
     for option, value in (("--gpus-per-host", per_host), ("--bandwidth", bandwidth), ("--network", network), ("--hours", hours)):
         if value is not None and not 0 < value < float("inf"):
@@ -100,8 +96,8 @@ def plan(
         cluster = Cluster(count, per_host, 1e9 * bandwidth, 1e9 * network, 1e-6 * latency, checkpoint=config.checkpoint_seconds)
         found.append((cluster, layouts(cluster, work, paces)))
     if json:
-        plain = {str(cluster.num_ranks): [dataclasses.asdict(one) for one in predictions] for cluster, predictions in found}
-        print(msgspec.json.format(msgspec.json.encode({"work": dataclasses.asdict(work), "gpus": plain})).decode())
+        plain = {str(cluster.num_ranks): predictions for cluster, predictions in found}
+        print_json({"work": work, "gpus": plain})
         return
     for cluster, predictions in found:
         print_table(layout_table(cluster, work, predictions, hours))

@@ -9,16 +9,15 @@ from swamp.commands.notices import print_notices
 def show(directory: Directory, /) -> None:
     """Show a run: its rows, its configuration, and whether it is finished."""
     from swamp.report.tables import run_table
-    from swamp.results.stored_run import LeftOut, NothingToShow, try_read_run
+    from swamp.results.stored_run import NothingToShow, read_each
     from swamp.store.finding import runs_in
     from swamp.terminal import print_line, print_table
 
-    found = [try_read_run(path) for path in runs_in(directory)]
-    left_out = [one for one in found if isinstance(one, LeftOut)]
-    if len(left_out) == len(found):
+    runs, left_out = read_each(runs_in(directory))
+    if not runs:
         raise NothingToShow.of(left_out)
     print_notices(left_out=left_out)
-    for run in (one for one in found if not isinstance(one, LeftOut)):
+    for run in runs:
         print_notices([run])
         path, config, again = run.directory, run.config, run.resume_command
         print_table(run_table(run))

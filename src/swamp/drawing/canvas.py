@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ STYLES = [
 LINES = ["-", "--", ":", "-."]  # for the second, third, … round of the colours
 BLUE, ORANGE, GREEN = (colour for colour, _ in STYLES[:3])
 GREY = "#666666"
+LEGEND_WIDTH = 44  # characters
 FEW_NAMES = 40  # layers that an axis can name
 PARTICLE, AVERAGE = "#9CC4E4", ORANGE  # light and dark, so that print without colours tells them apart too
 FORMATS = (".png", ".svg", ".pdf")
@@ -76,6 +78,11 @@ def shades(plt: Any, count: int) -> list[Any]:
 def text(label: str) -> str:
     """Escape a text for a picture: a dollar sign in it begins no formula."""
     return label.replace("$", r"\$")
+
+
+def legend_label(label: str) -> str:
+    """Return a label for a legend, in several lines where it names many settings: a wide legend would leave no room for the axes."""
+    return textwrap.fill(text(label), LEGEND_WIDTH, break_on_hyphens=False)
 
 
 def tidy(axes: Any) -> None:

@@ -94,10 +94,6 @@ def batch_norm(flows: Flows, node: Node) -> Flow | None:
     return flow._replace(constants=(flow.constants - mean) / (variance + argument(node, 7)).sqrt() * weight + bias)
 
 
-def instance_norm(flows: Flows, node: Node) -> Flow | None:
-    return batch_norm(flows, node)  # It has the same arguments.
-
-
 def group_norm(flows: Flows, node: Node) -> Flow | None:
     """The channels that are normalised together go together."""
     flow, groups = flows.flow(node.args[0], 1), argument(node, 1)
@@ -123,7 +119,7 @@ LAYERS: dict[str, ChannelOperation] = {
     **{f"conv{rank}": convolution for rank in RANKS},
     **{f"conv_transpose{rank}": transposed_convolution for rank in RANKS},
     "batch_norm": batch_norm,
-    "instance_norm": instance_norm,
+    "instance_norm": batch_norm,  # It has the same arguments.
     "group_norm": group_norm,
     "prelu": prelu,
 }

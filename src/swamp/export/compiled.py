@@ -10,8 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,14 +21,14 @@ from torch.utils import _pytree as pytree
 
 from swamp.core.mask import Mask
 from swamp.core.state import State
+from swamp.export.formats import as_arguments
 from swamp.export.formats.onnx import OnnxNetwork, Unsupported, graph_of
-from swamp.export.formats.sparse import encode
-from swamp.export.layouts import NoProgram
-from swamp.export.program import read_program
+from swamp.export.formats.sparse import encode, outputs_of
+from swamp.export.program import NoProgram, read_program
 from swamp.export.sparse_layers import with_sparse_layers
+from swamp.export.timing import fastest, inference_call
 
 TOLERANCE = 1e-3  # of the largest output; another order of summation changes outputs by about 1e-6 of it
-ROUNDS, SECONDS = 5, 0.02  # of a measurement: the fastest of some rounds of calls, each of about this length
 SPARSE_ENOUGH = 0.25  # the density up to which onnxruntime is not tried: dense networks have always been slower there
 
 
@@ -74,11 +73,8 @@ class WholeNetwork(nn.Module):
             raise ValueError("the network was compiled for other inputs than these; compile it with an example like them")
         if foreign := [leaf for leaf in leaves if leaf.device.type != "cpu"]:
             raise ValueError(f"the network was compiled for the CPU, and an input is on {foreign[0].device}")
-        found = self.runtime(*(leaf.detach().contiguous().numpy() for leaf in leaves))
-        if self.structure.is_leaf():
-            return torch.from_numpy(found)
-        outputs = [torch.from_numpy(array) for array in (found if isinstance(found, tuple) else (found,))]
-        return pytree.tree_unflatten(outputs, self.structure)
+        outputs = outputs_of(self.runtime, leaves)
+        return outputs[0] if self.structure.is_leaf() else pytree.tree_unflatten(outputs, self.structure)
 
     def _leaves(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[list[Tensor], Any]:
         """Return the tensors in the order of the forward pass's parameters, and what they belong to."""
@@ -97,9 +93,8 @@ class FileNetwork(nn.Module):
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
         """Return a tensor for tensors by position, and for named ones an object with the outputs by name, as networks of texts do."""
-        arrays = {name: tensor.numpy() for name, tensor in named.items() if name in {port.name for port in self.runtime.inputs}}
-        found = self.runtime(*(tensor.detach().contiguous().numpy() for tensor in inputs), **arrays)
-        outputs = [torch.from_numpy(array) for array in (found if isinstance(found, tuple) else (found,))]
+        known = {port.name for port in self.runtime.inputs}
+        outputs = outputs_of(self.runtime, inputs, {name: tensor for name, tensor in named.items() if name in known})
         if inputs:
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
         return SimpleNamespace(**{port.name: output for port, output in zip(self.runtime.outputs, outputs, strict=True)})
@@ -137,7 +132,7 @@ def compile_sparse(model: nn.Module, example: Any = None, *, threads: int | None
             ways["onnxruntime"] = _in_onnxruntime(model, inputs, named, threads)
         except (Unsupported, ValueError) as error:
             notes.append(f"not in onnxruntime: {error}")
-    seconds = fastest({name: _bound(way, inputs, named) for name, way in ways.items()})
+    seconds = fastest({name: inference_call(way, inputs, named) for name, way in ways.items()})
     how = min(seconds, key=lambda name: seconds[name])
     return FastNetwork(ways[how], how, seconds, notes)
 
@@ -153,39 +148,6 @@ def encoded(model: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any])
         except NoProgram:  # its graph may rely on the sizes of the example
             continue
     return encode(state, mask, program=read_program(model, inputs, named))
-
-
-def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return an example as positional and named arguments."""
-    if isinstance(example, Mapping):
-        return (), dict(example)
-    return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
-
-
-def fastest(calls: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    """Return the seconds of a call of each, measured in turns, so that other work on the machine affects each alike."""
-    repeats, least = {}, {}
-    for name, call in calls.items():
-        call()  # It may choose how its layers are computed.
-        begin = time.perf_counter()
-        call()
-        least[name] = time.perf_counter() - begin
-        repeats[name] = max(round(SECONDS / max(least[name], 1e-6)), 1)
-    for _ in range(ROUNDS):
-        for name, call in calls.items():
-            for _ in range(repeats[name]):
-                begin = time.perf_counter()
-                call()
-                least[name] = min(least[name], time.perf_counter() - begin)
-    return least
-
-
-def _bound(way: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Callable[[], Any]:
-    def call() -> Any:
-        with torch.inference_mode():
-            return way(*inputs, **named)
-
-    return call
 
 
 def _density(model: nn.Module) -> float:

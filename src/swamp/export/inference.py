@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import time
-import timeit
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from swamp_runtime.library import library
-from torch import Tensor, nn
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from swamp.core.errors import reason_of
 from swamp.export.compiled import FileNetwork, WholeNetwork
-from swamp.export.formats import example_input, format_of
+from swamp.export.formats import as_arguments, example_input, format_of
 from swamp.export.formats.onnx import OnnxNetwork, as_onnx
 from swamp.export.formats.sparse import has_program
-from swamp.export.layouts import NoProgram
+from swamp.export.program import NoProgram
 from swamp.export.sparse_layers import with_sparse_layers
+from swamp.export.timing import fastest, inference_call
 from swamp.tasks.task import Task
+
+ROUND_SECONDS = 0.05  # of calls of one network in a round, long enough for the clock
 
 
 class LoadedNetwork(NamedTuple):
@@ -65,7 +66,7 @@ def open_network(path: Path, task: Task, threads: int) -> LoadedNetwork:
     model, taken = _fastest(lambda: chosen.load(path, empty, threads))
     if chosen.runtime == "torch":
         try:
-            _timed(model, example_input(task), 1)
+            inference_call(model, *as_arguments(example_input(task)))()
         except RuntimeError as error:
             raise ValueError(f"the tensors of {path} do not fit together: {reason_of(error)}") from None
     return LoadedNetwork(path.name, chosen.runtime, model, path.stat().st_size, taken)
@@ -99,28 +100,25 @@ def measure(networks: Sequence[LoadedNetwork], task: Task, sizes: Sequence[int],
     dense = LoadedNetwork("(dense)", "torch", task.model().eval(), 0, 0.0)
     everyone = [dense, *networks]
     example = example_input(task)
-    times: dict[tuple[int, int], list[float]] = {}
+    least: dict[int, dict[int, float]] = {}  # by the size of a batch, and the number of the network
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         for size in sizes:
             x = pytree.tree_map(lambda tensor, size=size: tensor[torch.arange(size) % len(tensor)].contiguous(), example)
-            repeats = [_repeats(one.model, x) for one in everyone]
-            for _ in range(rounds):
-                for index, one in enumerate(everyone):
-                    times.setdefault((index, size), []).append(_timed(one.model, x, repeats[index]))
+            calls = {index: inference_call(one.model, *as_arguments(x)) for index, one in enumerate(everyone)}
+            least[size] = fastest(calls, rounds, ROUND_SECONDS)
         metrics = [float("nan"), *(task.evaluate(one.model, "test")[task.metric] for one in networks)]
     finally:
         torch.set_num_threads(before)
-    least = {key: min(found) for key, found in times.items()}
     return [
         Speed(
             one.file,
             one.runtime,
             one.num_bytes,
             one.load_seconds,
-            {size: least[index, size] for size in sizes},
-            {size: least[index, size] / least[0, size] for size in sizes},
+            {size: least[size][index] for size in sizes},
+            {size: least[size][index] / least[size][0] for size in sizes},
             metrics[index],
         )
         for index, one in enumerate(everyone)
@@ -138,16 +136,3 @@ def _fastest(load: Callable[[], nn.Module], rounds: int = 3) -> tuple[nn.Module,
         if least >= 1.0:
             break
     return model, least
-
-
-def _timed(model: Callable[..., Any], x: Tensor | Mapping[str, Tensor], repeats: int) -> float:
-    """Return the seconds of the fastest of several calls; a mean would also measure other work on the machine."""
-    call = partial(model, x) if isinstance(x, Tensor) else partial(model, **x)
-    with torch.inference_mode():
-        return min(timeit.repeat(call, repeat=repeats, number=1))
-
-
-def _repeats(model: Callable[..., Any], x: Tensor | Mapping[str, Tensor], seconds: float = 0.05) -> int:
-    """Return how many calls make a measurement long enough for the clock. The first call only warms up."""
-    _timed(model, x, 1)
-    return max(round(seconds / max(_timed(model, x, 1), 1e-6)), 1)

@@ -48,7 +48,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -347,73 +347,79 @@ WITH_SLOPE = ("leaky_relu", "elu")
 KINDS = ("image", "vector", "sequence", "signal", "tokens")
 
 
+Test = Callable[[Any], bool]  # whether a value is what it should be
+
+
 class Operation(NamedTuple):
     """A kind of nodes: how many values one reads, the dimensions of its tensors, and what its other attributes may be."""
 
     inputs: tuple[int, int | None]  # at least and at most
     tensors: dict[str, tuple[int, ...]]  # numbers of dimensions that fit; -1: the tensor may be missing
-    others: dict[str, str]  # kinds of values: see `_is_value`
-
-
-_NORM: dict[str, tuple[int, ...]] = {"weight": (1, -1), "bias": (1, -1)}
-_POOL = {"kernel": "two counts", "stride": "two counts", "padding": "two numbers"}
-OPERATIONS = {
-    "conv": Operation(
-        (1, 1),
-        {"weight": (3, 4), "bias": (1, -1)},
-        {"stride": "two counts", "padding": "two numbers", "dilation": "two counts", "groups": "count"},
-    ),
-    "linear": Operation((1, 1), {"weight": (2,), "bias": (1, -1)}, {}),
-    "transposed_linear": Operation((1, 1), {"weight": (2,), "bias": (1, -1)}, {}),
-    "flatten": Operation((1, 1), {}, {}),
-    "batch_norm": Operation((1, 1), {**_NORM, "mean": (1,), "variance": (1,)}, {"eps": "real"}),
-    "layer_norm": Operation((1, 1), _NORM, {"eps": "real"}),
-    "group_norm": Operation((1, 1), _NORM, {"groups": "count", "eps": "real"}),
-    "activation": Operation((1, 1), {}, {"kind": "activation", "slope": "real or null"}),
-    "affine": Operation((1, 1), {}, {"factor": "real", "offset": "real"}),
-    "add": Operation((2, 2), {}, {}),
-    "multiply": Operation((2, 2), {}, {}),
-    "softmax": Operation((1, 1), {}, {}),
-    "attention": Operation((3, 4), {}, {"heads": "count", "causal": "truth", "scale": "real"}),
-    "embedding": Operation((1, 1), {"weight": (2,)}, {}),
-    "constant": Operation((0, 0), {"weight": (1, 2)}, {}),
-    "positions": Operation((1, 1), {"weight": (2,)}, {"offset": "number"}),
-    "counted_positions": Operation((1, 1), {"weight": (2,)}, {"padding": "whole", "offset": "number"}),
-    "concat": Operation((1, None), {}, {"axis": "axis"}),
-    "channels": Operation((1, 1), {}, {"start": "number", "count": "count", "step": "count"}),
-    "pixels": Operation((1, 1), {}, {"start": "whole", "count": "count or null"}),
-    "max_pool": Operation((1, 1), {}, _POOL),
-    "avg_pool": Operation((1, 1), {}, {**_POOL, "include_padding": "truth"}),
-    "global_mean": Operation((1, 1), {}, {}),
-    "global_max": Operation((1, 1), {}, {}),
-    "upsample": Operation((1, 1), {}, {"factor": "two counts", "mode": "mode", "align_corners": "truth"}),
-}
-QUANTISED = ("conv", "linear", "transposed_linear")  # nodes that may have the attribute "input"
+    others: dict[str, Test]
 
 
 def _is_real(value: Any) -> bool:
     return type(value) in (int, float)
 
 
+def _is_whole(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_truth(value: Any) -> bool:
+    return type(value) is bool
+
+
 def _is_positive(value: Any) -> bool:
     return _is_count(value) and value > 0
 
 
-def _is_value(kind: str, value: Any) -> bool:
-    """Whether an attribute has the kind of value that it should have."""
-    if kind.startswith("two "):
-        good = _is_positive if kind == "two counts" else _is_count
-        return isinstance(value, list) and len(value) == 2 and all(map(good, value))
-    if kind.endswith(" or null"):
-        return value is None or _is_value(kind.removesuffix(" or null"), value)
-    tests = {"count": _is_positive, "number": _is_count, "real": _is_real}
-    if kind in tests:
-        return tests[kind](value)
-    types: dict[str, type] = {"whole": int, "truth": bool}
-    if kind in types:
-        return type(value) is types[kind]
-    allowed = {"activation": ACTIVATIONS, "axis": {"channels", "pixels"}, "mode": {"nearest", "bilinear"}}[kind]
-    return isinstance(value, str) and value in allowed
+def _two(test: Test) -> Test:
+    return lambda value: isinstance(value, list) and len(value) == 2 and all(map(test, value))
+
+
+def _or_null(test: Test) -> Test:
+    return lambda value: value is None or test(value)
+
+
+def _one_of(*allowed: str) -> Test:
+    return lambda value: isinstance(value, str) and value in allowed
+
+
+_NORM: dict[str, tuple[int, ...]] = {"weight": (1, -1), "bias": (1, -1)}
+_POOL = {"kernel": _two(_is_positive), "stride": _two(_is_positive), "padding": _two(_is_count)}
+OPERATIONS = {
+    "conv": Operation(
+        (1, 1),
+        {"weight": (3, 4), "bias": (1, -1)},
+        {"stride": _two(_is_positive), "padding": _two(_is_count), "dilation": _two(_is_positive), "groups": _is_positive},
+    ),
+    "linear": Operation((1, 1), {"weight": (2,), "bias": (1, -1)}, {}),
+    "transposed_linear": Operation((1, 1), {"weight": (2,), "bias": (1, -1)}, {}),
+    "flatten": Operation((1, 1), {}, {}),
+    "batch_norm": Operation((1, 1), {**_NORM, "mean": (1,), "variance": (1,)}, {"eps": _is_real}),
+    "layer_norm": Operation((1, 1), _NORM, {"eps": _is_real}),
+    "group_norm": Operation((1, 1), _NORM, {"groups": _is_positive, "eps": _is_real}),
+    "activation": Operation((1, 1), {}, {"kind": _one_of(*ACTIVATIONS), "slope": _or_null(_is_real)}),
+    "affine": Operation((1, 1), {}, {"factor": _is_real, "offset": _is_real}),
+    "add": Operation((2, 2), {}, {}),
+    "multiply": Operation((2, 2), {}, {}),
+    "softmax": Operation((1, 1), {}, {}),
+    "attention": Operation((3, 4), {}, {"heads": _is_positive, "causal": _is_truth, "scale": _is_real}),
+    "embedding": Operation((1, 1), {"weight": (2,)}, {}),
+    "constant": Operation((0, 0), {"weight": (1, 2)}, {}),
+    "positions": Operation((1, 1), {"weight": (2,)}, {"offset": _is_count}),
+    "counted_positions": Operation((1, 1), {"weight": (2,)}, {"padding": _is_whole, "offset": _is_count}),
+    "concat": Operation((1, None), {}, {"axis": _one_of("channels", "pixels")}),
+    "channels": Operation((1, 1), {}, {"start": _is_count, "count": _is_positive, "step": _is_positive}),
+    "pixels": Operation((1, 1), {}, {"start": _is_whole, "count": _or_null(_is_positive)}),
+    "max_pool": Operation((1, 1), {}, _POOL),
+    "avg_pool": Operation((1, 1), {}, {**_POOL, "include_padding": _is_truth}),
+    "global_mean": Operation((1, 1), {}, {}),
+    "global_max": Operation((1, 1), {}, {}),
+    "upsample": Operation((1, 1), {}, {"factor": _two(_is_positive), "mode": _one_of("nearest", "bilinear"), "align_corners": _is_truth}),
+}
+QUANTISED = ("conv", "linear", "transposed_linear")  # nodes that may have the attribute "input"
 
 
 def _check_program(program: Any, shapes: Mapping[str, list[int]], integers: set[str]) -> None:
@@ -468,19 +474,19 @@ def _check_node(node: Any, number: int, shapes: Mapping[str, list[int]], integer
         tensor = node[attribute]
         known = -1 in dimensions if tensor is None else isinstance(tensor, str) and tensor in shapes and len(shapes[tensor]) in dimensions
         _check(known, f"the {attribute} of a node {name} of its program is no tensor of the file that fits")
-    for attribute, kind in operation.others.items():
-        _check(_is_value(kind, node[attribute]), f"the {attribute} of a node {name} of its program is not what it should be")
+    for attribute, test in operation.others.items():
+        _check(test(node[attribute]), f"the {attribute} of a node {name} of its program is not what it should be")
     if name == "activation":
         _check(
             (node["slope"] is not None) == (node["kind"] in WITH_SLOPE), "an activation of its program has a slope without need, or none"
         )
-    for given in [node["input"]] if optional else []:
-        fits = (
-            isinstance(given, list)
-            and len(given) == 2
-            and _is_real(given[0])
-            and given[0] > 0
-            and type(given[1]) is int
-            and given[1] in (0, 64)
-        )
-        _check(fits and node["weight"] in integers, f"the input of a node {name} of its program is not what it should be")
+    if optional:
+        fits = _is_input_range(node["input"]) and node["weight"] in integers
+        _check(fits, f"the input of a node {name} of its program is not what it should be")
+
+
+def _is_input_range(value: Any) -> bool:
+    """Whether a value says how 8-bit inputs are made: the scale, and what stands for 0."""
+    return (
+        isinstance(value, list) and len(value) == 2 and _is_real(value[0]) and value[0] > 0 and _is_whole(value[1]) and value[1] in (0, 64)
+    )

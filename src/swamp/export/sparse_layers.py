@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import time
+from functools import partial
 from typing import Any
 
 import swamp_runtime
@@ -15,6 +15,8 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export.formats.sparse import encode
 from swamp.export.program import NetworkProgram
+from swamp.export.program.pixels import symmetric_padding
+from swamp.export.timing import fastest
 
 MOST_DENSE = 0.5  # a layer with a larger share of weights is left as it is
 FEWEST = 1024  # weights of a layer that is worth a call of the runtime
@@ -35,7 +37,8 @@ class SparseLayer(nn.Module):
         if x.device.type != "cpu" or x.dtype != torch.float32 or not x.numel() or (x.requires_grad and torch.is_grad_enabled()):
             return self.layer(x)
         if self.pays is None:
-            self.pays = _seconds(self._without_zeros, x) < _seconds(self.layer, x)
+            seconds = fastest({way: partial(way, x) for way in (self._without_zeros, self.layer)}, rounds=3, seconds=0.0)
+            self.pays = seconds[self._without_zeros] < seconds[self.layer]
         return self._without_zeros(x) if self.pays else self.layer(x)
 
     def _without_zeros(self, x: Tensor) -> Tensor:
@@ -117,7 +120,7 @@ def _sparse_or_same(module: nn.Module, threads: int | None) -> nn.Module:
         return module
     if not _is_worth_it(module.weight):
         return module
-    if not isinstance(module, nn.Linear) and (module.padding_mode != "zeros" or _padding(module) is None):
+    if not isinstance(module, nn.Linear) and (module.padding_mode != "zeros" or _padding_of(module) is None):
         return module
     return SparseLayer(module, threads)
 
@@ -136,14 +139,8 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     return layer
 
 
-def _padding(layer: nn.Conv1d | nn.Conv2d) -> list[int] | None:
-    """Return the padding of a convolution, or None if its two sides differ."""
-    if not isinstance(layer.padding, str):
-        return list(layer.padding)
-    reach = [d * (k - 1) for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
-    if layer.padding == "valid":
-        return [0] * len(reach)
-    return None if any(one % 2 for one in reach) else [one // 2 for one in reach]
+def _padding_of(layer: nn.Conv1d | nn.Conv2d) -> list[int] | None:
+    return symmetric_padding(layer.padding, layer.kernel_size, layer.dilation)
 
 
 def _file_of(layer: nn.Linear | nn.Conv1d | nn.Conv2d) -> bytes:
@@ -151,7 +148,7 @@ def _file_of(layer: nn.Linear | nn.Conv1d | nn.Conv2d) -> bytes:
     weights: dict[str, Any] = {"op": "linear", "in": [0], "weight": "weight", "bias": None if layer.bias is None else "bias"}
     kind, size = "sequence", [layer.weight.shape[1], 1, None]
     if not isinstance(layer, nn.Linear):
-        padding = _padding(layer)
+        padding = _padding_of(layer)
         assert padding is not None
         before = [0] if isinstance(layer, nn.Conv1d) else []  # a convolution of sequences is one of images with one row
         one = [1] if before else []
@@ -178,14 +175,3 @@ def _joined_masks(padding: Tensor | None, mask: Tensor | None, num_heads: int, d
         return hidden
     scores = added(mask) if mask.ndim == 2 else added(mask).unflatten(0, (-1, num_heads))
     return scores if hidden is None else scores + hidden
-
-
-def _seconds(layer: Any, x: Tensor, rounds: int = 3) -> float:
-    """Return the seconds of the fastest of some calls; the first only warms up."""
-    layer(x)
-    least = float("inf")
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        layer(x)
-        least = min(least, time.perf_counter() - begin)
-    return least

@@ -127,7 +127,7 @@ def read_runs(directories: Iterable[Path]) -> tuple[list[StoredRun], list[LeftOu
         if not holds_header(path):
             left_out.append(LeftOut(path, "its run.json is missing"))
             continue
-        run = try_read_run(path)
+        run = _try_read(path)
         if isinstance(run, LeftOut):
             left_out.append(run)
         else:
@@ -139,8 +139,13 @@ def read_runs(directories: Iterable[Path]) -> tuple[list[StoredRun], list[LeftOu
     return list(runs.values()), left_out
 
 
-def try_read_run(directory: Path) -> StoredRun | LeftOut:
-    """Read one run directory like `read_run`. One that is damaged is left out, with the reason."""
+def read_each(directories: Iterable[Path]) -> tuple[list[StoredRun], list[LeftOut]]:
+    """Read run directories like `read_run`. Those that are damaged are left out, with the reason."""
+    found = [_try_read(directory) for directory in directories]
+    return [run for run in found if isinstance(run, StoredRun)], [one for one in found if isinstance(one, LeftOut)]
+
+
+def _try_read(directory: Path) -> StoredRun | LeftOut:
     try:
         return read_run(directory)
     except OSError as error:

@@ -23,7 +23,8 @@ def _read_coupling(task: Task) -> Coupling:
     if isinstance(task, OwnLoopTask):
         raise ValueError("the pattern coupled needs an input of the model, and those of a loop of your own are known to the loop alone")
     try:
-        found, reasons = find_coupling(task.model(), task.prunable, *two_examples(task))
+        model = task.model().eval()
+        found, reasons = find_coupling(model, task.prunable, *two_examples(model, task))
     except Exception as error:  # torch.export refuses models in many ways
         raise ValueError(f"the pattern coupled needs the model's graph, which torch.export cannot read: {reason_of(error)}") from None
     if not found.widths:

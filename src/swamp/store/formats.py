@@ -36,8 +36,9 @@ def encode_arrays(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> byt
 def decode_arrays(data: bytes, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and `meta` of the content of a file of `encode_arrays`, or raise `Damaged`."""
     try:
+        # Sorted, because safetensors returns tensors in an order of its own each time, and sums over all of them depend on the order.
         # Cloned, because views into a file's bytes are not aligned as torch aligns, and alignment can change a product's last bit.
-        tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
+        tensors = {name: tensor.clone() for name, tensor in sorted(safetensors.torch.load(data).items())}
         length = int.from_bytes(data[:8], "little")
         meta, checksum = _decode_meta(data[8 : 8 + length])
         good = _checksum(tensors, meta) == checksum

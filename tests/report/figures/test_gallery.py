@@ -161,6 +161,17 @@ def test_cost_is_that_of_all_trainings_so_far(plt: Any, runs: list[Path]) -> Non
     assert points == {"swamp": pytest.approx([2e12, 80]), "dst (at 60.00 %)": pytest.approx([2e12, 60])}
 
 
+def test_long_names_leave_room_for_the_axes(plt: Any, tmp_path: Path) -> None:
+    settings: dict[str, list[Any]] = {"cycle.epochs": [3, 4], "ticket.epochs": [1, 2], "tasks.image.batch_size": [16, 64]}
+    settings |= {"pruning.prune_fraction": [0.3, 0.4], "cycle.learning_rate": [0.1, 0.2]}
+    rows = [{"metrics": {"accuracy": 0.9, "nll": 0.3}, "members": particles(0.7, 0.8)}]
+    chosen = [{name: values[index] for name, values in settings.items()} for index in (0, 1)]
+    paths = [made_up(tmp_path / str(index), rows, **one) for index, one in enumerate(chosen)]
+    figure = error_curves(plt, read_series(paths))
+    figure.canvas.draw()
+    assert figure.axes[0].get_position().width > 0.3
+
+
 def test_no_two_of_many_look_alike() -> None:
     assert len({tuple(style(index).values()) for index in range(28)}) == 28
     for looks in ("color", "marker"):  # of the nine methods of the paper's main table

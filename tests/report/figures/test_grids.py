@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from swamp.commands import grids
 from swamp.drawing.canvas import pyplot
 from swamp.report.figures.grids import draw_grid, grid_curves
 from swamp.report.grid_tables import Findings, gather
+from swamp.results.ensemble import Ensemble, EnsembleRow
 from swamp.results.stored_run import StoredRun, read_runs
 from swamp.runs.grid import expand, read_grid
 from tests.support.cli import call
@@ -21,9 +23,8 @@ ABLATIONS = Path(__file__).parents[3] / "docs" / "results" / "cifar10-wrn28-2-15
 
 
 @pytest.fixture(scope="module")
-def stored() -> dict[Path, StoredRun]:
-    runs, _ = read_runs([ABLATIONS])
-    return {run.directory: run for run in runs}
+def runs() -> list[StoredRun]:
+    return read_runs([ABLATIONS])[0]
 
 
 @pytest.fixture
@@ -33,18 +34,18 @@ def plt() -> Iterator[Any]:
     plt.close("all")
 
 
-def findings(stored: dict[Path, StoredRun], metric: str = "") -> Findings:
+def findings(runs: list[StoredRun], ensembles: Any = (), **changes: Any) -> Findings:
     sweep = expand(read_grid(ABLATIONS / "grid.toml"), ABLATIONS, {"scale": 0.1})
-    return gather(replace(sweep, grid=structs.replace(sweep.grid, metric=metric)), stored, {}, {})
+    changed = replace(sweep, grid=structs.replace(sweep.grid, **changes))
+    return gather(changed, {run.directory: run for run in runs}, {}, dict(ensembles))
 
 
 def lines(axes: Any) -> dict[str, Any]:
     return {line.get_label(): line for line in axes.get_lines()}
 
 
-def test_a_grid_is_drawn_as_its_runs_and_the_papers_numbers_beside_them(stored: dict[Path, StoredRun], plt: Any) -> None:
-    found = findings(stored)
-    ours, theirs = grid_curves(plt, found, stored).axes
+def test_a_grid_is_drawn_as_its_runs_and_the_papers_numbers_beside_them(runs: list[StoredRun], plt: Any) -> None:
+    ours, theirs = grid_curves(plt, findings(runs), runs).axes
     drawn = lines(ours)
     assert list(drawn) == ["IMP", "SWAMP", "one particle", "two particles", "without SWA", "SWAMP+", "IMP's masks", "trained by SGD"]
     assert len(drawn["IMP"].get_ydata()) == 14  # all cycles, also those that the table leaves out
@@ -59,24 +60,63 @@ def test_a_grid_is_drawn_as_its_runs_and_the_papers_numbers_beside_them(stored: 
     assert (high - low) / 2 == pytest.approx(0.16)
     assert (5.68,) in bars  # SWAMP+, which the paper has at one of these sparsities
     assert theirs.get_xlim() == ours.get_xlim()
+    assert [tick.get_text() for tick in ours.get_xticklabels()] == ["94.5", "89.3", "73.8", "48.8"]
 
 
-def test_a_metric_is_drawn_in_the_unit_of_tables_and_alone_where_the_paper_has_none(stored: dict[Path, StoredRun], plt: Any) -> None:
-    found = findings(stored, "nll")
-    (axes,) = grid_curves(plt, replace(found, sweep=replace(found.sweep, grid=structs.replace(found.sweep.grid, paper={}))), stored).axes
-    row = next(row for row in stored[ABLATIONS / "IMP-seed-0"].rows if row.cycle == 0)
+def test_runs_that_have_just_begun_do_not_cut_off_the_papers_numbers(runs: list[StoredRun], plt: Any) -> None:
+    begun = [replace(run, rows=[row for row in run.rows if row.cycle <= 3]) for run in runs]
+    ours, theirs = grid_curves(plt, findings(begun), begun).axes
+    dense, sparse = ours.get_xlim()
+    assert dense > 100 > 5.5 > sparse  # the axis is from dense to sparse
+    assert theirs.get_xlim() == (dense, sparse)
+
+
+def test_ensembles_are_drawn_beside_their_runs(runs: list[StoredRun], plt: Any) -> None:
+    one = [run for run in runs if run.directory.name in ("IMP-seed-0", "SWAMP-seed-0")]  # as if they were seeds
+    row = EnsembleRow(cycle=3, sparsity=0.488, metrics={"accuracy": 0.93, "nll": 0.2}, members=[], macs=0.0)
+    ensemble = Ensemble(recipe=one[0].config.recipe, method="imp", metric="accuracy", runs=["a", "b"], rows=[row])
+    found = replace(findings(runs), ensembles={tuple(run.directory for run in one): ensemble})
+    ours, _ = grid_curves(plt, found, runs).axes
+    drawn = lines(ours)["imp-2, an ensemble"]
+    assert (drawn.get_linestyle(), list(drawn.get_ydata())) == ("--", [pytest.approx(7.0)])
+
+
+def test_a_metric_is_drawn_in_the_unit_of_tables_and_alone_where_the_paper_has_none(runs: list[StoredRun], plt: Any) -> None:
+    (axes,) = grid_curves(plt, findings(runs, metric="nll", paper={}), runs).axes
+    row = next(row for run in runs if run.directory.name == "IMP-seed-0" for row in run.rows if row.cycle == 0)
     assert lines(axes)["IMP"].get_ydata()[0] == row.metrics["nll"]
     assert axes.get_ylabel() == "test NLL"
 
 
-def test_what_cannot_be_drawn_is_said(stored: dict[Path, StoredRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="`swamp figure hessian` draws traces"):
-        draw_grid(findings(stored, "trace"), stored, tmp_path / "a.png")
+def test_what_cannot_be_drawn_is_said_before_anything_is_trained(
+    runs: list[StoredRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ValueError, match="finished row"):
-        draw_grid(gather(findings(stored).sweep, {}, {}, {}), {}, tmp_path / "a.png")
-    status, _, errors = call(capsys, "sweep", ABLATIONS / "grid.toml", "--show", "--plot", tmp_path / "a.jpg")
-    assert (status, "ends in .png, .svg, .pdf, not 'a.jpg'" in errors) == (2, True)
-    assert not list(tmp_path.iterdir())
+        draw_grid(findings([]), [], tmp_path / "a.png")
+    traces = tmp_path / "traces.toml"
+    traces.write_text('analysis = "hessian"\nmetric = "trace"\n')
+    for arguments, sentence in (
+        ([ABLATIONS / "grid.toml", "--plot", tmp_path / "a.jpg"], "ends in .png, .svg, .pdf, not 'a.jpg'"),
+        ([traces, "--plot", tmp_path / "a.png"], "`swamp figure hessian` draws traces"),
+    ):
+        status, _, errors = call(capsys, "sweep", *arguments, "--out", tmp_path / "runs")
+        assert (status, sentence in errors) == (2, True)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_error_of_a_run_is_not_hidden_by_the_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise ValueError("the card is gone")
+
+    monkeypatch.setattr(grids, "execute", fail)
+    picture = tmp_path / "folder.png"
+    picture.mkdir()
+    asked = ["sweep", ABLATIONS / "grid.toml", "--scale", "0.1", "--keep", "averages", "--out", ABLATIONS, "--plot", picture]
+    status, printed, errors = call(capsys, *asked)
+    assert (status, "the card is gone" in errors) == (2, True)
+    assert "93.97 ± 0.16" in printed  # what is finished is shown
 
 
 def test_show_prints_the_tables_and_draws_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

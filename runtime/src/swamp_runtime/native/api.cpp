@@ -151,7 +151,7 @@ struct swamp_model {
             if (input.kind != Kind::IMAGE && input.sizes[2] < 0) sizes.length = given.length;
             vectors = vectors && input.kind == Kind::VECTOR;
         }
-        // Vectors are computed side by side, because one of them fills no register. So are images of one example each that are tiny.
+        // Vectors are computed side by side, because one of them fills no register.
         const int64_t num_stacked = !vectors || batch < 4 ? 1 : batch < 16 ? 4 : 16;
         std::lock_guard<std::mutex> lock(mutex);
         for (auto found = prepared.begin(); found != prepared.end(); ++found) {

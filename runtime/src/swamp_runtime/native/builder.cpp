@@ -130,21 +130,14 @@ int Builder::whole_floats(Value &value) {
     const int from = floats_of(value);
     if (plan.images[size_t(from)].bands == 1) return from;
     if (const auto found = gathered.find(from); found != gathered.end()) return found->second;
-    const int out = new_image(value.size);
-    plan.images[size_t(out)].has_floats = true;
-    add(out, {from}, [this, from, out] {
-        Step step("", "gather");
-        const Image *to = &plan.images[size_t(out)], *read = &plan.images[size_t(from)];
-        step.parts = to->size.channels;
-        step.cost = double(to->size.channels * to->num_positions) / 8;
-        step.run = [to, read](Workspace &memory, const Block &, int64_t first, int64_t last) {
-            const int64_t rows = read->height();
-            for (int64_t band = 0; band < read->bands; band++)
-                for (int64_t channel = first; channel < last; channel++)
-                    kernels().pick(read->plane(memory.of_band(band).floats, channel), read->pitch, 1, 1,
-                                   to->plane(memory.floats, channel) + band * rows * to->pitch, to->pitch, rows, to->size.width);
-        };
-        add_step(std::move(step));
+    const int out = new_float_image(value.size);
+    const double cost = double(value.size.channels * value.size.pixels()) / 8;
+    each_part("", out, {from}, value.size.channels, cost, [this, from, out](Workspace &memory, const Block &, int64_t channel) {
+        const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
+        const int64_t rows = read.height();
+        for (int64_t band = 0; band < read.bands; band++)
+            kernels().pick(read.plane(memory.of_band(band).floats, channel), read.pitch, 1, 1, to.plane(memory.floats, channel) + band * rows * to.pitch,
+                           to.pitch, rows, to.size.width);
     });
     return gathered[from] = out;
 }
@@ -282,8 +275,7 @@ void Builder::read_inputs() {
             values.push_back(value);
             continue;
         }
-        const int out = new_image(size);
-        plan.images[size_t(out)].has_floats = true;
+        const int out = new_float_image(size);
         if (input.kind == Kind::IMAGE && can_band(size)) plan.images[size_t(out)].bands = plan.num_bands;
         const bool last = input.kind == Kind::SEQUENCE;
         add(out, {}, [this, out, i, size, last] {
@@ -382,18 +374,30 @@ std::vector<float> Builder::dense_numbers(const Node &node, const char *attribut
     return numbers;
 }
 
-void Builder::each_channel(const Node &node, int out, std::vector<int> reads, double cost, std::function<void(Workspace &, int64_t)> compute) {
-    add(out, std::move(reads), [this, name = node.op, out, cost, compute] {
+std::vector<float> Builder::dense_numbers(const Node &node, const char *attribute, int64_t length, float otherwise) {
+    return node.has(attribute) ? dense_numbers(node, attribute, length) : std::vector<float>(size_t(length), otherwise);
+}
+
+const float *Builder::table(const Tensor &tensor) {
+    take_memory(double(tensor.length()));
+    std::vector<float> numbers(static_cast<size_t>(tensor.length()));
+    for (size_t i = 0; i < tensor.num_values(); i++) numbers[tensor.position(i)] = tensor.value(i);
+    return keep(std::move(numbers));
+}
+
+void Builder::each_part(const std::string &name, int out, std::vector<int> reads, int64_t parts, double cost,
+                        std::function<void(Workspace &, const Block &, int64_t)> compute) {
+    add(out, std::move(reads), [this, name, out, parts, cost, compute] {
         Step step(name, "float");
         const Image *image = &plan.images[size_t(out)];
-        step.parts = image->size.channels;
+        step.parts = parts;
         step.cost = cost * double(plan.num_stacked) / double(image->bands);
         share_edges(step, {out});
-        const int64_t stacked = plan.num_stacked;
-        step.run = [image, compute, stacked](Workspace &memory, const Block &, int64_t first, int64_t last) {
-            for (int64_t channel = first; channel < last; channel++) {
-                compute(memory, channel);
-                finish_channel(*image, memory, channel, stacked);
+        const int64_t stacked = plan.num_stacked, each = image->size.channels / parts;
+        step.run = [image, compute, stacked, each](Workspace &memory, const Block &block, int64_t first, int64_t last) {
+            for (int64_t part = first; part < last; part++) {
+                compute(memory, block, part);
+                for (int64_t channel = part * each; channel < (part + 1) * each; channel++) finish_channel(*image, memory, channel, stacked);
             }
         };
         add_step(std::move(step));

@@ -98,10 +98,9 @@ class Builder {
     Step sum_step(const std::vector<int> &outs, const Value &value, const Value *second);
     void make_sum(const Made &one);
     void try_dense(Step &step, const Made &one);
-    // A step that computes one channel of an image after the other.
-    void each_channel(const Node &node, int out, std::vector<int> reads, double cost, std::function<void(Workspace &, int64_t channel)> compute);
-
-    void over_channels(const Node &node, int out, int from, double speed, std::function<void(Workspace &, const Image &read, const Image &to)> compute);
+    // A step that computes an image in parts of equally many channels; `cost` is that of one example.
+    void each_part(const std::string &name, int out, std::vector<int> reads, int64_t parts, double cost,
+                   std::function<void(Workspace &, const Block &, int64_t part)> compute);
 
     Value weighted(const Node &node, Value &x);
     Value batch_norm(const Node &node, Value &x);
@@ -130,6 +129,8 @@ class Builder {
         return owner->data();
     }
     std::vector<float> dense_numbers(const Node &node, const char *attribute, int64_t length);
+    std::vector<float> dense_numbers(const Node &node, const char *attribute, int64_t length, float otherwise);  // where there is no tensor
+    const float *table(const Tensor &tensor);
     int64_t row_of(const Image &image, int64_t example, int64_t y) const { return (example * (image.size.height + image.gap) + y) * image.pitch; }
 };
 

@@ -1,6 +1,7 @@
 // Strict JSON: no name twice, no number that is not finite, nothing nested more than 64 deep, only valid UTF-8.
 #pragma once
 
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <locale>
@@ -149,9 +150,9 @@ class JsonReader {
         Json found;
         const std::string written(text.substr(begin, at - begin));
         if (!real) {
-            check(written.size() < 19, "its header holds a number that is too large");
             found.kind = Json::INTEGER;
-            found.integer = std::stoll(written);
+            const auto [end, error] = std::from_chars(written.data(), written.data() + written.size(), found.integer);
+            check(error == std::errc(), "its header holds a number that is too large");
             return found;
         }
         std::istringstream stream(written);

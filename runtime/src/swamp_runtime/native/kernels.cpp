@@ -562,8 +562,7 @@ void normalise(const float *from, int64_t from_stride, float *to, int64_t to_str
         }
     for (int64_t j = 0; j < columns; j++) share[j] = 1.0f / sqrtf(share[j] / float(rows) + eps);
     for (int64_t i = 0; i < rows; i++) {
-        const float scale = weight ? weight[i] : 1.0f, shift = bias ? bias[i] : 0.0f;
-        for (int64_t j = 0; j < columns; j++) to[i * to_stride + j] = (from[i * from_stride + j] - mean[j]) * share[j] * scale + shift;
+        for (int64_t j = 0; j < columns; j++) to[i * to_stride + j] = (from[i * from_stride + j] - mean[j]) * share[j] * weight[i] + bias[i];
     }
 }
 

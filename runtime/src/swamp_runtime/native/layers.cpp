@@ -55,9 +55,9 @@ int Builder::sample(int image, Size size, const std::vector<Tap> &planes, int64_
     const int out = new_image({int64_t(planes.size()), size.height, size.width});
     plan.images[size_t(out)].has_floats = plan.images[size_t(image)].has_floats = true;
     if (in_bands) plan.images[size_t(out)].bands = plan.num_bands;
-    const Node node{"sample", {}, {}};
     const double cost = double(planes.size()) * double(size.pixels()) / 4;
-    each_channel(node, out, {image}, cost, [this, out, image, planes, every_y, every_x](Workspace &memory, int64_t channel) {
+    const auto num_planes = int64_t(planes.size());
+    each_part("sample", out, {image}, num_planes, cost, [this, out, image, planes, every_y, every_x](Workspace &memory, const Block &, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &from = plan.images[size_t(image)];
         const Tap &plane = planes[size_t(channel)];
         const float *source = from.plane(memory.floats, plane.channel);
@@ -189,9 +189,7 @@ Value Builder::weighted(const Node &node, Value &x) {
 Value Builder::batch_norm(const Node &node, Value &x) {
     const int64_t channels = x.size.channels;
     const std::vector<float> mean = dense_numbers(node, "mean", channels), variance = dense_numbers(node, "variance", channels);
-    const std::vector<float> ones(size_t(channels), 1.0f), zeros(size_t(channels), 0.0f);
-    const std::vector<float> weight = node.has("weight") ? dense_numbers(node, "weight", channels) : ones;
-    const std::vector<float> bias = node.has("bias") ? dense_numbers(node, "bias", channels) : zeros;
+    const std::vector<float> weight = dense_numbers(node, "weight", channels, 1.0f), bias = dense_numbers(node, "bias", channels, 0.0f);
     const double eps = node.number("eps");
     Value value = linear(x);
     for (size_t c = 0; c < size_t(channels); c++) {

@@ -21,20 +21,18 @@ Activation activation_of(const std::string &name) {
     return found->second;
 }
 
+// The larger of two numbers; NaN if one of them is.
+float larger(float found, float number) { return number > found || number != number ? number : found; }
+
 }  // namespace
 
 int Builder::as_numbers(const Value &tokens) {
     const int out = new_float_image(tokens.size), input = tokens.input;
-    add(out, {}, [this, out, input] {
-        Step step("", "input");
-        step.run = [image = &plan.images[size_t(out)], input, stacked = plan.num_stacked](Workspace &memory, const Block &block, int64_t, int64_t) {
-            const int64_t length = image->size.width, *given = static_cast<const int64_t *>(block.inputs[input]) + block.first * length;
-            for (int64_t example = 0; example < block.count; example++)
-                for (int64_t x = 0; x < length; x++)
-                    image->plane(memory.floats, 0)[example * (1 + image->gap) * image->pitch + x] = float(given[example * length + x]);
-            finish_channel(*image, memory, 0, stacked);
-        };
-        add_step(std::move(step));
+    each_part("", out, {}, 1, 0, [this, out, input](Workspace &memory, const Block &block, int64_t) {
+        const Image &to = plan.images[size_t(out)];
+        const int64_t length = to.size.width, *given = static_cast<const int64_t *>(block.inputs[input]) + block.first * length;
+        for (int64_t example = 0; example < block.count; example++)
+            for (int64_t x = 0; x < length; x++) to.plane(memory.floats, 0)[row_of(to, example, 0) + x] = float(given[example * length + x]);
     });
     return out;
 }
@@ -50,8 +48,8 @@ int Builder::joined_pixels(const std::vector<int> &reads) {
     Size size{plan.images[size_t(reads[0])].size.channels, 1, 0};
     for (int from : reads) size.width += plan.images[size_t(from)].size.pixels();
     const int out = new_float_image(size);
-    const Node node{"concat", {}, {}};
-    each_channel(node, out, reads, double(size.channels * size.width) / 8, [this, out, reads](Workspace &memory, int64_t channel) {
+    const double cost = double(size.channels * size.width) / 8;
+    each_part("concat", out, reads, size.channels, cost, [this, out, reads](Workspace &memory, const Block &, int64_t channel) {
         const Image &to = plan.images[size_t(out)];
         for (int64_t example = 0; example < plan.num_stacked; example++) {
             float *row = to.plane(memory.floats, channel) + row_of(to, example, 0);
@@ -77,7 +75,7 @@ Value Builder::activation(const Node &node, Value &x) {
     const int from = floats_of(x), out = new_float_image(x.size);
     plan.images[size_t(out)].bands = plan.images[size_t(from)].bands;
     const double cost = double(x.size.channels * x.size.pixels()) / 2;
-    each_channel(node, out, {from}, cost, [this, out, from, kind, slope](Workspace &memory, int64_t channel) {
+    each_part(node.op, out, {from}, x.size.channels, cost, [this, out, from, kind, slope](Workspace &memory, const Block &, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
         const float *source = read.plane(memory.floats, channel);
         float *wanted = to.plane(memory.floats, channel);
@@ -109,7 +107,7 @@ Value Builder::combined(const Node &node, Value &x, Value &y) {
     check(fits, node.op + " of its program has images that do not fit together");
     const int from = whole_floats(x), other = whole_floats(y), out = new_float_image(x.size);
     const double cost = double(x.size.channels * x.size.pixels()) / 8;
-    each_channel(node, out, {from, other}, cost, [this, out, from, other, sum, one_channel, one_pixel](Workspace &memory, int64_t channel) {
+    const auto compute = [this, out, from, other, sum, one_channel, one_pixel](Workspace &memory, const Block &, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &a = plan.images[size_t(from)], &b = plan.images[size_t(other)];
         const float *x = a.plane(memory.floats, channel), *y = b.plane(memory.floats, one_channel ? 0 : channel);
         float *wanted = to.plane(memory.floats, channel);
@@ -122,7 +120,8 @@ Value Builder::combined(const Node &node, Value &x, Value &y) {
                 else
                     for (int64_t i = 0; i < to.size.width; i++) r[i] = sum ? p[i] + q[i] : p[i] * q[i];
             }
-    });
+    };
+    each_part(node.op, out, {from, other}, x.size.channels, cost, compute);
     return as_value(out);
 }
 
@@ -182,7 +181,7 @@ Value Builder::flatten(const Node &node, Value &x) {
     const int from = whole_floats(x);
     const Size size{x.size.channels * x.size.pixels(), 1, 1};
     const int out = new_float_image(size);
-    each_channel(node, out, {from}, double(size.channels) / 4, [this, out, from](Workspace &memory, int64_t channel) {
+    each_part(node.op, out, {from}, size.channels, double(size.channels) / 4, [this, out, from](Workspace &memory, const Block &, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
         const int64_t pixels = read.size.pixels(), y = channel % pixels / read.size.width, column = channel % read.size.width;
         for (int64_t example = 0; example < plan.num_stacked; example++)
@@ -206,9 +205,9 @@ Value Builder::pool(const Node &node, Value &x) {
     const int from = apart ? floats_of(x) : whole_floats(x), out = new_float_image(size);
     plan.images[size_t(out)].bands = plan.images[size_t(from)].bands;
     const double cost = double(size.channels * size.pixels()) * double(kh * kw) / 4;
-    const auto compute = [=, this_plan = &plan](Workspace &memory, int64_t channel) {
-        const Image &to = this_plan->images[size_t(out)], &read = this_plan->images[size_t(from)];
-        for (int64_t example = 0; example < this_plan->num_stacked; example++)
+    const auto compute = [=](Workspace &memory, const Block &, int64_t channel) {
+        const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
+        for (int64_t example = 0; example < plan.num_stacked; example++)
             for (int64_t y = 0; y < to.height(); y++) {
                 float *row = to.plane(memory.floats, channel) + row_of(to, example, y);
                 const int64_t y0 = std::max<int64_t>(y * every_y - top, 0), y1 = std::min(y * every_y - top + kh, read.height());
@@ -219,13 +218,13 @@ Value Builder::pool(const Node &node, Value &x) {
                     for (int64_t i = y0; i < y1; i++)
                         for (int64_t j = x0; j < x1; j++) {
                             const float number = source[i * read.pitch + j];
-                            found = !largest ? found + number : number > found || number != number ? number : found;
+                            found = largest ? larger(found, number) : found + number;
                         }
                     row[column] = largest ? found : found / float(all_count ? kh * kw : (y1 - y0) * (x1 - x0));
                 }
             }
     };
-    each_channel(node, out, {from}, cost, compute);
+    each_part(node.op, out, {from}, size.channels, cost, compute);
     return as_value(out);
 }
 
@@ -233,7 +232,8 @@ Value Builder::global(const Node &node, Value &x) {
     const bool largest = node.op == "global_max";
     const Size size{x.size.channels, 1, 1};
     const int from = whole_floats(x), out = new_float_image(size);
-    each_channel(node, out, {from}, double(x.size.channels * x.size.pixels()) / 8, [this, out, from, largest](Workspace &memory, int64_t channel) {
+    const double cost = double(x.size.channels * x.size.pixels()) / 8;
+    each_part(node.op, out, {from}, size.channels, cost, [this, out, from, largest](Workspace &memory, const Block &, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
         for (int64_t example = 0; example < plan.num_stacked; example++) {
             float found = largest ? -INFINITY : 0.0f;
@@ -244,7 +244,7 @@ Value Builder::global(const Node &node, Value &x) {
                     break;
                 }
                 if (!largest) found += kernels().total(row, read.size.width);
-                for (int64_t x = 0; largest && x < read.size.width; x++) found = std::max(found, row[x]);
+                for (int64_t x = 0; largest && x < read.size.width; x++) found = larger(found, row[x]);
             }
             to.plane(memory.floats, channel)[row_of(to, example, 0)] = largest ? found : found / float(read.size.pixels());
         }
@@ -277,45 +277,33 @@ Value Builder::upsample(const Node &node, Value &x) {
     };
     const auto rows = between(x.size.height, down), columns = between(x.size.width, across);
     const int from = whole_floats(x), out = new_float_image(size);
-    each_channel(node, out, {from}, double(size.channels * size.pixels()), [this, out, from, rows, columns](Workspace &memory, int64_t channel) {
+    const double cost = double(size.channels * size.pixels());
+    each_part(node.op, out, {from}, size.channels, cost, [this, out, from, rows, columns](Workspace &memory, const Block &, int64_t channel) {
         const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
         for (int64_t example = 0; example < plan.num_stacked; example++)
             for (int64_t y = 0; y < to.size.height; y++) {
                 const auto [first, down] = rows[size_t(y)];
                 const float *a = read.plane(memory.floats, channel) + row_of(read, example, first);
-                const float *b = down == 0 ? a : a + read.pitch;
                 float *row = to.plane(memory.floats, channel) + row_of(to, example, y);
                 for (int64_t x = 0; x < to.size.width; x++) {
                     const auto [left, across] = columns[size_t(x)];
-                    const int64_t right = across == 0 ? left : left + 1;
-                    const float upper = a[left] + (a[right] - a[left]) * across, lower = b[left] + (b[right] - b[left]) * across;
-                    row[x] = upper + (lower - upper) * down;
+                    const auto in_row = [&, left = left, across = across](const float *b) { return across == 0 ? b[left] : b[left] + (b[left + 1] - b[left]) * across; };
+                    const float upper = in_row(a);
+                    row[x] = down == 0 ? upper : upper + (in_row(a + read.pitch) - upper) * down;
                 }
             }
     });
     return as_value(out);
 }
 
-// A step that computes all channels of each position together; `speed` is the number of floats in a vector operation.
-void Builder::over_channels(const Node &node, int out, int from, double speed, std::function<void(Workspace &, const Image &read, const Image &to)> compute) {
-    add(out, {from}, [this, name = node.op, out, from, speed, compute] {
-        Step step(name, "float");
-        const Image *to = &plan.images[size_t(out)], *read = &plan.images[size_t(from)];
-        step.cost = double(to->size.channels * to->num_positions) / speed;
-        step.run = [to, read, compute, stacked = plan.num_stacked](Workspace &memory, const Block &, int64_t, int64_t) {
-            compute(memory, *read, *to);
-            for (int64_t channel = 0; channel < to->size.channels; channel++) finish_channel(*to, memory, channel, stacked);
-        };
-        add_step(std::move(step));
-    });
-}
-
 Value Builder::layer_norm(const Node &node, Value &x) {
     const float eps = float(node.number("eps"));
-    const float *weight = node.has("weight") ? keep(dense_numbers(node, "weight", x.size.channels)) : nullptr;
-    const float *bias = node.has("bias") ? keep(dense_numbers(node, "bias", x.size.channels)) : nullptr;
+    const int64_t channels = x.size.channels;
+    const float *weight = keep(dense_numbers(node, "weight", channels, 1.0f)), *bias = keep(dense_numbers(node, "bias", channels, 0.0f));
     const int from = whole_floats(x), out = new_float_image(x.size);
-    over_channels(node, out, from, 4, [weight, bias, eps](Workspace &memory, const Image &read, const Image &to) {
+    const double cost = double(channels * x.size.pixels()) / 4;
+    each_part(node.op, out, {from}, 1, cost, [this, out, from, weight, bias, eps](Workspace &memory, const Block &, int64_t) {
+        const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
         const int64_t length = to.num_positions;
         if (int64_t(memory.scratch.size()) < 2 * length) memory.scratch.resize(size_t(2 * length));
         kernels().normalise(read.plane(memory.floats, 0), read.stride, to.plane(memory.floats, 0), to.stride, to.size.channels, length, weight, bias,
@@ -328,54 +316,46 @@ Value Builder::group_norm(const Node &node, Value &x) {
     const int64_t groups = node.integer("groups", 1, MANY), channels = x.size.channels;
     check(channels % groups == 0, "a group_norm of its program has groups of unequal size");
     const float eps = float(node.number("eps"));
-    const std::vector<float> weight = node.has("weight") ? dense_numbers(node, "weight", channels) : std::vector<float>(size_t(channels), 1.0f);
-    const std::vector<float> bias = node.has("bias") ? dense_numbers(node, "bias", channels) : std::vector<float>(size_t(channels), 0.0f);
+    const float *weight = keep(dense_numbers(node, "weight", channels, 1.0f)), *bias = keep(dense_numbers(node, "bias", channels, 0.0f));
     const int from = whole_floats(x), out = new_float_image(x.size);
-    add(out, {from}, [this, out, from, weight, bias, eps, groups, channels] {
-        Step step("group_norm", "float");
-        step.parts = groups;
-        step.cost = double(plan.images[size_t(out)].size.channels * plan.images[size_t(out)].num_positions) / 2;
-        step.run = [this, this_plan = &plan, out, from, weight, bias, eps, groups, channels](Workspace &memory, const Block &, int64_t first, int64_t last) {
-            const Image &to = this_plan->images[size_t(out)], &read = this_plan->images[size_t(from)];
-            const int64_t each = channels / groups, step = to.size.height + to.gap;
-            for (int64_t group = first; group < last; group++) {
-                for (int64_t example = 0; example < this_plan->num_stacked; example++) {
-                    double sum = 0, squares = 0;
-                    const auto rows = [&](auto visit) {
-                        for (int64_t c = group * each; c < (group + 1) * each; c++)
-                            for (int64_t y = 0; y < to.size.height; y++) {
-                                const int64_t at = (example * step + y) * to.pitch;
-                                visit(c, read.plane(memory.floats, c) + at, to.plane(memory.floats, c) + at);
-                            }
-                    };
-                    rows([&](int64_t, const float *row, float *) {
-                        float total = 0;
-                        for (int64_t i = 0; i < to.size.width; i++) total += row[i];
-                        sum += total;
-                    });
-                    const double count = double(each) * double(to.size.pixels()), mean = sum / count;
-                    rows([&](int64_t, const float *row, float *) {
-                        float total = 0;
-                        for (int64_t i = 0; i < to.size.width; i++) total += (row[i] - float(mean)) * (row[i] - float(mean));
-                        squares += total;
-                    });
-                    const auto share = float(1 / std::sqrt(squares / count + eps));
-                    rows([&](int64_t c, const float *row, float *wanted) {
-                        const float scale = share * weight[size_t(c)], shift = bias[size_t(c)] - float(mean) * scale;
-                        for (int64_t i = 0; i < to.size.width; i++) wanted[i] = row[i] * scale + shift;
-                    });
-                }
-                for (int64_t c = group * each; c < (group + 1) * each; c++) finish_channel(to, memory, c, this_plan->num_stacked);
-            }
-        };
-        add_step(std::move(step));
+    const double cost = double(channels * x.size.pixels()) / 2;
+    each_part(node.op, out, {from}, groups, cost, [this, out, from, weight, bias, eps, each = channels / groups](Workspace &memory, const Block &, int64_t group) {
+        const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
+        for (int64_t example = 0; example < plan.num_stacked; example++) {
+            double sum = 0, squares = 0;
+            const auto rows = [&](auto visit) {
+                for (int64_t c = group * each; c < (group + 1) * each; c++)
+                    for (int64_t y = 0; y < to.size.height; y++) {
+                        const int64_t at = row_of(to, example, y);
+                        visit(c, read.plane(memory.floats, c) + at, to.plane(memory.floats, c) + at);
+                    }
+            };
+            rows([&](int64_t, const float *row, float *) {
+                float total = 0;
+                for (int64_t i = 0; i < to.size.width; i++) total += row[i];
+                sum += total;
+            });
+            const double count = double(each) * double(to.size.pixels()), mean = sum / count;
+            rows([&](int64_t, const float *row, float *) {
+                float total = 0;
+                for (int64_t i = 0; i < to.size.width; i++) total += (row[i] - float(mean)) * (row[i] - float(mean));
+                squares += total;
+            });
+            const auto share = float(1 / std::sqrt(squares / count + eps));
+            rows([&](int64_t c, const float *row, float *wanted) {
+                const float scale = share * weight[c], shift = bias[c] - float(mean) * scale;
+                for (int64_t i = 0; i < to.size.width; i++) wanted[i] = row[i] * scale + shift;
+            });
+        }
     });
     return as_value(out);
 }
 
 Value Builder::softmax(const Node &node, Value &x) {
     const int from = whole_floats(x), out = new_float_image(x.size);
-    over_channels(node, out, from, 2, [](Workspace &memory, const Image &read, const Image &to) {
+    const double cost = double(x.size.channels * x.size.pixels()) / 2;
+    each_part(node.op, out, {from}, 1, cost, [this, out, from](Workspace &memory, const Block &, int64_t) {
+        const Image &to = plan.images[size_t(out)], &read = plan.images[size_t(from)];
         for (int64_t c = 0; c < to.size.channels; c++)
             std::memcpy(to.plane(memory.floats, c), read.plane(memory.floats, c), size_t(to.num_positions) * sizeof(float));
         kernels().softmax(to.plane(memory.floats, 0), to.size.channels, to.num_positions, to.stride, nullptr, false);
@@ -408,39 +388,30 @@ Value Builder::attention(const Node &node) {
     const Size size{heads * outer, q.size.height, q.size.width};
     const int64_t sharing = heads / key_heads;
     const int out = new_float_image(size);
-    add(out, reads, [=] {
-        Step step("attention", "float");
-        step.parts = heads;
-        step.cost = double(heads * queries * keys * (inner + outer)) / 16;
-        step.run = [=, this_plan = &plan](Workspace &memory, const Block &block, int64_t first, int64_t last) {
-            const Image &to = this_plan->images[size_t(out)], &qs = this_plan->images[size_t(reads[0])], &ks = this_plan->images[size_t(reads[1])],
-                        &vs = this_plan->images[size_t(reads[2])];
-            std::vector<float> scores(static_cast<size_t>(queries * keys));
-            std::vector<uint8_t> seen(static_cast<size_t>(masked ? keys : 0));
-            std::vector<float> found(static_cast<size_t>(size.height > 1 ? outer * queries : 0));  // where rows do not follow each other
-            for (int64_t head = first; head < last; head++) {
-                for (int64_t example = 0; example < block.count; example++) {
-                    if (masked) {
-                        const Image &mask = this_plan->images[size_t(reads[3])];
-                        const float *given = mask.plane(memory.floats, 0) + example * (1 + mask.gap) * mask.pitch;
-                        for (int64_t i = 0; i < keys; i++) seen[size_t(i)] = given[i] != 0;
-                    }
-                    const auto at = [&](const Image &image) { return example * (image.size.height + image.gap) * image.pitch; };
-                    const float *query = qs.plane(memory.floats, head * inner) + at(qs), *key = ks.plane(memory.floats, head / sharing * inner) + at(ks);
-                    float *wanted = to.plane(memory.floats, head * outer) + at(to), *whole = size.height > 1 ? found.data() : wanted;
-                    // The scores lie key by key, so that both products and the softmax run along the queries.
-                    kernels().multiply(keys, queries, inner, scale, key, 1, ks.stride, query, qs.stride, scores.data(), queries);
-                    kernels().softmax(scores.data(), keys, queries, queries, masked ? seen.data() : nullptr, causal);
-                    kernels().multiply(outer, queries, keys, 1.0f, vs.plane(memory.floats, head / sharing * outer) + at(vs), vs.stride, 1, scores.data(), queries,
-                                       whole, size.height > 1 ? queries : to.stride);
-                    for (int64_t c = 0; size.height > 1 && c < outer; c++)
-                        for (int64_t y = 0; y < size.height; y++)
-                            std::memcpy(wanted + c * to.stride + y * to.pitch, whole + c * queries + y * size.width, size_t(size.width) * sizeof(float));
-                }
-                for (int64_t c = head * outer; c < (head + 1) * outer; c++) finish_channel(to, memory, c, this_plan->num_stacked);
+    const double cost = double(heads * queries * keys * (inner + outer)) / 16;
+    each_part(node.op, out, reads, heads, cost, [=](Workspace &memory, const Block &block, int64_t head) {
+        const Image &to = plan.images[size_t(out)], &qs = plan.images[size_t(reads[0])], &ks = plan.images[size_t(reads[1])], &vs = plan.images[size_t(reads[2])];
+        std::vector<float> scores(static_cast<size_t>(queries * keys));
+        std::vector<uint8_t> seen(static_cast<size_t>(masked ? keys : 0));
+        std::vector<float> found(static_cast<size_t>(size.height > 1 ? outer * queries : 0));  // where rows do not follow each other
+        for (int64_t example = 0; example < block.count; example++) {
+            if (masked) {
+                const Image &mask = plan.images[size_t(reads[3])];
+                const float *given = mask.plane(memory.floats, 0) + row_of(mask, example, 0);
+                for (int64_t i = 0; i < keys; i++) seen[size_t(i)] = given[i] != 0;
             }
-        };
-        add_step(std::move(step));
+            const float *query = qs.plane(memory.floats, head * inner) + row_of(qs, example, 0);
+            const float *key = ks.plane(memory.floats, head / sharing * inner) + row_of(ks, example, 0);
+            const float *value = vs.plane(memory.floats, head / sharing * outer) + row_of(vs, example, 0);
+            float *wanted = to.plane(memory.floats, head * outer) + row_of(to, example, 0), *whole = size.height > 1 ? found.data() : wanted;
+            // The scores lie key by key, so that both products and the softmax run along the queries.
+            kernels().multiply(keys, queries, inner, scale, key, 1, ks.stride, query, qs.stride, scores.data(), queries);
+            kernels().softmax(scores.data(), keys, queries, queries, masked ? seen.data() : nullptr, causal);
+            kernels().multiply(outer, queries, keys, 1.0f, value, vs.stride, 1, scores.data(), queries, whole, size.height > 1 ? queries : to.stride);
+            for (int64_t c = 0; size.height > 1 && c < outer; c++)
+                for (int64_t y = 0; y < size.height; y++)
+                    std::memcpy(wanted + c * to.stride + y * to.pitch, whole + c * queries + y * size.width, size_t(size.width) * sizeof(float));
+        }
     });
     return as_value(out);
 }
@@ -453,33 +424,24 @@ Value Builder::embedding(const Node &node, const Value &tokens) {
     const bool counted = node.op == "counted_positions";
     const int64_t padding = counted ? node.integer("padding", -MANY, MANY) : 0, offset = counted ? node.integer("offset", 0, MANY) : 0;
     check(known > 0 && channels > 0 && known * channels <= MAX_WORKSPACE, "an embedding of its program is empty or too large");
-    take_memory(double(known * channels));
-    std::vector<float> table(static_cast<size_t>(known * channels));
-    for (size_t i = 0; i < tensor.num_values(); i++) table[tensor.position(i)] = tensor.value(i);
-    const float *rows = keep(std::move(table));
+    const float *rows = table(tensor);
     const int out = new_float_image({channels, 1, length}), input = tokens.input;
     const std::string name = node.text("weight");
-    add(out, {}, [=] {
-        Step step(name, "float");
-        step.cost = double(channels * length) / 2;
-        step.run = [=, this_plan = &plan](Workspace &memory, const Block &block, int64_t, int64_t) {
-            const Image &to = this_plan->images[size_t(out)];
-            for (int64_t example = 0; example < block.count; example++) {
-                const int64_t *given = static_cast<const int64_t *>(block.inputs[input]) + (block.first + example) * length;
-                for (int64_t x = 0, count = 0; x < length; x++) {
-                    count += given[x] != padding;
-                    const int64_t row = !counted ? given[x] : given[x] != padding ? offset + count : offset;
-                    if (counted && row >= known)
-                        throw std::invalid_argument("the sequence has " + std::to_string(count) + " tokens, and the network has places for " + std::to_string(known - offset - 1));
-                    if (row < 0 || row >= known)
-                        throw std::invalid_argument("token " + std::to_string(row) + " is not between 0 and " + std::to_string(known - 1) + ", as " + name + " needs it");
-                    float *wanted = to.plane(memory.floats, 0) + example * (1 + to.gap) * to.pitch + x;
-                    for (int64_t c = 0; c < channels; c++) wanted[c * to.stride] = rows[row * channels + c];
-                }
+    each_part(name, out, {}, 1, double(channels * length) / 2, [=](Workspace &memory, const Block &block, int64_t) {
+        const Image &to = plan.images[size_t(out)];
+        for (int64_t example = 0; example < block.count; example++) {
+            const int64_t *given = static_cast<const int64_t *>(block.inputs[input]) + (block.first + example) * length;
+            for (int64_t x = 0, count = 0; x < length; x++) {
+                count += given[x] != padding;
+                const int64_t row = !counted ? given[x] : given[x] != padding ? offset + count : offset;
+                if (counted && row >= known)
+                    throw std::invalid_argument("the sequence has " + std::to_string(count) + " tokens, and the network has places for " + std::to_string(known - offset - 1));
+                if (row < 0 || row >= known)
+                    throw std::invalid_argument("token " + std::to_string(row) + " is not between 0 and " + std::to_string(known - 1) + ", as " + name + " needs it");
+                float *wanted = to.plane(memory.floats, 0) + row_of(to, example, 0) + x;
+                for (int64_t c = 0; c < channels; c++) wanted[c * to.stride] = rows[row * channels + c];
             }
-            for (int64_t c = 0; c < channels; c++) finish_channel(to, memory, c, this_plan->num_stacked);
-        };
-        add_step(std::move(step));
+        }
     });
     return as_value(out);
 }
@@ -491,13 +453,11 @@ Value Builder::fixed(const Node &node, int64_t offset, int64_t length) {
     if (length < 0) length = rows;
     check(!vector || length == 1, node.op + " of its program needs a table");
     check(channels > 0 && length > 0 && offset + length <= rows, "the sequence has " + std::to_string(length) + " tokens, and the network has places for " + std::to_string(rows - offset));
-    take_memory(double(rows * channels));
-    std::vector<float> table(static_cast<size_t>(rows * channels));
-    for (size_t i = 0; i < tensor.num_values(); i++) table[tensor.position(i)] = tensor.value(i);
-    const float *numbers = keep(std::move(table));
+    const float *numbers = table(tensor);
     const Size size{channels, 1, length};
     const int out = new_float_image(size);
-    each_channel(node, out, {}, double(channels * length) / 4, [this, out, numbers, channels, offset](Workspace &memory, int64_t channel) {
+    const double cost = double(channels * length) / 4;
+    each_part(node.op, out, {}, channels, cost, [this, out, numbers, channels, offset](Workspace &memory, const Block &, int64_t channel) {
         const Image &to = plan.images[size_t(out)];
         for (int64_t example = 0; example < plan.num_stacked; example++)
             for (int64_t x = 0; x < to.size.width; x++)

@@ -14,17 +14,21 @@
 
 namespace swamp {
 
+// Tells the processor that this thread only waits.
+inline void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
 // Waits for something that another thread will do soon. Where it does not, because that thread needs this core, it gets the core.
 template <class Done>
 void wait_briefly(Done done) {
     for (int spins = 0; !done(); spins++) {
-        if (spins > 1000) {
+        if (spins > 1000)
             std::this_thread::yield();
-            continue;
-        }
-#if defined(__x86_64__) || defined(__i386__)
-        __builtin_ia32_pause();
-#endif
+        else
+            pause();
     }
 }
 
@@ -95,12 +99,6 @@ class Team {
         }
         wake.notify_all();
         for (std::thread &thread : threads) thread.join();
-    }
-
-    static void pause() {
-#if defined(__x86_64__) || defined(__i386__)
-        __builtin_ia32_pause();
-#endif
     }
 
     void attempt(const std::function<void(int)> &job, int worker) {

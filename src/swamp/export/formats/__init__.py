@@ -31,16 +31,15 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from swamp.core.discovery import modules_with
 from swamp.core.errors import nearest, reason_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.export.layouts import NoProgram
 from swamp.export.narrow import narrowed
-from swamp.export.program import NetworkProgram, read_program
+from swamp.export.program import NetworkProgram, NoProgram, read_program
+from swamp.export.program.graphs import repeated
 from swamp.export.quantise import quantise, with_rounded_weights
 from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
@@ -50,7 +49,7 @@ ValueType = Literal["float32", "float16", "bfloat16", "int8"]  # types of the st
 
 
 CALIBRATION_EXAMPLES, CALIBRATION_BATCH = 512, 64
-LARGE_CHANGE = 0.3  # points of a metric in percent
+LARGE_CHANGE = 0.3  # points of a metric that is written in percent
 
 
 class TrainedNetwork(NamedTuple):
@@ -106,6 +105,7 @@ def export(state: State, mask: Mask, task: Task, name: str, values: ValueType, a
     notes: list[str] = []
     state.into(model)
     model.eval()
+    state = State.of(model)  # in the model's order, whatever order it came in: equal networks give equal files
     if narrow and chosen.narrows:
         if values != "float32":
             raise ValueError(f"--values {values}: a narrowed network keeps its float32 weights; --format sparse takes other values")
@@ -145,7 +145,8 @@ def _quantised(chosen: ModuleType, network: TrainedNetwork) -> Exported:
         )
     after = task.evaluate(simulated, "test")[task.metric]
     change = after - before
-    loud = "; this is more than 0.3 points" if 100 * abs(change) > LARGE_CHANGE else ""
+    is_large = task.metrics[task.metric].scale == 100 and 100 * abs(change) > LARGE_CHANGE
+    loud = f"; this is more than {LARGE_CHANGE} points" if is_large else ""
     note = f"int8 values: {task.metric} on the test set {after:.4f}, with float32 values {before:.4f} (change {change:+.4f}{loud}): {how}"
     made = chosen.encode_network(network._replace(program=program, has_no_program=program is None))
     return Exported(made.content, [note, *made.notes])
@@ -160,20 +161,23 @@ def _calibrate(module: nn.Module, task: Task, count: int) -> None:
 
 def program_of(model: nn.Module, task: Task) -> NetworkProgram:
     """Return the program of a task's network, for texts of any length, or raise `NoProgram`."""
-    call = called_with(model, task)
-    return read_program(model, call.inputs, call.named, free_length=isinstance(task, TextTask))
+    return read_program(model, *called_with(model, task), free_length=isinstance(task, TextTask))
 
 
-def called_with(model: nn.Module, task: Task) -> CallRecorder:
-    """Return what a task calls its network with, for two examples, or raise `NoProgram`."""
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a forward pass: positional and named ones
+
+
+def called_with(model: nn.Module, task: Task) -> Arguments:
+    """Return what a task calls its network with, for two examples if it has so many, or raise `NoProgram`."""
+    if isinstance(task, OwnLoopTask):
+        raise NoProgram("its inputs are known to your own loop alone")
     call = CallRecorder(model)
     try:
         with torch.no_grad():
             task.loss(call, task.unaugmented(torch.arange(min(2, task.size("train"))), torch.device("cpu")))
     except Exception as error:
         raise NoProgram(f"the network cannot be called with an example of its task ({reason_of(error)})") from None
-    call.named.pop("labels", None)
-    return call
+    return call.inputs, _without_labels(call.named)
 
 
 class CallRecorder(nn.Module):
@@ -193,7 +197,7 @@ class CallRecorder(nn.Module):
 def _narrowed(model: nn.Module, task: Task) -> tuple[nn.Module, list[str]]:
     """Return the narrower network, or the given one if there is none, and sentences about it."""
     try:
-        inputs, named = two_examples(task)
+        inputs, named = two_examples(model, task)
         small, stayed = narrowed(model, *inputs, **named)
     except Exception as error:  # torch.export refuses models in many ways, and they can still be stored at full width
         return model, [f"not narrowed, pruned channels are zeros: the model cannot be read as a graph of known sizes ({reason_of(error)})"]
@@ -232,7 +236,7 @@ def is_sparse(tensor: Tensor) -> bool:
 
 def example_input(task: Task) -> Tensor | dict[str, Tensor]:
     """Return a batch of inputs for a network of this task: one tensor, or for texts several tensors by name."""
-    batch = _first_batch(task)
+    batch = task.batch(task.plan(Noise(0), 0, torch.device("cpu")), 0)
     if isinstance(task, TextTask):
         return _without_labels(batch)
     inputs = batch[0] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
@@ -241,25 +245,18 @@ def example_input(task: Task) -> Tensor | dict[str, Tensor]:
     return inputs
 
 
-def two_examples(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return positional and named arguments of a network of any task, for two examples: a graph of one would take 1 for a constant."""
-    if isinstance(task, OwnLoopTask):
-        raise ValueError("its inputs are known to your own loop alone")
-    batch = _first_batch(task)
-    given = repeat_first(_without_labels(batch) if isinstance(batch, Mapping) else batch[0])
-    if isinstance(given, Mapping):
-        return (), dict(given)
-    return (tuple(given), {}) if isinstance(given, (tuple, list)) else ((given,), {})
+def two_examples(model: nn.Module, task: Task) -> Arguments:
+    """Return what a task calls its network with, for two examples: a graph of one would take 1 for a constant."""
+    found: Arguments = repeated(called_with(model, task), 2)
+    return found
 
 
-def repeat_first(inputs: Any) -> Any:
-    """Return the first example of a batch twice."""
-    return pytree.tree_map(lambda leaf: leaf[:1].repeat(2, *[1] * (leaf.ndim - 1)) if isinstance(leaf, Tensor) else leaf, inputs)
+def as_arguments(example: Any) -> Arguments:
+    """Return an example as positional and named arguments: a tensor, a tuple of positional or a dict of named ones."""
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
 
 
-def _first_batch(task: Task) -> Any:
-    return task.batch(task.plan(Noise(0), 0, torch.device("cpu")), 0)
-
-
-def _without_labels(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _without_labels(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tensor for name, tensor in batch.items() if name != "labels"}

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.keys import canonical
-from swamp.export.formats import Exported, TrainedNetwork, example_input, repeat_first
+from swamp.export.formats import Exported, TrainedNetwork, example_input
+from swamp.export.program.graphs import repeated
 from swamp.tasks.task import Task
 from swamp.tasks.text import logits_of
 
@@ -90,7 +91,7 @@ def graph_of(model: nn.Module, example: Tensor | Mapping[str, Tensor], about: Ma
     """Return the graph of a network that takes inputs like the example, for batches of any size and, of named tensors, any length."""
     for package in ("onnx", "onnxscript", "onnxruntime"):
         required(package)
-    two = repeat_first(example)  # because torch would take a batch size of one for a constant
+    two = repeated(example, 2)  # because torch would take a batch size of one for a constant
     batch = torch.export.Dim("batch")
     try:
         with _quiet():

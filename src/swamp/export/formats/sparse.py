@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +21,8 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import reader
 from swamp.export.formats import Exported, TrainedNetwork, ValueType, called_with, is_sparse, program_of, rounded
-from swamp.export.layouts import NoProgram
-from swamp.export.program import NetworkProgram
-from swamp.export.program_builder import DERIVED
+from swamp.export.program import NetworkProgram, NoProgram
+from swamp.export.program.builder import DERIVED
 from swamp.export.quantise import halved, quantised_rows, with_one_scale
 from swamp.export.reader import ESCAPE, Stream
 
@@ -73,19 +73,25 @@ def _compared(content: bytes, network: TrainedNetwork) -> str:
         runtime = swamp_runtime.load_bytes(content, 1)
     except swamp_runtime.LibraryUnavailable as error:
         return f"the program was not compared with torch: {error}"
-    call = called_with(network.model, network.task)
+    inputs, named = called_with(network.model, network.task)
     with torch.no_grad():
-        expected = pytree.tree_leaves(network.model(*call.inputs, **call.named))
-    arrays = [leaf.numpy() for leaf in pytree.tree_leaves((call.inputs, call.named)) if isinstance(leaf, Tensor)]
-    found = runtime(*arrays)
-    pairs = list(zip(found if isinstance(found, tuple) else (found,), expected, strict=False))
-    difference = max(float((torch.from_numpy(ours) - theirs).abs().max()) for ours, theirs in pairs)
+        expected = pytree.tree_leaves(network.model(*inputs, **named))
+    tensors = [leaf for leaf in pytree.tree_leaves((inputs, named)) if isinstance(leaf, Tensor)]
+    pairs = list(zip(outputs_of(runtime, tensors), expected, strict=False))
+    difference = max(float((ours - theirs).abs().max()) for ours, theirs in pairs)
     largest = max(float(theirs.abs().max()) for _, theirs in pairs)
     if not difference <= TOLERANCE * max(largest, 1.0):
         raise RuntimeError(
             f"the program's outputs differ from torch's by {difference:.3g}: please report this network, and use another format"
         )
-    return f"for {len(arrays[0])} examples, the outputs of swamp.runtime and of torch differ by {difference:.1e} at most"
+    return f"for {len(tensors[0])} examples, the outputs of swamp.runtime and of torch differ by {difference:.1e} at most"
+
+
+def outputs_of(runtime: swamp_runtime.Model, inputs: Sequence[Tensor], named: Mapping[str, Tensor] = MappingProxyType({})) -> list[Tensor]:
+    """Return what a network in the runtime computes, as tensors."""
+    arrays = [tensor.detach().contiguous().numpy() for tensor in inputs]
+    found = runtime(*arrays, **{name: tensor.numpy() for name, tensor in named.items()})
+    return [torch.from_numpy(array) for array in (found if isinstance(found, tuple) else (found,))]
 
 
 def recognises(path: Path) -> bool:

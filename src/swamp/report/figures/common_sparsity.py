@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from swamp.drawing.canvas import STYLES, density_axes, shades, style, text, tidy
+from swamp.drawing.canvas import STYLES, density_axes, legend_label, shades, style, text, tidy
 from swamp.drawing.numbers import percent
 from swamp.report.figures.curves import recipes_of
 from swamp.results.cells import at_common_level
@@ -41,7 +41,7 @@ def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
         fill = ("full", "left", "none")[index // len(STYLES) % 3]  # a round of the colours each
         look = {**style(index), "linestyle": "none", "fillstyle": fill, "markersize": 8, "capsize": 3, "elinewidth": 1}
         other = f" (at {cell.other_sparsity} %)" if cell.other_sparsity else ""
-        axes.errorbar(cost, cell.mean, yerr=spread, label=text(series.label) + other, **look)
+        axes.errorbar(cost, cell.mean, yerr=spread, label=legend_label(series.label + other), **look)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(EngFormatter())
@@ -66,7 +66,7 @@ def layer_densities(plt: Any, all_series: Sequence[Series]) -> Any:
         name_missing(figure, all_series, [label for label, _, _ in lines])
     for label, look, rows in lines:
         means = [100 * statistics.fmean(row.densities[name] for row in rows) for name in names]
-        axes.plot(range(len(names)), means, label=text(label), **look)
+        axes.plot(range(len(names)), means, label=legend_label(label), **look)
     density_axes(axes, names)
     axes.set_title(title, fontsize=11)
     figure.legend(frameon=False, fontsize=9, loc="outside right upper", title="sparsity (%)" if len(all_series) == 1 else None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from swamp.core.metric import Metric
-from swamp.drawing.canvas import bars, style, text, tidy
+from swamp.drawing.canvas import bars, legend_label, style, text, tidy
 from swamp.results.ensemble import Ensemble
 from swamp.results.series import Series, by_recipe
 from swamp.store.records import RowRecord
@@ -102,12 +102,12 @@ def panel(
     ticks: set[float] = set()
     for series in group:
         curve, look = curve_of(series, measure), looks[series.name]
-        axes.plot(curve.remaining, curve.mean, **look, markersize=5, label=text(series.name), zorder=3)
+        axes.plot(curve.remaining, curve.mean, **look, markersize=5, label=legend_label(series.name), zorder=3)
         low, high = ([m + sign * d for m, d in zip(curve.mean, curve.deviation, strict=True)] for sign in (-1, 1))
         axes.fill_between(curve.remaining, low, high, color=look["color"], alpha=0.18 if particles else 0.07, linewidth=0)
         if curve.members and particles:
             x, y = zip(*curve.members, strict=True)
-            label = f"{text(series.name)}: particles"
+            label = legend_label(f"{series.name}: particles")
             axes.scatter(x, y, s=14, facecolors="none", edgecolors=look["color"], linewidths=0.8, label=label, zorder=2)
         ticks.update(curve.wanted)
     for ensemble in ensembles:
@@ -118,7 +118,9 @@ def panel(
             if (value := measure(find_metric(ensemble.metric), row.metrics)) is not None
         ]
         if points:
-            axes.plot(*zip(*points, strict=True), **{**looks[ensemble.label], "linestyle": "--"}, markersize=5, label=text(ensemble.label))
+            axes.plot(
+                *zip(*points, strict=True), **{**looks[ensemble.label], "linestyle": "--"}, markersize=5, label=legend_label(ensemble.label)
+            )
     (size_axis if by_size else sparsity_axis)(axes, ticks)
     tidy(axes)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from swamp.analyses.hessian import TRACE
 from swamp.core.metric import Metric
-from swamp.drawing.canvas import finished, pyplot, style, text, tidy
+from swamp.drawing.canvas import check_picture, finished, pyplot, style, text, tidy
 from swamp.report.figures.curves import error_label, panel, sparsity_axis
 from swamp.report.grid_tables import Findings
 from swamp.results.series import Series, by_recipe, make_series
 from swamp.results.stored_run import StoredRun
-from swamp.runs.grid import BETWEEN
+from swamp.runs.grid import BETWEEN, Grid
 from swamp.store.files import write_output
 from swamp.tasks.metrics import find_metric
 
@@ -29,45 +29,66 @@ class PaperCurve(NamedTuple):
     deviation: list[float]
 
 
-def draw_grid(found: Findings, stored: Mapping[Path, StoredRun], out: Path) -> None:
-    """Draw a grid of runs, of which some may be missing, into a file."""
-    if found.sweep.grid.metric == TRACE.name:
+def check_plot(grid: Grid, out: Path) -> None:
+    """Raise an error, before anything is trained, if a grid cannot be drawn into that file."""
+    check_picture(out)
+    pyplot()
+    if grid.metric == TRACE.name:
         raise ValueError("--plot draws what is measured in every cycle; `swamp figure hessian` draws traces")
-    if not found.rows:
+
+
+def draw_grid(found: Findings, runs: Sequence[StoredRun], out: Path) -> None:
+    """Draw a grid of runs, of which some may be missing, into a file."""
+    if not any(run.rows for run in runs):
         raise ValueError("none of these runs has a finished row yet")
-    write_output(out, finished(grid_curves(pyplot(), found, stored), out))
+    write_output(out, finished(grid_curves(pyplot(), found, runs), out))
 
 
-def grid_curves(plt: Any, found: Findings, stored: Mapping[Path, StoredRun]) -> Any:
-    """Draw the metric of a grid against sparsity, a line of panels for each recipe: all cycles of our runs, and to the right what the paper
-    prints, if it does. A cell looks alike in all panels; bands and bars are ± one standard deviation over seeds."""
+def grid_curves(plt: Any, found: Findings, runs: Sequence[StoredRun]) -> Any:
+    """Draw the metric of a grid against sparsity, a line of panels for each recipe: all cycles of our runs, with ensembles dashed, and to
+    the right what the paper prints, if it does. The panels have scales of their own, since the paper's schedule may be another. A cell
+    looks alike in both; bands and bars are ± one standard deviation over seeds."""
     sweep = found.sweep
-    groups = by_recipe(series_of_cells(found, stored))
+    groups = by_recipe(series_of_cells(found, runs))
     theirs = paper_curves(found)
-    looks = {BETWEEN.join(labels): style(index) for index, labels in enumerate(sweep.cells)}
+    ensembles = list(found.ensembles.values())
+    names = [*(BETWEEN.join(labels) for labels in sweep.cells), *(ensemble.label for ensemble in ensembles)]
+    looks = {name: style(index) for index, name in enumerate(dict.fromkeys(names))}
     across = 2 if theirs else 1
-    figure, axes_grid = plt.subplots(
-        len(groups), across, figsize=(1.8 + 4.8 * across, 4.6 * len(groups)), layout="constrained", squeeze=False
-    )
-    for (recipe, group), line in zip(groups, axes_grid, strict=True):
+    figure, lines = plt.subplots(len(groups), across, figsize=(1.8 + 4.8 * across, 4.6 * len(groups)), layout="constrained", squeeze=False)
+    for (recipe, group), line in zip(groups, lines, strict=True):
+        label = shown_metric(found, Metric("")).chart_label if sweep.grid.metric else error_label(group)
+        beside = [one for one in ensembles if one.recipe == recipe]
         panel(
             line[0],
             group,
-            [],
+            beside,
             lambda metric, values: chart_value(shown_metric(found, metric), values),
             looks,
             particles=False,
             by_size=False,
         )
-        line[0].set_title(text(recipe), fontsize=10, loc="left")
-        line[0].set_ylabel(shown_metric(found, Metric("")).chart_label if sweep.grid.metric else error_label(group))
+        line[0].set_title(f"ours: {text(recipe)}", fontsize=10, loc="left")
         if theirs:
-            paper_panel(line[1], {name: curve for name, curve in theirs.items() if name in {series.name for series in group}}, looks)
-            line[1].set_xlim(line[0].get_xlim())
-    handles = {name: handle for axes in axes_grid[:, 0] for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+            of_group = {name: theirs[name] for name in (series.name for series in group) if name in theirs}
+            paper_panel(line[1], of_group, looks)
+            most, least = zip(*(axes.get_xlim() for axes in line), strict=True)  # from dense to sparse
+            for axes in line:
+                axes.set_xlim(max(most), min(least))
+        for axes in line:
+            axes.set_ylabel(label)
+            name_sparsities(axes, found)
+    handles = {name: handle for axes in lines[:, 0] for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), frameon=False, fontsize=9, loc="outside right upper")
     figure.suptitle(text(sweep.grid.title), fontsize=11)
     return figure
+
+
+def name_sparsities(axes: Any, found: Findings) -> None:
+    """Name the sparsities of the grid's tables below an axis. Cells that end at sparsities of their own keep the axis as it is."""
+    if not found.at_the_end:
+        shares = sorted({100 * float(density) for density in found.densities.values()})
+        axes.set_xticks(shares, [f"{100 - share:.3g}" for share in shares])
 
 
 def shown_metric(found: Findings, counting: Metric) -> Metric:
@@ -79,9 +100,9 @@ def chart_value(metric: Metric, values: Mapping[str, float]) -> float | None:
     return metric.chart_value(values[metric.name]) if metric.name in values else None
 
 
-def series_of_cells(found: Findings, stored: Mapping[Path, StoredRun]) -> list[Series]:
+def series_of_cells(found: Findings, runs: Sequence[StoredRun]) -> list[Series]:
     """Return the runs of each cell that has any as a series with the cell's name."""
-    all_series = []
+    stored, all_series = {run.directory: run for run in runs}, []
     for labels in found.sweep.cells:
         for series in make_series(stored[run.directory] for run in found.sweep.runs if run.labels == labels and run.directory in stored):
             series.name = BETWEEN.join(labels)

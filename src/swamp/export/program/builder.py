@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from swamp.export.layouts import (
+from swamp.export.program.layouts import (
     BATCH,
     CHANNEL,
     PIXEL,
@@ -24,7 +24,7 @@ from swamp.export.layouts import (
     joined,
     length_of,
 )
-from swamp.export.probing import Probes, SeenKeys
+from swamp.export.program.probing import Probes, SeenKeys
 
 DERIVED = "program:"  # begins the names of tensors that a program needs besides those of the model
 

@@ -1,9 +1,4 @@
-"""Read from a model's graph (`torch.export`) the program that a `.swamp` file of format 2 holds.
-
-A program computes a network without torch. It is a table of inputs, nodes and outputs; `export/reader.py` describes it. Here the graph is
-read node by node: `operators.py` says what each operation becomes, `layouts.py` follows views and permutations, and `probing.py` finds out
-what integers are. What cannot be written as a program is refused with one sentence that names the operation and its place.
-"""
+"""Reads a graph node by node, and makes the program of it."""
 
 from __future__ import annotations
 
@@ -17,12 +12,12 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from swamp.core.errors import reason_of
-from swamp.export.graphs import exported_graph, operation_name, place_of, user_inputs
-from swamp.export.layouts import BATCH, CHANNEL, FREE, PIXEL, Dimension, ImageSize, NoProgram, axis, image_layout, is_free, length_of
-from swamp.export.operators import OPERATIONS
-from swamp.export.probing import Probes, concrete
-from swamp.export.program_builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores, identity, shapes_of
-from swamp.export.view_operators import END
+from swamp.export.program.builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores, identity, shapes_of
+from swamp.export.program.graphs import exported_graph, operation_name, origin_of, user_inputs
+from swamp.export.program.layouts import BATCH, FREE, Dimension, ImageSize, NoProgram, axis, is_free, layout_of, length_of
+from swamp.export.program.operators import OPERATIONS
+from swamp.export.program.probing import Probes, concrete
+from swamp.export.program.views import END
 
 SHAPE_ALONE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_ones", "new_zeros", "new_full")  # they read no number
 BROADCASTING = ("transpose", "permute", "unsqueeze", "add", "sub", "mul", "div", "clone", "alias", "to", "_to_copy", "neg")
@@ -129,10 +124,7 @@ class GraphReader:
         if is_free(size.channels):
             raise NoProgram(f"the number of channels or features of the input {node.name} is free")
         self.described.append({"name": node.name, "kind": kind, "size": [None if is_free(side) else side for side in size]})
-        channels, tokens = axis(CHANNEL, size.channels), axis(PIXEL, size.pixels)
-        layouts = {"vector": (channels,), "sequence": (tokens, channels), "signal": (channels, tokens), "tokens": (tokens,)}
-        layout = image_layout(self.batch, size) if kind == "image" else (self.batch, *layouts[kind])
-        return ImageView(number, size, layout)
+        return ImageView(number, size, layout_of(kind, self.batch, size))
 
     def _integer_examples(self) -> dict[Node, Tensor]:
         """Return the examples of the integer inputs."""
@@ -167,7 +159,7 @@ class GraphReader:
                 try:
                     self.values[node] = self._value(node)
                 except NoProgram as error:
-                    raise NoProgram(f"{operation_name(node)} cannot be part of a program{place_of(node)}: {error}") from None
+                    raise NoProgram(f"{operation_name(node)} cannot be part of a program{origin_of(node)}: {error}") from None
         return _pruned(self.described, self.builder, outputs)
 
     def _value(self, node: Node) -> Any:
@@ -262,13 +254,11 @@ class GraphReader:
 
     def _output(self, name: str, x: ImageView) -> dict[str, Any]:
         x = self.builder.flat(x)
-        channels, tokens = axis(CHANNEL, x.size.channels), axis(PIXEL, x.size.pixels)
-        kinds = {(self.batch, channels): "vector", (self.batch, tokens, channels): "sequence", (self.batch, channels, tokens): "signal"}
-        if x.layout == image_layout(self.batch, x.size):
-            return {"value": x.number, "kind": "image"}
-        if x.layout not in kinds or (len(x.layout) == 2 and x.size.pixels > 1):
+        kinds = ("image", "vector", "signal", "sequence") if x.size.pixels == 1 else ("image", "signal", "sequence")
+        kind = next((kind for kind in kinds if x.layout == layout_of(kind, self.batch, x.size)), None)
+        if kind is None:
             raise NoProgram(f"the output {name} is neither an image, a vector nor a sequence, or its dimensions are in another order")
-        return {"value": self.builder.sequence(x).number, "kind": kinds[x.layout]}
+        return {"value": x.number if kind == "image" else self.builder.sequence(x).number, "kind": kind}
 
 
 def _spread(name: str, fixed: FixedTensor, node: Node, options: Sequence[Any], shape: Sequence[int]) -> FixedTensor | None:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from swamp.export.layouts import (
-    CHANNEL,
-    PIXEL,
-    ImageSize,
-    NoProgram,
-    axis,
-    image_layout,
-    is_free,
-    joined,
-)
-from swamp.export.number_operators import plain, scaled
-from swamp.export.program_builder import ImageView, ProgramBuilder
+from swamp.export.program.builder import ImageView, ProgramBuilder
+from swamp.export.program.layouts import CHANNEL, PIXEL, ImageSize, NoProgram, axis, image_layout, is_free, joined
+from swamp.export.program.numbers import plain, scaled
 
 
 def stored(b: ProgramBuilder, x: Any) -> ImageView:
@@ -107,3 +99,28 @@ def pair(value: Any, missing: int) -> tuple[int, int]:
     """Return a setting for rows and columns. What is given for a sequence is for its only row's columns."""
     given = list(value) if isinstance(value, (list, tuple)) else [value, value]
     return (given[0], given[1]) if len(given) == 2 else (missing, given[0])
+
+
+def symmetric_padding(padding: str | Sequence[int], kernel: Sequence[int], dilation: Sequence[int]) -> list[int] | None:
+    """Return the padding of a convolution in numbers, or None where its two sides differ: "same" padding with an even reach."""
+    if not isinstance(padding, str):
+        return list(padding)
+    reach = [far * (size - 1) for size, far in zip(kernel, dilation, strict=True)]
+    if padding == "valid":
+        return [0] * len(reach)
+    return None if any(one % 2 for one in reach) else [one // 2 for one in reach]
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("max_pool1d", "max_pool2d"), partial(pool, op="max_pool")),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d"), partial(pool, op="avg_pool")),
+    "max_pool2d_with_indices": lambda b, *given: [pool(b, *given, op="max_pool"), None],
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), partial(adaptive_pool, op="global_mean")),
+    **dict.fromkeys(("adaptive_max_pool1d", "adaptive_max_pool2d"), lambda b, *given: [adaptive_pool(b, *given, op="global_max"), None]),
+    "mean": partial(reduced, op="global_mean"),
+    "amax": partial(reduced, op="global_max"),
+    "sum": partial(reduced, op="sum"),
+    "max": maximum,
+    **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d"), partial(upsample, mode="nearest")),
+    "upsample_bilinear2d": partial(upsample, mode="bilinear"),
+}

@@ -8,7 +8,8 @@ comes out is compared with the few things that a program can say.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from swamp.export.layouts import BATCH, CHANNEL, KEY, PIXEL, NoProgram, TensorLayout
+from swamp.export.program.layouts import BATCH, CHANNEL, KEY, PIXEL, NoProgram, TensorLayout
 
 BATCH_SIZE = 3
 NUM_PROBES = 4
@@ -79,13 +80,14 @@ class Probes:
         self.tokens, self.tensors = tokens, tensors
         self.ranges, self.batch = ranges, batch
         self.computed: set[Node] = set()  # nodes that may be run
-        self._probes: list[Probe] = []
 
-    def _all(self) -> Iterator[Probe]:
+    @cached_property
+    def _all(self) -> list[Probe]:
         draw = torch.Generator().manual_seed(0)
-        while len(self._probes) < NUM_PROBES:
-            number, symbols = len(self._probes), {}
-            lengths = [symbol for symbol in self.ranges if symbol not in self.batch]
+        lengths = [symbol for symbol in self.ranges if symbol not in self.batch]
+        probes = []
+        for number in range(NUM_PROBES):
+            symbols = {}
             for symbol, allowed in self.ranges.items():
                 lowest, highest = int(allowed.lower), int(min(allowed.upper, 1 << 30))
                 wanted = BATCH_SIZE if symbol in self.batch else 5 + number + 7 * lengths.index(symbol)
@@ -97,8 +99,8 @@ class Probes:
                 # Masks of zeros and ones stay so: a model may rely on it.
                 choice = torch.tensor([0, 1]) if int(known.max()) <= 1 and int(known.min()) >= 0 else torch.cat([known, torch.arange(4)])
                 found[node] = choice[torch.randint(len(choice), shape, generator=draw)].to(example.dtype)
-            self._probes.append(Probe(symbols, found))
-        return iter(self._probes)
+            probes.append(Probe(symbols, found))
+        return probes
 
     def run(self, node: Node, probe: Probe) -> Any:
         """Return what a node computes for one probe."""
@@ -120,18 +122,18 @@ class Probes:
     def index(self, node: Node) -> Index:
         """Return what an index of shape (batch, tokens) is: an input, positions, or the same number everywhere."""
         guesses: list[Index] = list(self.tokens)
-        first = self.run(node, next(self._all()))
+        first = self.run(node, self._all[0])
         if first.numel():
             guesses += [Positions(int(first.reshape(-1)[0])), int(first.reshape(-1)[0])]
             guesses += [CountedPositions(entry, token, int(first.min())) for entry in self.tokens for token in self._seen_tokens(entry)]
         for guess in guesses:
-            if all(self._is_index(node, guess, probe) for probe in self._all()):
+            if all(self._is_index(node, guess, probe) for probe in self._all):
                 return guess
         raise NoProgram("the index is neither an input nor the positions of the tokens")
 
     def _seen_tokens(self, entry: Node) -> list[int]:
         """Return the tokens of an input in all probes."""
-        return sorted({int(token) for probe in self._all() for token in probe.found[entry].unique()})
+        return sorted({int(token) for probe in self._all for token in probe.found[entry].unique()})
 
     def _is_index(self, node: Node, guess: Index, probe: Probe) -> bool:
         found = self.run(node, probe)
@@ -148,9 +150,9 @@ class Probes:
         """Return which keys a mask of scores with this layout and shape shows. The mask is boolean (true: seen, or hidden if `hides`), or
         it is added."""
         shown = []
-        for probe in self._all():
+        for probe in self._all:
             sizes = [concrete(size, probe.symbols) for size in shape]
-            shown.append((probe, _shown(self.run(node, probe), layout, sizes, BATCH_SIZE, hides)))
+            shown.append((probe, _shown(self.run(node, probe), layout, sizes, hides)))
         hidden = [0, *sorted({token for entry in self.tokens for token in self._seen_tokens(entry)} - {0})]
         guesses = [SeenKeys(causal, None, 0) for causal in (False, True)]
         guesses += [SeenKeys(causal, entry, token) for entry in self.tokens for causal in (False, True) for token in hidden]
@@ -175,7 +177,7 @@ def _agrees(guess: SeenKeys, mask: Tensor, probe: Probe) -> bool:
     return bool((expected == mask)[some].all())
 
 
-def _shown(mask: Tensor, layout: TensorLayout, shape: Sequence[int], batch: int, hides: bool) -> Tensor:
+def _shown(mask: Tensor, layout: TensorLayout, shape: Sequence[int], hides: bool) -> Tensor:
     """Return a mask of scores with this layout and shape as (batch, queries, keys), true where a query sees a key."""
     if mask.dtype == torch.bool:
         seen = ~mask if hides else mask
@@ -185,8 +187,8 @@ def _shown(mask: Tensor, layout: TensorLayout, shape: Sequence[int], batch: int,
             raise NoProgram("something other than a mask is added to its scores")
     sizes: list[tuple[str, int]] = []
     for dimension, size in zip(layout, shape, strict=True):
-        known = {BATCH: batch}
-        parts = [(factor.axis, factor.size if factor.axis == CHANNEL else known.get(factor.axis, 0)) for factor in dimension]
+        # The sizes of the other axes are those of the probe: what is left of the dimension.
+        parts = [(factor.axis, {CHANNEL: factor.size, BATCH: BATCH_SIZE}.get(factor.axis, 0)) for factor in dimension]
         rest = size // math.prod(part for _, part in parts if part)
         sizes += [(axis, part or rest) for axis, part in parts]
     order = [place for name in (CHANNEL, BATCH, PIXEL, KEY) for place, (axis, _) in enumerate(sizes) if axis == name]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from swamp.export import attention
-from swamp.export.layouts import (
+from swamp.export.program import attention
+from swamp.export.program.builder import FixedTensor, ImageView, ProgramBuilder, Scores
+from swamp.export.program.layouts import (
     CHANNEL,
     PIXEL,
     REPEATED,
@@ -24,8 +25,7 @@ from swamp.export.layouts import (
     viewed,
     without_repeats,
 )
-from swamp.export.number_operators import plain
-from swamp.export.program_builder import FixedTensor, ImageView, ProgramBuilder, Scores
+from swamp.export.program.numbers import plain
 
 END = (1 << 63) - 1  # the end of a slice that has none
 
@@ -200,3 +200,21 @@ def cat(b: ProgramBuilder, parts: Sequence[Any], dimension: int = 0) -> ImageVie
     size = found[0].size._replace(channels=sum(lengths)) if along == CHANNEL else ImageSize(found[0].size.channels, 1, sum(lengths))
     layout = (*images[0].layout[:place], axis(along, sum(lengths)), *images[0].layout[place + 1 :])
     return ImageView(number, size, layout)
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten"), view),
+    **dict.fromkeys(("clone", "contiguous", "to", "_to_copy", "alias", "detach", "lift_fresh_copy", "type_as"), same),
+    "permute": permute,
+    "transpose": transpose,
+    "t": transposed_matrix,
+    "expand": expand,
+    "repeat_interleave": repeat_interleave,
+    "slice": slice_,
+    "select": select,
+    **dict.fromkeys(("split", "split_with_sizes"), split),
+    "chunk": lambda b, x, chunks, dimension=0: split(b, x, -(-length_of(b.image(x).layout[dimension]) // chunks), dimension),
+    "unbind": unbind,
+    "cat": cat,
+    "getitem": lambda b, values, index: values[index],
+}

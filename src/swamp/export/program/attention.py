@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from swamp.export.layouts import (
+from swamp.export.program.builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores
+from swamp.export.program.layouts import (
     BATCH,
     CHANNEL,
     KEY,
@@ -22,8 +23,7 @@ from swamp.export.layouts import (
     joined,
     length_of,
 )
-from swamp.export.probing import SeenKeys
-from swamp.export.program_builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores
+from swamp.export.program.probing import SeenKeys
 
 
 def scaled_dot_product_attention(
@@ -148,3 +148,6 @@ def _as_heads(dimensions: Sequence[Dimension], features: int) -> TensorLayout:
         tuple(factor._replace(stride=factor.stride // features) if factor.axis == CHANNEL else factor for factor in dimension)
         for dimension in dimensions
     )
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": scaled_dot_product_attention}

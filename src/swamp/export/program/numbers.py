@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from swamp.export import attention
-from swamp.export.layouts import (
-    CHANNEL,
-    PIXEL,
-    NoProgram,
-    factors_of,
-    is_free,
-    without_repeats,
-)
-from swamp.export.program_builder import FixedTensor, ImageView, ProgramBuilder, Scores
+from swamp.export.program import attention
+from swamp.export.program.builder import FixedTensor, ImageView, ProgramBuilder, Scores
+from swamp.export.program.layouts import CHANNEL, PIXEL, NoProgram, factors_of, is_free, without_repeats
 
 
 def activation(b: ProgramBuilder, x: Any, *_: Any, kind: str, slope: float | None = None, **__: Any) -> ImageView:
@@ -193,3 +188,29 @@ def dropout(b: ProgramBuilder, x: Any, share: float = 0.5, training: bool = Fals
     if training and share:
         raise NoProgram("it drops numbers at random in evaluation mode, too: pass training=self.training")
     return x
+
+
+ACTIVATIONS = ("relu", "relu6", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "mish")
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{name: partial(activation, kind=name) for name in ACTIVATIONS},
+    "leaky_relu": leaky_relu,
+    "prelu": prelu,
+    "elu": elu,
+    "selu": selu,
+    "gelu": gelu,
+    "softplus": softplus,
+    **dict.fromkeys(("clamp", "clamp_min"), clamp),
+    "hardtanh": lambda b, x, low=-1.0, high=1.0: clamp(b, x, low, high),
+    **dict.fromkeys(("softmax", "_softmax"), softmax),
+    "pow": power,
+    "square": lambda b, x: power(b, x, 2),
+    "add": add,
+    "sub": partial(add, sign=-1),
+    "rsub": reversed_subtract,
+    "mul": multiply,
+    "div": divide,
+    "neg": negative,
+    "masked_fill": masked_fill,
+    "where": where,
+    **dict.fromkeys(("dropout", "feature_dropout", "native_dropout"), dropout),
+}

@@ -18,8 +18,8 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from swamp.core.errors import reason_of
-from swamp.export.layouts import NoProgram
-from swamp.export.operators import OPERATIONS
+from swamp.export.program.layouts import NoProgram
+from swamp.export.program.operators import OPERATIONS
 
 DECOMPOSED = ("aten.einsum.default",)  # operations that are replaced by simpler ones; all others stay whole
 LIBRARY = str(Path(torch.__file__).parent)
@@ -28,7 +28,7 @@ LIBRARY = str(Path(torch.__file__).parent)
 def exported_graph(model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], free_length: bool, free_size: bool) -> ExportedProgram:
     sizes = {size for leaf in pytree.tree_leaves((inputs, named)) if isinstance(leaf, Tensor) for size in leaf.shape[1:]}
     batch = next(size for size in range(2, 1000) if size not in sizes)  # so that nothing takes it for another size
-    inputs, named = pytree.tree_map(lambda leaf: _repeated(leaf, batch), (inputs, named))
+    inputs, named = repeated((inputs, named), batch)
     free = torch.export.ShapesCollection()
     for leaf in pytree.tree_leaves((inputs, named)):
         if isinstance(leaf, Tensor) and leaf.ndim:
@@ -74,11 +74,14 @@ def _without_cache(model: nn.Module) -> Iterator[None]:
         config.use_cache = True  # type: ignore[union-attr]
 
 
-def _repeated(leaf: Any, batch: int) -> Any:
+def repeated(inputs: Any, times: int) -> Any:
     """Return the first example of a batch so many times."""
-    if not isinstance(leaf, Tensor) or not leaf.ndim:
-        return leaf
-    return leaf[:1].detach().cpu().repeat(batch, *[1] * (leaf.ndim - 1))
+
+    def first_repeated(leaf: Any) -> Any:
+        is_batch = isinstance(leaf, Tensor) and leaf.ndim
+        return leaf[:1].detach().cpu().repeat(times, *[1] * (leaf.ndim - 1)) if is_batch else leaf
+
+    return pytree.tree_map(first_repeated, inputs)
 
 
 def user_inputs(exported: ExportedProgram) -> list[Node]:
@@ -94,7 +97,7 @@ def operation_name(node: Node) -> str:
     return str(node.target).removeprefix("aten.").split(".")[0].removesuffix("_" if not str(node.target).startswith("aten._") else "")
 
 
-def place_of(node: Node) -> str:
+def origin_of(node: Node) -> str:
     """Return where in the user's code an operation comes from, as the end of a sentence."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     frames = [(file, line) for file, line in frames if not file.startswith(LIBRARY)]

@@ -83,6 +83,13 @@ def image_layout(batch: Dimension, size: ImageSize) -> TensorLayout:
     return (batch, axis(CHANNEL, size.channels), rows, axis(PIXEL, size.width))
 
 
+def layout_of(kind: str, batch: Dimension, size: ImageSize) -> TensorLayout:
+    """Return how an image lies in a caller's array of this kind, as `export/reader.py` lists them."""
+    channels, tokens = axis(CHANNEL, size.channels), axis(PIXEL, size.pixels)
+    layouts = {"vector": (channels,), "sequence": (tokens, channels), "signal": (channels, tokens), "tokens": (tokens,)}
+    return image_layout(batch, size) if kind == "image" else (batch, *layouts[kind])
+
+
 def viewed(layout: TensorLayout, shape: Sequence[int]) -> TensorLayout:
     """Return the layout of a view with another shape.
 

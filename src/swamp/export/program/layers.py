@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from swamp.export import attention
-from swamp.export.layouts import (
-    CHANNEL,
-    PIXEL,
-    ImageSize,
-    NoProgram,
-    axis,
-    image_layout,
-    is_free,
-)
-from swamp.export.pixel_operators import pair, stored, windowed
-from swamp.export.probing import CountedPositions, Positions
-from swamp.export.program_builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores
+from swamp.export.program import attention
+from swamp.export.program.builder import FixedTensor, ImageView, IndexNode, ProgramBuilder, Scores
+from swamp.export.program.layouts import CHANNEL, PIXEL, ImageSize, NoProgram, axis, image_layout, is_free
+from swamp.export.program.pixels import pair, stored, symmetric_padding, windowed
+from swamp.export.program.probing import CountedPositions, Positions
 
 
 def convolution(
@@ -37,20 +29,16 @@ def convolution(
     outputs, _, *kernel = weight.tensor.shape
     kernel = [1] * (2 - len(kernel)) + kernel
     (up, right), (far_y, far_x) = pair(stride, 1), pair(dilation, 1)
-    if isinstance(padding, str):
-        reach = [(size - 1) * far for size, far in zip(kernel, (far_y, far_x), strict=True)]
-        if padding == "same" and any(one % 2 for one in reach):
-            raise NoProgram("padding on one side alone, which keeps the size with an even kernel, is not known")
-        top, left = (reach[0] // 2, reach[1] // 2) if padding == "same" else (0, 0)
-    else:
-        top, left = pair(padding, 0)
+    sides = symmetric_padding(padding if isinstance(padding, str) else pair(padding, 0), kernel, (far_y, far_x))
+    if sides is None:
+        raise NoProgram("padding on one side alone, which keeps the size with an even kernel, is not known")
     number = b.emit(
         "conv",
         x.number,
         weight=b.name_of(weight),
         bias=b.name_of(bias),
         stride=[up, right],
-        padding=[top, left],
+        padding=sides,
         dilation=[far_y, far_x],
         groups=groups,
     )
@@ -159,3 +147,17 @@ def embedding(b: ProgramBuilder, weight: Any, index: Any, *_: Any) -> ImageView 
         number = b.emit("embedding", tokens.number, weight=b.name_of(weight))
     channels = table.shape[1]
     return ImageView(number, tokens.size._replace(channels=channels), (*tokens.layout, axis(CHANNEL, channels)))
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("conv1d", "conv2d"), convolution),
+    "linear": linear,
+    **dict.fromkeys(("matmul", "mm", "bmm"), product),
+    "addmm": sum_and_product,
+    "batch_norm": batch_norm,
+    "_native_batch_norm_legit_no_training": lambda b, *given: [batch_norm(b, *given), None, None],
+    "layer_norm": layer_norm,
+    "group_norm": group_norm,
+    "instance_norm": instance_norm,
+    "embedding": embedding,
+}
