@@ -21,6 +21,7 @@ from swamp.runs import config
 from swamp.runs.config import build_config
 from swamp.runs.grid import expand, read_grid
 from swamp.trackers.tracker import Point
+from tests.support.cli import call
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -246,3 +247,16 @@ def test_every_table_of_the_reproduction_is_made_from_stored_results() -> None:
     assert heads[0].startswith('"Full" is')
     assert {found[1] for found in tables["BLOCK"].finditer(text)} == tables["TABLES"].keys() - {"readme"}
     assert [passage for passage in tables["stated"]() if passage not in text] == []
+
+
+def test_the_commands_of_the_reproduction_print_its_stored_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that name a folder of docs/results, as written; what they draw goes elsewhere."""
+    lines = [line for block in blocks("sh", (DOCS / "reproduction.md").read_text()) for line in block.splitlines()]
+    commands = [line.split("  #")[0].split()[1:] for line in lines if re.search("compare docs/results|figure .* docs/results|--show", line)]
+    assert len(commands) >= 5
+    for index, command in enumerate(commands):
+        words = [str(ROOT / word) if word.startswith("docs/") else word for word in command]
+        asked = [str(tmp_path / f"{index}.png") if word == "FILE" else word for word in words]
+        status, printed, errors = call(capsys, *asked)
+        assert (status, errors) == (0, ""), command
+        assert printed
