@@ -182,6 +182,14 @@ def test_parts_make_up_the_whole(swept: Path, capsys: pytest.CaptureFixture[str]
         assert (tmp_path / path.parent.name / "results.json").read_bytes() == path.read_bytes()
 
 
+def test_a_part_that_shows_nothing_reads_no_other_parts(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ["sweep", swept / "grid.toml", "--out", tmp_path, "--cache", swept / "out/cache"]
+    assert call(capsys, *arguments, "--part", "0/6", "--cycle.epochs", "1")[0] == 0
+    assert call(capsys, *arguments, "--part", "1/6", "--quiet")[:2] == (0, "")
+    status, _, errors = call(capsys, *arguments, "--part", "1/6")  # The table would mix the two.
+    assert (status, "cycle.epochs (1 there, 2 here)" in errors) == (2, True)
+
+
 def test_compare_has_paired_differences_where_seeds_are_shared(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [swept / "out" / f"{cell}-seed-{seed}" for cell in ("SWAMP", "IMP") for seed in (0, 1)]
     status, out, _ = call(capsys, "compare", *runs)

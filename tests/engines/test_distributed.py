@@ -84,6 +84,8 @@ def test_ranks_compare_all_settings_that_matter(quick: Make, tmp_path: Path) -> 
         assert name == "setting " + next(iter(change)).replace("__", ".")
     assert settings_that_must_match(config, tmp_path / "another", task) != must_match
     assert settings_that_must_match(quick(engine="distributed", notes="mine", checkpoint_seconds=1.0), tmp_path / "run", task) == must_match
+    here, there = (quick(engine="distributed", start=str(tmp_path / folder / "net.swamp")) for folder in ("here", "there"))
+    assert settings_that_must_match(here, tmp_path / "run", task) == settings_that_must_match(there, tmp_path / "run", task)
 
 
 def test_torchrun_with_another_engine_is_told_so(

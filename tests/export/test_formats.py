@@ -15,6 +15,8 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import formats
 from swamp.export.inference import open_network, read_about
+from swamp.export.program import NoProgram
+from swamp.runs.coupling import coupling_of
 from swamp.tasks.custom import CustomTask
 
 JSON_FORMAT = """
@@ -94,3 +96,20 @@ def test_equal_networks_give_equal_bytes_in_whatever_order_their_tensors_come(na
     other = State(*(dict(reversed(list(group.items()))) for group in (state.parameters, state.buffers)))
     first, second = (formats.export(mask.apply(one), mask, task, name, "float16", {}).content for one in (state, other))
     assert first == second
+
+
+def test_a_loss_may_read_layers_of_the_network() -> None:
+    data = torch.randn(4, 3), torch.arange(4) % 2
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+    def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1]) + 0.01 * model.get_submodule("0").weight.square().sum()
+
+    task = CustomTask(model, data, data, loss=loss)
+    (inputs,), named = formats.called_with(model, task)
+    assert torch.equal(inputs, data[0][:2])
+    assert named == {}
+    assert coupling_of(task).widths
+    assert formats.program_of(model, task).program["outputs"]
+    with pytest.raises(NoProgram, match="the loss of its task does not call the network itself"):
+        formats.called_with(model, CustomTask(model, data, data, loss=lambda model, batch: model[0](batch[0]).mean()))

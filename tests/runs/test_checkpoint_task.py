@@ -16,7 +16,7 @@ from swamp.export.formats.sparse import encode
 from swamp.results.comparison import comparisons
 from swamp.results.series import make_series
 from swamp.results.stored_run import read_run
-from swamp.runs.config import Config, config_hash
+from swamp.runs.config import Config, build_config, config_hash
 from swamp.runs.opening import RunRequest, open_task, prepare
 from swamp.runs.stored import load_network
 from swamp.store.records import read_rows
@@ -97,6 +97,8 @@ def test_methods_that_leave_the_mask_are_refused(quick: Quick, files: Path, tmp_
         list(iterate(quick(method="rigl", start=str(files / "sparse")), tmp_path / "a"))
     with pytest.raises(ValueError, match="nowhere cannot be read"):
         list(iterate(quick(start="nowhere"), tmp_path / "a"))
+    with pytest.raises(ValueError, match=r"~nobody-of-this-name/net cannot be read"):
+        list(iterate(build_config("digits", {"start": "~nobody-of-this-name/net"}), tmp_path / "a"))
     assert not (tmp_path / "a").exists()
 
 
@@ -131,6 +133,9 @@ def test_a_run_from_a_file_can_be_resumed_from_anywhere(
     begin(config, tmp_path / "run")
     begin(structs.replace(config, start="sparse"), tmp_path / "older")  # as earlier versions stored it
     begin(config, tmp_path / "older")
+    begin(structs.replace(config, start="sparse", seed=1), tmp_path / "seed-1")
+    (series,) = make_series([read_run(tmp_path / "run"), read_run(tmp_path / "seed-1")])  # They started from the same file.
+    assert series.seeds == [0, 1]
     monkeypatch.chdir(tmp_path)
     assert call(capsys, "resume", "run")[0] == 0
     assert len(read_rows(tmp_path / "run")) == 1

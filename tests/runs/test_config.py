@@ -82,6 +82,10 @@ def test_bad_recipes(tmp_path: Path) -> None:
         read_chain(str(tmp_path / "binary.toml"))
     with pytest.raises(ValueError, match="no such file"):
         read_chain("missing.toml")
+    (tmp_path / "itself.toml").symlink_to(tmp_path / "itself.toml")
+    for name in (str(tmp_path / "itself.toml"), "nul\0.toml"):
+        with pytest.raises(ValueError, match=r"^recipe .*: no such file$"):
+            read_chain(name)
     with pytest.raises(ValueError, match="did you mean 'digits'"):
         read_chain("digit")
     (tmp_path / "base.toml").write_text("base = 3")

@@ -108,7 +108,7 @@ def run_grid(
     finally:
         # also where a run failed or was stopped: what is finished stands
         begun = any((run.directory / "results.json").exists() for run in sweep.runs)
-        if options.show or (begun and not helper):
+        if options.show or (begun and not helper and (options.plot or not progress.quiet)):
             results = read_results(sweep)
             if options.show and results.left_out and not results.runs:  # Otherwise an error may be on its way already.
                 raise NothingToShow.of(results.left_out)

@@ -189,7 +189,7 @@ def _task_setting(asked: TomlTable, name: str, value: Any) -> TomlTable:
 
 def with_absolute_start(config: Config) -> Config:
     """Return the configuration with the whole path of the file that it starts from, so that the run can be resumed from anywhere."""
-    return structs.replace(config, start=str(Path(config.start).expanduser().absolute())) if config.start else config
+    return structs.replace(config, start=str(Path(os.path.expanduser(config.start)).absolute())) if config.start else config
 
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:

@@ -215,6 +215,7 @@ def settings_that_must_match(config: Config, out: Path, task: Task) -> dict[str,
     for, and how the machines work together."""
     together = {f"engines.{config.engine}.{name}": value for name, value in msgspec.to_builtins(config.selected("engine")).items()}
     asked = {**deciding_settings(config), **together}
+    del asked["start"]  # Its content is part of the task. Machines may have the file in different folders.
     return {
         **{f"setting {name}": json.dumps(value) for name, value in asked.items()},
         **versions(),

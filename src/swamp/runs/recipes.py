@@ -63,13 +63,13 @@ def header_of(recipe: str) -> str:
 def read_chain(recipe: str, above: tuple[str, ...] = ()) -> dict[str, TomlTable]:
     """Read a recipe and the recipes that it is based on. Return their settings by name or path, those of the lowest base first."""
     texts, path = recipe_texts(), Path(recipe)
-    place = recipe if recipe in texts else str(path.resolve())  # Relative paths may name one file in many ways.
-    if place in above:
-        raise ValueError(f"recipes are based on each other in a circle: {' -> '.join([*above, place])}")
     if recipe not in texts and not path.is_file():
         there = "this is no regular file" if path.exists() else "no such file"
         kind = there if path.suffix == ".toml" else f"neither a built-in recipe nor a TOML file; {nearest(recipe, texts)}"
         raise ValueError(f"recipe {recipe!r}: {kind}")
+    place = recipe if recipe in texts else str(path.resolve())  # Relative paths may name one file in many ways.
+    if place in above:
+        raise ValueError(f"recipes are based on each other in a circle: {' -> '.join([*above, place])}")
     settings = parse_toml(f"recipe {recipe!r}", texts.get(recipe, path))
     base = settings.pop("base", None if recipe == DEFAULT_RECIPE else DEFAULT_RECIPE)
     if base is not None and not isinstance(base, str):

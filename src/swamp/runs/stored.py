@@ -12,7 +12,7 @@ from msgspec import structs
 
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.runs.config import Config, code_settings, complete, module_of
+from swamp.runs.config import Config, code_settings, complete, module_of, with_absolute_start
 from swamp.runs.recipes import TomlTable, merge
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
@@ -36,7 +36,7 @@ def read_config(out: Path) -> Config:
 def config_of(header: Mapping[str, Any]) -> Config:
     """Return the configuration in the content of a run.json."""
     try:
-        return _with_local_data(completed(header["config"]))
+        return with_absolute_start(_with_local_data(completed(header["config"])))  # Earlier versions stored a relative path.
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"run.json is not that of a run ({error!r})") from None
 

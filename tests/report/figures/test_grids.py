@@ -71,6 +71,19 @@ def test_runs_that_have_just_begun_do_not_cut_off_the_papers_numbers(runs: list[
     assert theirs.get_xlim() == (dense, sparse)
 
 
+def test_the_papers_numbers_may_go_further_than_a_cell_does(runs: list[StoredRun], plt: Any) -> None:
+    found = findings(runs)
+    shorter = {place: density for place, density in found.densities.items() if place != (("IMP",), found.levels[-1])}
+    _, theirs = grid_curves(plt, replace(found, densities=shorter), runs).axes
+    assert (6.03, 5.98, 6.10, 6.42) in {tuple(round(y, 2) for y in bars.lines[0].get_ydata()) for bars in theirs.containers}
+
+
+def test_the_legend_leaves_room_for_the_title(runs: list[StoredRun], plt: Any) -> None:
+    figure = grid_curves(plt, findings(runs, title="A long title of a narrow picture " * 2, paper={}), runs)
+    figure.canvas.draw()
+    assert not figure.legends[0].get_window_extent().overlaps(figure._suptitle.get_window_extent())
+
+
 def test_ensembles_are_drawn_beside_their_runs(runs: list[StoredRun], plt: Any) -> None:
     one = [run for run in runs if run.directory.name in ("IMP-seed-0", "SWAMP-seed-0")]  # as if they were seeds
     row = EnsembleRow(cycle=3, sparsity=0.488, metrics={"accuracy": 0.93, "nll": 0.2}, members=[], macs=0.0)

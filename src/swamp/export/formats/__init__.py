@@ -171,27 +171,20 @@ def called_with(model: nn.Module, task: Task) -> Arguments:
     """Return what a task calls its network with, for two examples if it has so many, or raise `NoProgram`."""
     if isinstance(task, OwnLoopTask):
         raise NoProgram("its inputs are known to your own loop alone")
-    call = CallRecorder(model)
+    calls: list[Arguments] = []
+    # A hook leaves the model as it is, because a loss may read its layers, too.
+    hook = model.register_forward_pre_hook(lambda _, inputs, named: calls.append((inputs, named)), with_kwargs=True)
     try:
         with torch.no_grad():
-            task.loss(call, task.unaugmented(torch.arange(min(2, task.size("train"))), torch.device("cpu")))
+            task.loss(model, task.unaugmented(torch.arange(min(2, task.size("train"))), torch.device("cpu")))
     except Exception as error:
         raise NoProgram(f"the network cannot be called with an example of its task ({reason_of(error)})") from None
-    return call.inputs, _without_labels(call.named)
-
-
-class CallRecorder(nn.Module):
-    """Remembers what a model was called with last."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.inputs: tuple[Any, ...] = ()
-        self.named: dict[str, Any] = {}
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        self.inputs, self.named = inputs, named
-        return self.model(*inputs, **named)
+    finally:
+        hook.remove()
+    if not calls:
+        raise NoProgram("the loss of its task does not call the network itself")
+    inputs, named = calls[-1]
+    return inputs, _without_labels(named)
 
 
 def _narrowed(model: nn.Module, task: Task) -> tuple[nn.Module, list[str]]:

@@ -79,7 +79,7 @@ def grid_curves(plt: Any, found: Findings, runs: Sequence[StoredRun]) -> Any:
             axes.set_ylabel(label)
             name_sparsities(axes, found)
     handles = {name: handle for axes in lines[:, 0] for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), frameon=False, fontsize=9, loc="outside right upper")
+    figure.legend(handles.values(), handles.keys(), frameon=False, fontsize=9, loc="outside right center")  # below the title
     figure.suptitle(text(sweep.grid.title), fontsize=11)
     return figure
 
@@ -122,7 +122,8 @@ def paper_curves(found: Findings) -> dict[str, PaperCurve]:
         curve = PaperCurve([], [], [])
         for level, printed in zip(found.levels, found.quoted(labels, found.sweep.grid.paper[name]), strict=True):
             if number := PRINTED.fullmatch(printed or ""):
-                curve.remaining.append(100 * float(found.densities[labels, level]))
+                density = found.densities[labels, None] if level is None else level  # The cell itself may not go as far.
+                curve.remaining.append(100 * float(density))
                 curve.mean.append(zero + unit * float(number["mean"]))
                 curve.deviation.append(abs(unit) * float(number["deviation"] or 0))
         if curve.mean:
