@@ -244,7 +244,7 @@ def test_every_table_of_the_reproduction_is_made_from_stored_results() -> None:
     text = (DOCS / "reproduction.md").read_text()
     heads = re.findall(r"(.*)\n\n\|.*\n\|---", text)
     assert all(re.fullmatch(r"<!-- table \w+ -->", line) for line in heads[1:])
-    assert heads[0].startswith('"Full" is')
+    assert heads[0].startswith("**Holds** means")
     assert {found[1] for found in tables["BLOCK"].finditer(text)} == tables["TABLES"].keys() - {"readme"}
     assert [passage for passage in tables["stated"]() if passage not in text] == []
 
