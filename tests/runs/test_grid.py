@@ -54,6 +54,16 @@ def test_a_grid_is_every_combination_of_points_and_seeds_but_the_excluded(two_ax
     assert sweep.compared_with(("1", "IMP")) is None
 
 
+def test_only_the_named_points_are_run_of_an_axis_that_they_are_of(two_axes: Path, tmp_path: Path) -> None:
+    grid = read_grid(two_axes)
+    assert names(expand(grid, tmp_path, only=["SWAMP"], seeds=[0])) == ["epochs-1-SWAMP-seed-0", "epochs-2-SWAMP-seed-0"]
+    assert names(expand(grid, tmp_path, only=["SWAMP", "2"], seeds=[0])) == ["epochs-2-SWAMP-seed-0"]
+    with pytest.raises(ValueError, match="excludes all of its runs of 2, IMP"):
+        expand(grid, tmp_path, only=["2", "IMP"])
+    with pytest.raises(ValueError, match="no such point; did you mean 'SWAMP'"):
+        expand(grid, tmp_path, only=["SWAPM"])
+
+
 def test_what_is_asked_lies_over_the_grids_settings_and_below_its_axes(two_axes: Path, tmp_path: Path) -> None:
     sweep = expand(
         read_grid(two_axes), tmp_path, {"pruning.cycles": 5, "methods.swamp.swa": False, "methods.swamp.particles": 8}, seeds=[7]
