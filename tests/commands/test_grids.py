@@ -396,8 +396,11 @@ def test_one_command_runs_some_points_of_a_grid_and_shows_them(tmp_path: Path, c
     command = ("sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--seeds", "0")
     assert call(capsys, *command, "--only", "SWAMP, SWAMP-1", "--keep", "last")[0] == 0
     assert sorted(path.name for path in (tmp_path / "out").glob("*-seed-*")) == ["SWAMP-1-seed-0", "SWAMP-seed-0"]
+    with (tmp_path / "grid.toml").open("a") as grid:
+        grid.write('[paper]\nIMP = ["90.00", "91.00"]\nSWAMP = ["92.00", "93.00"]\n')
+    (tmp_path / "grid.toml").write_text((tmp_path / "grid.toml").read_text().replace('at = "all"', "at = [0, 1]"))
     status, out, _ = call(capsys, *command, "--only", "SWAMP", "--show")
-    assert (status, "SWAMP-1" in out) == (0, False)
+    assert (status, "93.00" in out, "91.00" in out, "SWAMP-1" in out, "Differences" in out) == (0, True, False, False, False)
     status, _, said = call(capsys, *command, "--only", "IMP", "--keep", "last")
     assert (status, "shows ensembles" in said) == (2, True)
 

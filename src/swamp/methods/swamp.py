@@ -34,7 +34,7 @@ notes = (
 )
 
 Particles = Annotated[int, Meta(ge=1, le=1024)]
-Pruned = Literal["average", "best-particle"]
+MaskSource = Literal["average", "best-particle"]
 FirstCycle = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,3})$")]
 
 
@@ -46,7 +46,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 4
     swa: Annotated[bool | dict[FirstCycle, bool], Meta(description="Whether particles are averaged over their trajectory ([swa]).")] = True
     pruned: Annotated[
-        Pruned | dict[FirstCycle, Pruned],
+        MaskSource | dict[FirstCycle, MaskSource],
         Meta(description="What the next mask is pruned from: the average, or the particle with the lowest loss on the training set."),
     ] = "average"
 
