@@ -102,6 +102,15 @@ def test_a_copy_has_no_weights_but_those_that_continuing_takes(quick: Make, tmp_
     assert not (tmp_path / "copy-last" / "cycle-01" / "average.safetensors").is_symlink()
 
 
+def test_what_analyses_have_measured_is_copied(quick: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    list(iterate(quick(), tmp_path / "run"))
+    options = ("--hessian", "--cycles", "1", "--examples", "32", "--tolerance", "0.5")
+    assert call(capsys, "analyse", tmp_path / "run", *options)[0] == 0
+    copy = copied(quick(), tmp_path / "run", tmp_path / "copy", "averages")
+    assert (copy / "analysis" / "hessian.json").read_bytes() == (tmp_path / "run" / "analysis" / "hessian.json").read_bytes()
+    assert "nothing new" in "".join(call(capsys, "analyse", copy, *options)[1:])
+
+
 def test_weights_that_were_lost_are_made_again_from_a_copy_too(quick: Make, tmp_path: Path) -> None:
     config = quick(checkpoint_seconds=0)
     list(iterate(config, tmp_path / "whole"))
