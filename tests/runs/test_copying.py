@@ -154,6 +154,15 @@ def test_a_group_is_copied_with_a_cache_that_its_runs_share(quick: Make, tmp_pat
     assert "ticket" not in trained
 
 
+def test_a_group_of_which_a_run_is_at_work_is_not_copied_in_part(quick: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (0, 1):
+        stopped(quick(seed=seed), tmp_path / "group" / f"seed-{seed}", 3)
+    with Store(tmp_path / "group" / "seed-1").locked():
+        status, _, said = call(capsys, "resume", tmp_path / "group", "--copy-to", tmp_path / "copy")
+    assert (status, "in use by another process" in said, (tmp_path / "copy").exists()) == (2, True, False)
+    assert call(capsys, "resume", tmp_path / "group", "--copy-to", tmp_path / "copy")[0] == 0
+
+
 def test_a_place_that_is_taken_is_refused(quick: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stopped(quick(), tmp_path / "run", 3)
     (tmp_path / "taken").mkdir()

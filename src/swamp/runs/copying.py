@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -142,23 +143,20 @@ def ticket_weights(run: PreparedRun) -> set[str]:
 
 def copy_run(run: PreparedRun, target: Path, keep: Keep | None = None, with_ticket: bool = False) -> Store:
     """Copy a run with the weights that continuing it takes, and with those of its rows that `keep` keeps. Return the copy."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(f"{target} is there already; choose another directory for the copy")
     store, copy = run.store, Store(target)
-    with store.locked():
-        wanted = needed_weights(run) | kept_weights(run, keep) | (ticket_weights(run) if with_ticket else set())
-        with copy.locked():
-            for name in (store.folder / "objects").names():
-                _copy_object(store, copy, name, wanted)
-            for folder in ("work", *ANALYSES):
-                names = [name for name in (store.folder / folder).names() if name.endswith((".checkpoint", ".json", ".npz"))]
-                for name in names:
+    wanted = needed_weights(run) | kept_weights(run, keep) | (ticket_weights(run) if with_ticket else set())
+    with copy.locked():
+        for name in (store.folder / "objects").names():
+            _copy_object(store, copy, name, wanted)
+        for folder in ("work", *ANALYSES):
+            for name in (store.folder / folder).names():
+                if name.endswith((".checkpoint", ".json", ".npz")):
                     _copy_file(store, copy, f"{folder}/{name}")
-            for name in FILES:
-                _copy_file(store, copy, name)
-            _copy_links(store, copy)
-            if store.finished():
-                copy.finish()
+        for name in FILES:
+            _copy_file(store, copy, name)
+        _copy_links(store, copy)
+        if store.finished():
+            copy.finish()
     return copy
 
 
@@ -219,9 +217,15 @@ def link_equal(directories: Iterable[Path]) -> None:
 
 def copy_runs(runs: Sequence[PreparedRun], targets: Sequence[Path], cache: Path | None = None, keep: Keep | None = None) -> None:
     """Copy runs. If a new cache is given, what the copies hold is put there, with the ticket that further runs begin with."""
-    for target in targets:
-        make_directory(target.parent)
-    copies = [copy_run(run, target, keep, with_ticket=cache is not None) for run, target in zip(runs, targets, strict=True)]
+    for target in (*targets, *([cache] if cache else [])):
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise ValueError(f"{target} is there already; choose another directory for the copy")
+    with ExitStack() as stack:
+        for run in runs:  # If one of them is at work, none is copied.
+            stack.enter_context(run.store.locked())
+        for target in targets:
+            make_directory(target.parent)
+        copies = [copy_run(run, target, keep, with_ticket=cache is not None) for run, target in zip(runs, targets, strict=True)]
     if cache:
         share(copies, runs, cache)
     link_equal([*targets, *([cache] if cache else [])])
