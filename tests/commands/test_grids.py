@@ -398,6 +398,21 @@ def test_no_run_of_a_grid_is_begun_where_one_is_impossible(capsys: pytest.Captur
     assert not (tmp_path / "out" / "imp-seed-0").exists()
 
 
+def test_one_command_runs_some_points_of_a_grid_and_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ensembles take averages of their own runs alone, so that the others may keep less."""
+    (tmp_path / "grid.toml").write_text('ensembles = { method = "IMP" }\n' + GRID.replace("SWAMP, one", "SWAMP-1"))
+    command = ("sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--seeds", "0")
+    assert call(capsys, *command, "--only", "SWAMP, SWAMP-1", "--keep", "last")[0] == 0
+    assert sorted(path.name for path in (tmp_path / "out").glob("*-seed-*")) == ["SWAMP-1-seed-0", "SWAMP-seed-0"]
+    with (tmp_path / "grid.toml").open("a") as grid:
+        grid.write('[paper]\nIMP = ["90.00", "91.00"]\nSWAMP = ["92.00", "93.00"]\n')
+    (tmp_path / "grid.toml").write_text((tmp_path / "grid.toml").read_text().replace('at = "all"', "at = [0, 1]"))
+    status, out, _ = call(capsys, *command, "--only", "SWAMP", "--show")
+    assert (status, "93.00" in out, "91.00" in out, "SWAMP-1" in out, "Differences" in out) == (0, True, False, False, False)
+    status, _, said = call(capsys, *command, "--only", "IMP", "--keep", "last")
+    assert (status, "shows ensembles" in said) == (2, True)
+
+
 def test_a_grid_may_ask_for_ensembles_of_its_seeds(
     swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

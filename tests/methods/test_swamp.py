@@ -52,6 +52,26 @@ def test_the_average_is_the_particles_mean_and_the_mask_is_pruned_from_it(quick:
         assert keep_highest(magnitude(average, mask), mask, rounded_share(mask.num_weights, density)).digest == pruned.digest
 
 
+def test_a_mask_can_be_pruned_from_the_particle_with_the_lowest_training_loss(quick: Make, tmp_path: Path) -> None:
+    best_first = {"0": "best-particle", "1": "average"}
+    rows = list(iterate(quick(methods__swamp__particles=3, methods__swamp__pruned=best_first, seed=2), tmp_path / "run"))
+    store, task = Store(tmp_path / "run"), open_task(read_config(tmp_path / "run"))
+
+    def loss(key: str) -> float:
+        model = task.model()
+        store.load_state(key).into(model)
+        return task.evaluate(model, "train")["nll"]
+
+    best = min(rows[0].particles, key=loss)
+    assert best != rows[0].particles[0]
+    for (row, progress), key in zip(pairwise(rows), [best, rows[1].solution], strict=True):
+        mask, pruned = store.load_mask(row.mask), store.load_mask(progress.mask)
+        assert mask is not None
+        assert pruned is not None
+        density = quick().pruning.density(progress.cycle)
+        assert keep_highest(magnitude(store.load_state(key), mask), mask, rounded_share(mask.num_weights, density)).digest == pruned.digest
+
+
 def test_statistics_are_those_of_the_average_itself(quick: Make, tmp_path: Path) -> None:
     """Not a particle's and not their mean; and the count of batches is the ticket's."""
     config = quick(pruning__cycles=0, methods__swamp__swa=False)

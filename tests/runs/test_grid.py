@@ -54,6 +54,16 @@ def test_a_grid_is_every_combination_of_points_and_seeds_but_the_excluded(two_ax
     assert sweep.compared_with(("1", "IMP")) is None
 
 
+def test_only_the_named_points_are_run_of_an_axis_that_they_are_of(two_axes: Path, tmp_path: Path) -> None:
+    grid = read_grid(two_axes)
+    assert names(expand(grid, tmp_path, only=["SWAMP"], seeds=[0])) == ["epochs-1-SWAMP-seed-0", "epochs-2-SWAMP-seed-0"]
+    assert names(expand(grid, tmp_path, only=["SWAMP", "2"], seeds=[0])) == ["epochs-2-SWAMP-seed-0"]
+    with pytest.raises(ValueError, match="excludes all of its runs of 2, IMP"):
+        expand(grid, tmp_path, only=["2", "IMP"])
+    with pytest.raises(ValueError, match="no such point; did you mean 'SWAMP'"):
+        expand(grid, tmp_path, only=["SWAPM"])
+
+
 def test_what_is_asked_lies_over_the_grids_settings_and_below_its_axes(two_axes: Path, tmp_path: Path) -> None:
     sweep = expand(
         read_grid(two_axes), tmp_path, {"pruning.cycles": 5, "methods.swamp.swa": False, "methods.swamp.particles": 8}, seeds=[7]
@@ -194,3 +204,14 @@ def test_the_papers_numbers_agree_wherever_they_stand() -> None:
     nll = paper("nll-cifar100")
     assert nll["WRN-32-4 / DST"][2:] == nll["WRN-32-4 / GraSP"][2:]
     assert nll["WRN-32-4 / DST"][:2] != nll["WRN-32-4 / GraSP"][:2]
+
+
+def test_both_grids_of_the_stored_ablations_have_the_same_imp_and_swamp() -> None:
+    """In one directory they are the same runs, so that the second grid trains neither again."""
+    folder = Path(__file__).parents[2] / "docs" / "results" / "cifar10-wrn28-2-15epochs-ablations"
+    both = [expand(read_grid(folder / name), Path("out"), seeds=[1], only=["IMP", "SWAMP"]).runs for name in ("grid.toml", "more.toml")]
+    assert both[0] == both[1]
+    sweep = expand(read_grid(folder / "more.toml"), Path("out"), {"scale": 0.1})
+    lengths = {run.labels[0]: (run.config.ticket.epochs, run.config.cycle.epochs, run.config.method) for run in sweep.runs}
+    assert lengths["longer ticket"] == (2, 15, "swamp")
+    assert {length for name, length in lengths.items() if name != "longer ticket"} == {(1, 15, "imp"), (1, 15, "swamp")}

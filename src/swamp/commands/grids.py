@@ -40,6 +40,10 @@ class GridOptions:
         str | None,
         Parameter(help="Run one part of the grid, such as 0/8 to 7/8 in the jobs of an array, which share --out."),
     ] = None
+    only: Annotated[
+        str | None,
+        Parameter(help="Take these points of the grid alone, with commas between, such as WRN-28-2 or IMP,SWAMP; with --show too."),
+    ] = None
     dry_run: Annotated[Flag, Parameter(help="List the runs, what they would train and how long that takes here, and do nothing.")] = False
     show: Annotated[Flag, Parameter(help="Print the tables of what is finished and run nothing.")] = False
     plot: Annotated[
@@ -86,7 +90,8 @@ def run_grid(
     given = {key: value for key, value in (("data", options.data), ("scale", options.scale)) if value is not None}
     seeds = parse_numbers("--seeds", options.seeds, different=True) if options.seeds is not None else None
     out, cache, runs = options.out, options.cache, Path("runs")
-    sweep = expand(grid, out or runs / name, {**settings, **given}, recipe, seeds)
+    only = [point.strip() for point in options.only.split(",")] if options.only is not None else []
+    sweep = expand(grid, out or runs / name, {**settings, **given}, recipe, seeds, only)
     whole = sweep.runs[0].directory.parent
     first, step = parse_part(options.part) if options.part is not None else (0, 1)
     chosen = sweep.runs[first::step]
@@ -126,10 +131,10 @@ def check_keep(sweep: Sweep) -> None:
     from swamp.store.directory import Store
 
     grid = sweep.grid
-    wanted: dict[str, Keep] = {"ensembles": "averages"} if grid.ensembles else {}
-    if grid.analysis:
-        wanted[f"the analysis {grid.analysis!r}"] = find_analysis(grid.analysis).needs
     for run in (run for run in sweep.runs if not Store(run.directory).finished()):
+        wanted: dict[str, Keep] = {"ensembles": "averages"} if sweep.has_ensembles(run.labels) else {}
+        if grid.analysis:
+            wanted[f"the analysis {grid.analysis!r}"] = find_analysis(grid.analysis).needs
         pruning, keep = run.config.pruning, run.config.keep
         for what, needed in wanted.items():
             of_the_last = needed == "averages" and grid.cycles(pruning) == (pruning.cycles,)  # whose average is always kept

@@ -19,6 +19,7 @@ def resume(
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")],
     cache: Path | None = None,
     data: Path | None = None,
+    copy_to: Path | None = None,
     task: TaskOption = None,
     trust: TrustOption = False,
     progress: ProgressOptions = PROGRESS_OPTIONS,
@@ -36,6 +37,9 @@ def resume(
         Directory in which runs share what they have in common.
     data
         Folder that holds your data sets, if it is another than before.
+    copy_to
+        Copy the run, or the group, to this new directory instead, with only the weights that going on takes, to be moved to another
+        machine and resumed there. With --keep, weights of finished rows are copied too; with --cache, the copies share COPY_TO/cache.
     """
     from swamp.runs.config import require_trust, with_settings
     from swamp.runs.opening import RunRequest
@@ -56,4 +60,16 @@ def resume(
     requests = [RunRequest(with_settings(read_config(path), settings), path) for path in paths]
     for request in requests:
         require_trust(request.config, request.directory, trust, settings)
-    execute(requests, cache, directory, progress)
+    if copy_to is None:
+        execute(requests, cache, directory, progress)
+        return
+    from swamp.runs.copying import copy_runs
+    from swamp.runs.opening import prepare
+    from swamp.terminal import print_line
+
+    if cache and paths == [directory]:
+        raise ValueError("--cache is for runs that share it, and this is a single run: leave it out, or name the group")
+    targets = [copy_to / path.relative_to(directory) for path in paths]
+    copy_runs(prepare(requests, cache, to_train=False), targets, copy_to / "cache" if cache else None, settings.get("keep"))
+    for target in targets:
+        print_line(f"copy: {target}")

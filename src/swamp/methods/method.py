@@ -19,7 +19,7 @@ from swamp.core.rules import Rule
 from swamp.core.schedules import SWA
 from swamp.tasks.task import Task
 
-T = TypeVar("T", int, bool)
+T = TypeVar("T", int, bool, str)
 Item = TypeVar("Item")
 
 # How much a run keeps on disk: the weights of all particles and averages, of the averages, or of the last row alone.

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from swamp.core.job import Solution
 from swamp.core.pruning import Pruning
 from swamp.methods.method import Context, Preset, Row, at_cycle
 from swamp.tasks.task import dense_mask
@@ -33,19 +34,24 @@ notes = (
 )
 
 Particles = Annotated[int, Meta(ge=1, le=1024)]
+MaskSource = Literal["average", "best-particle"]
 FirstCycle = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,3})$")]
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Particles and their SWA, each for all cycles or from given cycles on."""
+    """Particles, their SWA and what is pruned, each for all cycles or from given cycles on."""
 
     particles: Annotated[
         Particles | dict[FirstCycle, Particles], Meta(description='N, or N from given cycles on: {"0" = 1, "11" = 4}.')
     ] = 4
     swa: Annotated[bool | dict[FirstCycle, bool], Meta(description="Whether particles are averaged over their trajectory ([swa]).")] = True
+    pruned: Annotated[
+        MaskSource | dict[FirstCycle, MaskSource],
+        Meta(description="What the next mask is pruned from: the average, or the particle with the lowest loss on the training set."),
+    ] = "average"
 
     def __post_init__(self) -> None:
-        for setting in (self.particles, self.swa):
+        for setting in (self.particles, self.swa, self.pruned):
             if isinstance(setting, dict) and "0" not in setting:
                 raise ValueError('a setting from given cycles on must begin with cycle "0"')
 
@@ -77,6 +83,14 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         average = ctx.mean(particles)
         yield Row(cycle, mask, average, members=particles)
         if cycle < ctx.pruning.cycles:
-            mask = ctx.prune(average, mask, keep=ctx.pruning.density(cycle + 1))
+            pruned = average if at_cycle(config.pruned, cycle) == "average" else min(particles, key=lambda one: training_loss(ctx, one))
+            mask = ctx.prune(pruned, mask, keep=ctx.pruning.density(cycle + 1))
             if ctx.pruning.rewind == "lr":
                 start = average
+
+
+def training_loss(ctx: Context, solution: Solution) -> float:
+    """Return the NLL on the training set, or the metric that counts where a task has no NLL, with the sign that makes less better."""
+    found = ctx.evaluate(solution, "train")
+    metric = ctx.task.metrics["nll" if "nll" in found else ctx.task.metric]
+    return -found[metric.name] if metric.maximise else found[metric.name]

@@ -149,7 +149,8 @@ def gather(
 
 def tables_of(found: Findings) -> list[Table]:
     """Return the tables of a grid: its metric, the differences between its cells if it names what they are compared with, and costs."""
-    return [main_table(found), *([difference_table(found)] if found.sweep.grid.against else []), cost_table(found)]
+    compared = any(map(found.sweep.compared_with, found.sweep.cells))
+    return [main_table(found), *([difference_table(found)] if compared else []), cost_table(found)]
 
 
 def main_table(found: Findings) -> Table:
@@ -208,7 +209,7 @@ def changes(found: Findings) -> list[str]:
         return {**deciding_settings(config), "pruning.targets": list(config.pruning.target_cycles)}
 
     here = {run.labels: settings(run.config) for run in found.sweep.runs}
-    there = {labels: settings(config) for labels, config in found.original.items()}
+    there = {labels: settings(config) for labels, config in found.original.items() if labels in here}  # --only leaves cells out
     both = [(name, here[labels].get(name), theirs.get(name)) for labels, theirs in there.items() for name in {*here[labels], *theirs}]
     texts = {f"{name} {value_text(ours)} ({value_text(theirs)})" for name, ours, theirs in both if name != "seed" and ours != theirs}
     return sorted(texts)

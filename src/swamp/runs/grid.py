@@ -81,11 +81,14 @@ class Sweep:
     def cells(self) -> list[Labels]:
         return list(dict.fromkeys(run.labels for run in self.runs))
 
+    def has_ensembles(self, labels: Labels) -> bool:
+        """Return whether the grid asks for ensembles of a cell."""
+        return bool(self.grid.ensembles) and dict(zip(self.axes, labels, strict=True)).items() >= self.grid.ensembles.items()
+
     def ensembles(self, labels: Labels) -> list[list[Path]]:
         """Return the runs of a cell's first two, three, … seeds, if the grid asks for ensembles of that cell."""
-        chosen = dict(zip(self.axes, labels, strict=True)).items() >= self.grid.ensembles.items()
         paths = [run.directory for run in self.runs if run.labels == labels]
-        return [paths[:count] for count in range(2, len(paths) + 1)] if chosen and self.grid.ensembles else []
+        return [paths[:count] for count in range(2, len(paths) + 1)] if self.has_ensembles(labels) else []
 
     def compared_with(self, labels: Labels) -> Labels | None:
         """Return the cell that this one is compared with, or None if it is compared with none."""
@@ -190,16 +193,25 @@ def points(axis: str, of: Sequence[Any] | Mapping[str, TomlTable]) -> list[tuple
 
 
 def expand(
-    grid: Grid, out: Path, settings: Mapping[str, Any] | None = None, recipe: str | None = None, seeds: Sequence[int] | None = None
+    grid: Grid,
+    out: Path,
+    settings: Mapping[str, Any] | None = None,
+    recipe: str | None = None,
+    seeds: Sequence[int] | None = None,
+    only: Sequence[str] = (),
 ) -> Sweep:
-    """Return the runs of a grid, each with its directory in `out`. `settings` go over those of the grid and under those of its axes."""
+    """Return the runs of a grid, each with its directory in `out`. `settings` go over those of the grid and under those of its axes.
+
+    `only` names points. An axis that it names points of has no others.
+    """
     asked = nested(settings or {})
     axes = {axis: points(axis, of) for axis, of in grid.axes.items()}
     _check_conflicts(grid, axes, asked, recipe)
     seeds = tuple(seeds if seeds is not None else grid.seeds)
-    cells = [cell for cell in itertools.product(*axes.values()) if not _excluded(grid, dict(zip(axes, (p[0] for p in cell), strict=True)))]
+    chosen = _chosen(axes, only)
+    cells = [cell for cell in itertools.product(*chosen) if not _excluded(grid, dict(zip(axes, (p[0] for p in cell), strict=True)))]
     if not cells:
-        raise ValueError("the grid excludes all of its runs")
+        raise ValueError("the grid excludes all of its runs" + (f" of {', '.join(only)}" if only else ""))
     named = _names(axes)
     runs = []
     for cell, seed in itertools.product(cells, seeds):
@@ -216,6 +228,14 @@ def expand(
         raise ValueError(f"two runs of the grid would be called {twice[0]}: give the points of its axes other names")
     _check_methods_used(asked, [run.config for run in runs])
     return Sweep(grid, tuple(axes), seeds, tuple(runs))
+
+
+def _chosen(axes: Mapping[str, Sequence[tuple[str, TomlTable]]], only: Sequence[str]) -> list[list[tuple[str, TomlTable]]]:
+    """Return the points of each axis that are run."""
+    labels = [label for of in axes.values() for label, _ in of]
+    if unknown := [name for name in only if name not in labels]:
+        raise ValueError(f"--only {unknown[0]}: the grid has no such point; {nearest(unknown[0], labels)}")
+    return [[point for point in of if point[0] in only] or list(of) for of in axes.values()]
 
 
 def _excluded(grid: Grid, labels: Mapping[str, str]) -> bool:

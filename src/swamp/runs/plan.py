@@ -81,7 +81,7 @@ class PlanContext(JobMaker):
         self.jobs += {job.key: job for job in jobs if job.key not in known}.values()
         for job in jobs:
             rule = job.rule  # Dynamic sparse training is counted as keeping its first mask, the most it can cost.
-            self._masks[job.key] = self._made_up_mask(job.mask, rule.num_keep, job.key) if isinstance(rule, Gradual) else job.mask
+            self._masks[job.key] = made_up_mask(job.mask, rule.num_keep, job.key) if isinstance(rule, Gradual) else job.mask
         return tuple(Solution(job.key, (), _no_weights) for job in jobs)
 
     def mean(self, particles: Sequence[Solution]) -> Solution:
@@ -90,13 +90,13 @@ class PlanContext(JobMaker):
         return Solution(key_of("mean", particles=[p.key for p in particles]), (), _no_weights)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        return self._made_up_mask(mask, self.num_keep(keep), self._ranked(solution.key))
+        return made_up_mask(mask, self.num_keep(keep), self._ranked(solution.key))
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
         source = key_of("choose", by=[by, settings], solution=solution.key, noise=str(noise))
-        return self._made_up_mask(mask, self.num_keep(keep), self._ranked(source))
+        return made_up_mask(mask, self.num_keep(keep), self._ranked(source))
 
     def mask(self, solution: Solution) -> Mask:
         return self._masks[solution.key]
@@ -118,19 +118,20 @@ class PlanContext(JobMaker):
         plain, mine = ranking("unstructured", "global"), ranking(self.pruning.pattern, self.pruning.allocation)
         return source if mine == plain else key_of("ranked", source=source, **mine)
 
-    def _made_up_mask(self, mask: Mask, num_keep: int, source: str) -> Mask:
-        """Return a mask with so many survivors, spread evenly.
 
-        Their positions follow from `source`, from which the real mask will be made, so that jobs of several plans have equal keys where
-        the real jobs will.
-        """
-        num = mask.num_weights
-        stride = next(n for n in itertools.count(round(GOLDEN_RATIO * num)) if math.gcd(n, num) == 1)
-        begin = int(key_of("imagined", source=source)[:12], 16) % num
-        # Each number below num appears once, and multiples of the golden ratio are spread evenly over any range of indices.
-        alive = torch.arange(num).mul_(stride).add_(begin).remainder_(num) < num_keep
-        layers = alive.split([layer.numel() for layer in mask.layers.values()])
-        return Mask({name: kept.reshape(layer.shape) for (name, layer), kept in zip(mask.layers.items(), layers, strict=True)})
+def made_up_mask(mask: Mask, num_keep: int, source: str) -> Mask:
+    """Return a mask with so many survivors, spread evenly.
+
+    Their positions follow from `source`, from which the real mask will be made, so that jobs of several plans have equal keys where the
+    real jobs will.
+    """
+    num = mask.num_weights
+    stride = next(n for n in itertools.count(round(GOLDEN_RATIO * num)) if math.gcd(n, num) == 1)
+    begin = int(key_of("imagined", source=source)[:12], 16) % num
+    # Each number below num appears once, and multiples of the golden ratio are spread evenly over any range of indices.
+    alive = torch.arange(num).mul_(stride).add_(begin).remainder_(num) < num_keep
+    layers = alive.split([layer.numel() for layer in mask.layers.values()])
+    return Mask({name: kept.reshape(layer.shape) for (name, layer), kept in zip(mask.layers.items(), layers, strict=True)})
 
 
 def make_plan(config: Config, task: Task) -> Plan:

@@ -44,6 +44,18 @@ def flat(value: Any, name: str = "", known: Collection[str] = ()) -> Iterator[tu
         yield name, value
 
 
+def _choices(kind: Any) -> list[str]:
+    """Return the values that a field lists, also where it may be a table too.
+
+    >>> _choices(typing.Literal["a", "b"] | dict[str, typing.Literal["a", "b"]])
+    ['a', 'b']
+    """
+    inside = typing.get_args(bare(kind))
+    if typing.get_origin(bare(kind)) is typing.Literal:
+        return [str(choice) for choice in inside]
+    return [choice for one in inside if typing.get_origin(one) is typing.Literal for choice in _choices(one)]
+
+
 def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
     """Return msgspec's message about a wrong value as a sentence about a setting."""
     what, _, at = message.partition(" - at ")
@@ -61,8 +73,7 @@ def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
         inside = meant.rpartition(".")[2]
         return f"unknown setting {full!r}; {nearest(name, here, inside if inside in here else meant or None)}"
     if "Invalid enum value" in what:
-        allowed = typing.get_args(bare(_field_type(kind, inner)))
-        return f"{path} = {brief(found)} is not allowed; {nearest(str(found), map(str, allowed))}"
+        return f"{path} = {brief(found)} is not allowed; {nearest(str(found), _choices(_field_type(kind, inner)))}"
     if not path or what.startswith(f"{path}."):  # A check of several settings names the one that is wrong.
         return what
     plain = what.replace("Expected", "expected").replace("`object`", "a table").replace("object", "table").replace("`", "")

@@ -32,9 +32,16 @@ def module_key(task: Task, fingerprint: str, seed: int) -> str:
 
 def keep_init(task: Task, seed: int, store: Store) -> None:
     """Store the weights of a user's module when a run begins: a script that is killed and started again may make it with others."""
+    key = kept_init_key(task, seed)
+    if key is not None:
+        own = task.task if isinstance(task, CheckpointTask) else task
+        store.save_solution(key, own.init(init_noise(seed)), ())
+
+
+def kept_init_key(task: Task, seed: int) -> str | None:
+    """Return the key of the weights that a run on this task keeps for its script; None where a task has no module of the user's own."""
     own = task.task if isinstance(task, CheckpointTask) else task
-    if hasattr(own, "with_init"):
-        store.save_solution(module_key(task, task.fingerprint, seed), own.init(init_noise(seed)), ())
+    return module_key(task, task.fingerprint, seed) if hasattr(own, "with_init") else None
 
 
 def with_stored_init(task: Task, header: Mapping[str, Any] | None, store: Store) -> Task:

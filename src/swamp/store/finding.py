@@ -46,8 +46,8 @@ def _lost(directory: Path) -> str:
     return " (no run.json in it or right below it)" if directory.exists() else ""
 
 
-def cache_part(cache: Path, device: str) -> Path:
-    """Return the part of a shared cache for this torch and this kind of device: results of others differ in their last bits.
+def cache_part(cache: Path, device: str, torch_version: str = torch.__version__) -> Path:
+    """Return the part of a shared cache for a torch and a kind of device: results of others differ in their last bits.
 
     A cache that cannot be used is a ValueError. Nothing is written; `make_cache` makes the directory.
     """
@@ -56,7 +56,7 @@ def cache_part(cache: Path, device: str) -> Path:
     existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise ValueError(f"the cache {cache} cannot be used: {existing} is not a directory")
-    return cache / f"torch-{torch.__version__}-{device.split(':')[0]}"
+    return cache / f"torch-{torch_version}-{device.split(':')[0]}"
 
 
 def make_cache(part: Path) -> None:
