@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +71,18 @@ def test_f1_is_that_of_all_examples_unless_it_is_a_mean_over_batches() -> None:
         return task.evaluate(task.model(), "test")[task.metric], task.metrics[task.metric].label
 
     for size in (7, 50):
-        assert measured(of_outputs, size) == (pytest.approx(expected, abs=1e-12), "metric")
+        assert measured(of_outputs, size) == (pytest.approx(expected, abs=1e-12), "of_outputs")
         assert measured(F1(), size) == (pytest.approx(expected, abs=1e-7), "F1 %")
     value, label = measured(of_batches, 7)
     assert abs(value - expected) > 0.01
-    assert label == "metric (mean over batches)"
+    assert label == "of_batches (mean over batches)"
 
 
 def test_rows_and_tables_say_which_metric_is_a_mean(tmp_path: Path) -> None:
     found = swamp.prune(biased(), DATA, DATA, metric=of_batches, batch_size=20, out=tmp_path / "a", quiet=True, **SHORT)
     assert found.rows[-1].metric == "metric"
-    assert found.rows[-1].described["metric"].label == "metric (mean over batches)"
-    assert "metric (mean over batches)" in run_table(read_run(tmp_path / "a")).header
+    assert found.rows[-1].described["metric"].label == "of_batches (mean over batches)"
+    assert "of_batches (mean over batches)" in run_table(read_run(tmp_path / "a")).header
     given = F1()
     found = swamp.prune(biased(), DATA, DATA, metric=given, batch_size=20, out=tmp_path / "b", quiet=True, **SHORT)
     assert (found.rows[-1].metric, set(found.rows[-1].metrics)) == ("f1", {"f1", "errors"})
@@ -153,6 +154,53 @@ def test_a_metric_that_needs_both_classes_is_tried_on_more_examples() -> None:
     assert LABELS[:2].tolist() == [0, 0]
     task = CustomTask(biased(), DATA, DATA, metric=auc)
     assert task.evaluate(task.model(), "test") == {"metric": pytest.approx(roc_auc_score(LABELS, biased()(X)[:, 1].detach()))}
+
+
+def rmse(outputs: Tensor, targets: Tensor, scale: float = 1.0) -> float:
+    return scale * float((outputs.argmax(1) - targets).double().square().mean().sqrt())
+
+
+class MeanSquaredError(F1):
+    def compute(self) -> Any:
+        return 1.0
+
+
+class Distance(MeanSquaredError):
+    higher_is_better = False  # as classes of torchmetrics have it
+
+
+class Gain(MeanSquaredError):
+    higher_is_better = True
+
+
+@pytest.mark.parametrize(
+    ("metric", "label", "maximise"),
+    [
+        (rmse, "rmse", False),
+        (partial(rmse, scale=2.0), "rmse", False),
+        (lambda outputs, targets: 1.0, "metric", True),
+        (of_outputs, "of_outputs", True),
+        (MeanSquaredError(), "MeanSquaredError", False),
+        (Distance(), "Distance", False),
+        (Gain(), "Gain", True),
+    ],
+)
+def test_a_plain_number_is_called_like_its_function_which_says_what_is_better(metric: Any, label: str, maximise: bool) -> None:
+    described = CustomTask(biased(), DATA, DATA, metric=metric).metrics["metric"]
+    assert (described.label, described.maximise) == (label, maximise)
+    assert CustomTask(biased(), DATA, DATA, metric=metric, maximise=not maximise).metrics["metric"].maximise is not maximise
+
+
+def test_the_least_rmse_is_the_best_and_a_run_keeps_its_direction(tmp_path: Path) -> None:
+    def prune(**given: Any) -> swamp.Pruned:
+        return swamp.prune(biased(), DATA, DATA, metric=rmse, batch_size=20, out=tmp_path / "a", quiet=True, **SHORT, **given)
+
+    found = prune()
+    assert found.rows[-1].described["metric"].maximise is False
+    assert found.best(0.0, on="test").value <= found.rows[0].metrics["metric"]
+    prune(maximise=False)  # as its name says
+    with pytest.raises(ValueError, match="was measured by another metric"):
+        prune(maximise=True)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from swamp.tasks.custom_data import CustomData
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
-from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
+from swamp.tasks.metrics import STANDARD, measurement_key
 from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model
 from swamp.tasks.own_optimizer import OwnOptimizer
@@ -201,7 +201,8 @@ class CustomTask(CustomData):
     @cached_property
     def _metric_key(self) -> Any:
         own = self.given_metric is None and self.classifies  # metrics that others add do not make it another problem
-        return measurement_key(STANDARD) if own else self.measured
+        key = measurement_key(STANDARD) if own else self.measured
+        return key if self.given_maximise in (None, self._more_is_better) else [key, "maximise", self.given_maximise]
 
     @property
     def measured(self) -> Any:
@@ -281,12 +282,14 @@ class CustomTask(CustomData):
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:
         """A metric of the user's own is called by its name; more of the one that counts is better unless the user says otherwise."""
-        described = {name: find_metric(name) for name in self._metrics_of_a_batch}
-        found = {name: structs.replace(metric, label=metric.label + self.measurement.mark) for name, metric in described.items()}
-        counts = found[self.metric]
-        known = True if counts.maximise is None else counts.maximise
-        maximise = known if self.given_maximise is None else self.given_maximise
-        return {**found, counts.name: structs.replace(counts, maximise=maximise)}
+        found = {name: self.measurement.description(name) for name in self._metrics_of_a_batch}
+        maximise = self._more_is_better if self.given_maximise is None else self.given_maximise
+        return {**found, self.metric: structs.replace(found[self.metric], maximise=maximise)}
+
+    @property
+    def _more_is_better(self) -> bool:
+        """Whether more of the metric that counts is better, as far as its name says."""
+        return self.measurement.description(self.metric).maximise is not False
 
     @cached_property
     def measurement(self) -> Measurement:

@@ -9,17 +9,20 @@ from functools import partial
 from typing import Any, Protocol
 
 import torch
+from msgspec import structs
 from torch import Tensor, nn
 
 from swamp.core.errors import brief, reason_of
+from swamp.core.metric import Metric
 from swamp.tasks.identity import identity
-from swamp.tasks.metrics import BinaryMetrics, StreamedMetrics, all_metrics, classification_metrics, measurement_key
+from swamp.tasks.metrics import BinaryMetrics, StreamedMetrics, all_metrics, classification_metrics, find_metric, measurement_key
 from swamp.tasks.objectives import IGNORED, BinaryCrossEntropy, CrossEntropy, ModelLoss, Objective, counted
 from swamp.tasks.task import Batch, num_examples
 from swamp.tasks.user_code import call_metric, takes_model
 
 MOST_OUTPUT_BYTES = 2**32  # of all outputs together, where a metric takes them at once
 STREAMING = ("update", "compute", "reset")
+NUMBER = "metric"  # the name of a value that a user's metric gives without a name, in rows
 
 OutputBatches = Iterable[tuple[Tensor, Tensor]]  # outputs and targets of one batch after the other
 
@@ -72,6 +75,15 @@ class Measurement:
         """Return the metric's values for outputs and targets; nothing where they are not enough."""
         return {}
 
+    def description(self, name: str) -> Metric:
+        """Describe the value of this name. A plain number is described by the name of the metric's function or class."""
+        given = self.metric.func if isinstance(self.metric, partial) else self.metric
+        found, own = find_metric(name), str(getattr(given, "__name__", type(given).__name__))
+        if name == NUMBER and own.isidentifier():  # A lambda has no name.
+            found = structs.replace(found, label=own, maximise=find_metric(own).maximise)
+        better = getattr(self.metric, "higher_is_better", None)  # as the metrics of torchmetrics say
+        return structs.replace(found, label=found.label + self.mark, maximise=better if isinstance(better, bool) else found.maximise)
+
 
 class OfOutputs(Measurement):
     """A function of all outputs and all targets, which is exact."""
@@ -81,7 +93,7 @@ class OfOutputs(Measurement):
 
     def of_pairs(self, pairs: OutputBatches, count: int) -> dict[str, float]:
         dtype = torch.float32 if self.metric is standard_metrics else None
-        return as_metrics(call_metric(self.metric, *gathered(pairs, count, dtype)), "metric")
+        return as_metrics(call_metric(self.metric, *gathered(pairs, count, dtype)), NUMBER)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +116,7 @@ class Streamed(Measurement):
         fresh = _fresh(self.metric)
         for arguments in batches:
             call_metric(fresh.update, *arguments)
-        return as_metrics(call_metric(fresh.compute), "metric")
+        return as_metrics(call_metric(fresh.compute), NUMBER)
 
 
 class MeanOverBatches(Measurement):
@@ -113,7 +125,7 @@ class MeanOverBatches(Measurement):
     mark = " (mean over batches)"
 
     def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], count: int) -> dict[str, float]:
-        return mean_over_batches(partial(call_metric, self.metric, model), batches, "metric")
+        return mean_over_batches(partial(call_metric, self.metric, model), batches, NUMBER)
 
 
 def measurement_of(metric: Any) -> Measurement:
