@@ -173,7 +173,7 @@ def test_the_command_line_shows_the_users_own_lines(
         "def loss(outputs, targets):\n"
         "    global count\n"
         "    count += 1\n"
-        "    return nn.functional.cross_entropy(outputs, targets) if count < 5 else outputs.no_such_name\n"
+        "    return nn.functional.cross_entropy(outputs, targets) if count < 9 else outputs.no_such_name\n"
         "def make():\n"
         "    return swamp.CustomTask(lambda: nn.Linear(4, 2), data, data, loss=loss, batch_size=10)\n"
         "def broken():\n"

@@ -20,6 +20,7 @@ from swamp.core.state import State
 from swamp.tasks.constant_answer import constant_metrics
 from swamp.tasks.custom_checks import check_range, check_task, require_makers
 from swamp.tasks.custom_data import CustomData
+from swamp.tasks.custom_remarks import moving_buffers
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
@@ -30,7 +31,16 @@ from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, Task, seeded_state
 from swamp.tasks.task_function import find_task_function
-from swamp.tasks.user_code import call_factory, call_loss, call_model, is_of_torch, saying_whose, takes_labels, takes_model
+from swamp.tasks.user_code import (
+    call_factory,
+    call_loss,
+    call_model,
+    is_of_torch,
+    saying_whose,
+    seeded_everywhere,
+    takes_labels,
+    takes_model,
+)
 
 name = "custom"
 operational = ("factory",)  # It does not change results; the fingerprint says whether the task is the same.
@@ -124,20 +134,18 @@ class CustomTask(CustomData):
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
         if isinstance(model, nn.Module):
             self.original = self._construct()  # Lazy layers get their sizes and weights once, and changes of the given module no effect.
-        self.unreached: list[str] = []  # prunable weights that the loss does not depend on
+        self.noticed: tuple[str, ...] = ()  # what the check finds that the user may not expect
         check_task(self)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Sentences about what the user may not expect."""
-        if not self.unreached:
-            return super().remarks
-        some = ", ".join(self.unreached[:4]) + (" …" if len(self.unreached) > 4 else "")
-        unreached = (
-            f"the loss does not depend on {some}: these weights stay as they began, and are pruned and counted all the same; if the model "
-            "returns several tensors, call the outputs `logits`, or give a loss(model, batch); `exclude` leaves weights out"
-        )
-        return (*super().remarks, unreached)
+        return (*super().remarks, *self.noticed)
+
+    @cached_property
+    def moving_buffers(self) -> list[str]:
+        """Names of buffers that change in training and are no statistics of torch's norms. Averages have them as the ticket does."""
+        return moving_buffers(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_losses": {}}  # The process that it is sent to may have other devices.
@@ -311,7 +319,8 @@ class CustomTask(CustomData):
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         device = next(model.eval().parameters()).device
-        return self.measurement.measure(self, model, self.batches(split, device), self.size(split))
+        with seeded_everywhere(Noise(0).fold("measure", split)):  # A model may draw at random in evaluation mode, too.
+            return self.measurement.measure(self, model, self.batches(split, device), self.size(split))
 
     def constant_answer(self, split: str) -> dict[str, float]:
         """Return what the best answer that is the same for all examples scores; nothing where it cannot be known."""
@@ -338,7 +347,8 @@ class CustomTask(CustomData):
         if not self.classifies:
             return None
         device = next(model.eval().parameters()).device
-        logits, labels = gathered(self.outputs(model, self.batches(split, device)), self.size(split), torch.float32)
+        with seeded_everywhere(Noise(0).fold("measure", split)):
+            logits, labels = gathered(self.outputs(model, self.batches(split, device)), self.size(split), torch.float32)
         return counted(logits, labels.long())  # Labels may be of any whole-number type, and torch takes two of them.
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:

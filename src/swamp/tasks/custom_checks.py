@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+import warnings
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,13 +12,15 @@ from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
-from swamp.tasks.objectives import IGNORED
+from swamp.tasks.custom_remarks import custom_remarks
+from swamp.tasks.objectives import IGNORED, shape_text
 from swamp.tasks.prunable import computed_weights
-from swamp.tasks.user_code import UserCodeError, saying_whose
+from swamp.tasks.user_code import UserCodeError, call_loss, saying_whose, takes_model
 
 if TYPE_CHECKING:
     from swamp.tasks.custom import CustomTask
 
+NUM_PAIRS = 16  # the examples whose outputs and targets are compared
 MISTAKES = (IndexError, RuntimeError, TypeError, ValueError)  # what torch raises for data that do not fit
 
 
@@ -28,6 +31,8 @@ def check_task(task: CustomTask) -> None:
     model = task.model()
     check_spectral_norm(model)
     batch = task.examples["train"].first()
+    if (own := task.given_loss) is not None and not takes_model(own):
+        check_pairs(task, "train", "loss", lambda outputs, targets: {"loss": float(call_loss(own, outputs, targets))})
     try:
         with saying_whose(" (for a batch of the training data)"):
             check_labels(task)
@@ -40,11 +45,13 @@ def check_task(task: CustomTask) -> None:
         raise ValueError("the loss must be one number that depends on the model's parameters, such as a mean over the batch")
     if not math.isfinite(loss.item()):
         raise ValueError(f"the loss of the untrained model is {loss.item()}")
-    task.unreached = unreached_weights(model, loss, task.prunable)
+    check_mean(task, model)
     check_batches_of_one(task)
     if task.own_optimizer:
         with saying_whose():
             task.own_optimizer.check(task.model())
+    if task.given_metric is not None:
+        check_pairs(task, "test", "metric", lambda *pair: task.measurement.of_pairs([pair], len(pair[1])))
     try:
         with saying_whose(" (for a batch of the test data)"):
             _ = task.metric
@@ -52,13 +59,7 @@ def check_task(task: CustomTask) -> None:
         raise
     except MISTAKES as error:
         raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
-
-
-def unreached_weights(model: nn.Module, loss: Tensor, names: Collection[str]) -> list[str]:
-    """Return those of the named weights that could be trained, but that the loss does not depend on."""
-    weights = {name: parameter for name, parameter in model.named_parameters() if name in names and parameter.requires_grad}
-    gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
-    return [name for name, gradient in zip(weights, gradients, strict=True) if gradient is None]
+    task.noticed = tuple(custom_remarks(task, model, loss))
 
 
 def check_spectral_norm(model: nn.Module) -> None:
@@ -80,6 +81,48 @@ def check_functions(task: CustomTask) -> None:
     if getattr(task.given_loss, "reduction", "mean") == "sum":
         # Batches may be split, and the last one of an epoch is smaller: a sum would be another loss for each.
         raise ValueError(f"loss = {type(task.given_loss).__name__}(reduction='sum') depends on the batch's size; take reduction='mean'")
+
+
+@torch.no_grad()
+def check_pairs(task: CustomTask, split: str, what: str, function: Callable[[Tensor, Tensor], Mapping[str, float]]) -> None:
+    """Check that a loss or a metric of N outputs and N targets does not compare each of them with all others, as torch does with shapes
+    such as N×1 and N. A function that gives another value once both have one shape does so."""
+    model = task.model().eval()
+    try:
+        for count in (2, NUM_PAIRS):  # Targets of a few examples may be equal, and more are rarely needed.
+            outputs, targets = next(iter(task.outputs(model, [task.examples[split].first(count)])))
+            wide, narrow = sorted((outputs.shape, targets.shape), key=len, reverse=True)
+            if wide != (*narrow, 1):
+                return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Some losses of torch warn, and go on.
+            given = function(outputs, targets)
+            of_one_shape = function(outputs.reshape(narrow), targets.reshape(narrow))
+        alike = all(math.isclose(of_one_shape[name], value, rel_tol=1e-4, abs_tol=1e-7) for name, value in given.items())
+    except Exception:  # It does not take these shapes, or takes no others; a batch that it cannot take is found elsewhere.
+        return
+    if not alike:
+        raise ValueError(
+            f"the {what} gets outputs of {shape_text(outputs)} and targets of {shape_text(targets)}, and compares every output with every "
+            "target, since torch broadcasts them; give both one shape, such as outputs.reshape(targets.shape)"
+        )
+
+
+@torch.no_grad()
+def check_mean(task: CustomTask, model: nn.Module) -> None:
+    """Check that a loss is no sum over the examples: batches may be split, and the last one of an epoch is smaller."""
+    if task.given_loss is None:
+        return
+    try:
+        batches = [task.examples["train"].take(torch.zeros(count, dtype=torch.long), Noise(0)) for count in (1, 2, 3)]
+        one, two, three = (float(task.loss(model, batch)) for batch in batches)
+    except Exception:  # It may need several examples that differ.
+        return
+    if abs(one) > 1e-6 and math.isclose(two, 2 * one, rel_tol=1e-4) and math.isclose(three, 3 * one, rel_tol=1e-4):
+        raise ValueError(
+            f"the loss of one example is {one:.4g}, that of the same example twice {two:.4g}, and three times {three:.4g}: a sum depends "
+            "on the batch's size; divide it by the number of examples (reduction='mean')"
+        )
 
 
 def check_batches_of_one(task: CustomTask) -> None:

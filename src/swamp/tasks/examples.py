@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,12 @@ class Examples:
         require_finite(batch, self.what, [self.numbers[index] for index in indices.tolist()])
         return batch
 
+    @cached_property
+    def repeatable(self) -> bool:
+        """Whether an example that is read twice with the same noise is the same."""
+        one, other = (digest(_tensors(self.take(torch.zeros(1, dtype=torch.long), Noise(0)))) for _ in range(2))
+        return one == other
+
     def _collated(self, examples: list[Any]) -> Batch:
         try:
             return default_collate(examples)
@@ -127,12 +134,18 @@ class Examples:
             yield self.take(indices, Noise(0).fold("in order", number))
 
     def fingerprint(self) -> str:
-        """Return a key of all content of tensors. Of a data set it covers the length, all labels that are at hand, and a few examples."""
+        """Return a key of all content of tensors. Of a data set it covers the length, all labels that are at hand, and a few examples,
+        unless these are others each time that they are read."""
         indices = torch.linspace(0, self.count - 1, min(SAMPLE, self.count)).long()
-        seen = self.data if self.are_tensors else (self.labels(), self.take(indices, Noise(0).fold("fingerprint")))
-        leaves, structure = pytree.tree_flatten(seen)
-        tensors = {str(i): leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
-        return key_of("examples", count=self.count, content=digest(tensors), structure=str(structure))
+        seen = (
+            self.data if self.are_tensors else (self.labels(), self.take(indices, Noise(0).fold("fingerprint")) if self.repeatable else ())
+        )
+        structure = pytree.tree_flatten(seen)[1]
+        return key_of("examples", count=self.count, content=digest(_tensors(seen)), structure=str(structure))
+
+
+def _tensors(batch: Batch) -> dict[str, Tensor]:
+    return {str(index): leaf for index, leaf in enumerate(pytree.tree_leaves(batch)) if isinstance(leaf, Tensor)}
 
 
 def require_finite(batch: Batch, what: str, numbers: Sequence[int]) -> None:
