@@ -214,3 +214,27 @@ def test_the_least_rmse_is_the_best_and_a_run_keeps_its_direction(tmp_path: Path
 def test_what_a_metric_gives_is_checked(metric: Callable[..., Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CustomTask(biased(), DATA, DATA, metric=metric)
+
+
+def test_means_over_batches_count_examples_whatever_tensors_a_batch_has() -> None:
+    """Graphs of 1 to 3 nodes, whose nodes come first in a batch."""
+    graphs = [(X[index, : 1 + index % 3], LABELS[index]) for index in range(50)]
+
+    def collated(examples: list[Any]) -> dict[str, Tensor]:
+        return {"nodes": torch.cat([nodes for nodes, _ in examples]), "labels": torch.stack([label for _, label in examples])}
+
+    def share(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return batch["labels"].double().mean()
+
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return model(batch["nodes"][:, None]).square().mean()
+
+    data = torch.utils.data.DataLoader(graphs, batch_size=8, collate_fn=collated)  # type: ignore[arg-type]
+    task = CustomTask(nn.Linear(1, 1), data, data, loss=loss, metric=share)
+    assert task.evaluate(task.model(), "test")["metric"] == pytest.approx(float(LABELS.double().mean()), abs=1e-12)
+
+
+def test_one_test_example_has_no_calibrated_nll() -> None:
+    one = X[:1], LABELS[:1]
+    task = CustomTask(biased(), DATA, one)
+    assert task.evaluate(task.model(), "test").keys() == task.metrics.keys() == {"accuracy", "nll", "ece"}

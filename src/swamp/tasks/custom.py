@@ -241,7 +241,11 @@ class CustomTask(CustomData):
 
     @cached_property
     def macs(self) -> Mapping[str, int]:
-        return macs_per_weight(self.model(), lambda model: self.loss(model, self._one_example()))
+        try:
+            return macs_per_weight(self.model(), lambda model: self.loss(model, self._one_example()))
+        except ValueError:  # BatchNorm that tracks no statistics takes no single example.
+            two = self.examples["train"].take(torch.zeros(2, dtype=torch.long), Noise(0))
+            return {name: count // 2 for name, count in macs_per_weight(self.model(), lambda model: self.loss(model, two)).items()}
 
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 
@@ -310,17 +314,17 @@ class CustomTask(CustomData):
         examples, model = self.examples["test"], self.model().eval()
         with torch.no_grad():
             try:
-                return self.measurement.measure(self, model, [examples.first()], examples.count)
+                return self.measurement.measure(self, model, [examples.first()], [min(2, examples.count)], examples.count)
             except Exception:
                 if examples.count < 3:
                     raise
-                return self.measurement.measure(self, model, [examples.first(examples.batch_size)], examples.count)
+                return self.measurement.measure(self, model, [examples.first(examples.batch_size)], examples.sizes[:1], examples.count)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         device = next(model.eval().parameters()).device
         with seeded_everywhere(Noise(0).fold("measure", split)):  # A model may draw at random in evaluation mode, too.
-            return self.measurement.measure(self, model, self.batches(split, device), self.size(split))
+            return self.measurement.measure(self, model, self.batches(split, device), self.examples[split].sizes, self.size(split))
 
     def constant_answer(self, split: str) -> dict[str, float]:
         """Return what the best answer that is the same for all examples scores; nothing where it cannot be known."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +29,7 @@ def check_task(task: CustomTask) -> None:
     check_functions(task)
     _ = task.prunable
     model = task.model()
+    check_parameters(model, task.prunable)
     check_spectral_norm(model)
     batch = task.examples["train"].first()
     if (own := task.given_loss) is not None and not takes_model(own):
@@ -60,6 +61,25 @@ def check_task(task: CustomTask) -> None:
     except MISTAKES as error:
         raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
     task.noticed = tuple(custom_remarks(task, model, loss))
+
+
+def check_parameters(model: nn.Module, prunable: Collection[str]) -> None:
+    """Check that what is trained or pruned are real numbers of at least 32 bits, with dense gradients."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_complex():
+            raise ValueError(
+                f"{name} is complex ({parameter.dtype}), and swamp trains real numbers: hold its real and imaginary parts in one more "
+                "dimension, and use torch.view_as_complex"
+            )
+        changes = parameter.requires_grad or name in prunable
+        if changes and parameter.is_floating_point() and parameter.element_size() < 4:
+            raise ValueError(
+                f"{name} is of type {parameter.dtype}, in which small steps are lost: give float32 weights (model.float()); "
+                "precision='bf16' computes in bf16 with them"
+            )
+    for path, module in model.named_modules():
+        if getattr(module, "sparse", False) is True and isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.weight.requires_grad:
+            raise ValueError(f"{path or 'the model'} has sparse gradients, which swamp does not train with: leave sparse=True out")
 
 
 def check_spectral_norm(model: nn.Module) -> None:
@@ -126,15 +146,21 @@ def check_mean(task: CustomTask, model: nn.Module) -> None:
 
 
 def check_batches_of_one(task: CustomTask) -> None:
-    """Check that the model can be trained on one example where an epoch has such a batch: BatchNorm finds no variance in it."""
-    if task.num_examples % task.batch_size != 1 and task.batch_size != 1:
-        return
+    """Check that the model takes one example where there is such a batch: BatchNorm finds no variance in it, in training or always."""
+    single = torch.zeros(1, dtype=torch.long)
+    trained = task.num_examples % task.batch_size == 1 or task.batch_size == 1
+    measured = [examples for split, examples in task.examples.items() if split != "train" and examples.sizes[-1] == 1]
     try:
-        task.loss(task.model().train(), task.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0)))
+        if trained:
+            what, count, size, done = "an epoch", task.num_examples, task.batch_size, "trained"
+            task.loss(task.model().train(), task.examples["train"].take(single, Noise(0)))
+        for examples in measured:
+            what, count, size, done = f"the {examples.what} data", examples.count, examples.batch_size, "measured"
+            task.loss(task.model().eval(), examples.take(single, Noise(0)))
     except ValueError as error:
         raise ValueError(
-            f"an epoch of {task.num_examples} examples in batches of {task.batch_size} has a batch of one example, on which the model "
-            f"cannot be trained ({reason_of(error)}); choose another batch_size"
+            f"{what} of {count} examples in batches of {size} has a batch of one example, on which the model cannot be {done} "
+            f"({reason_of(error)}); choose another batch_size"
         ) from error
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
 from swamp.tasks.objectives import SquaredError
 
@@ -22,7 +23,8 @@ def custom_remarks(task: CustomTask, model: nn.Module, loss: Tensor) -> Iterator
     if unreached := unreached_weights(model, loss, task.prunable):
         yield (
             f"the loss does not depend on {some(unreached)}: these weights stay as they began, and are pruned and counted all the same; if "
-            "the model returns several tensors, call the outputs `logits`, or give a loss(model, batch); `exclude` leaves weights out"
+            "the model returns several tensors, call the outputs `logits`, or give a loss(model, batch); weights inside "
+            "torch.utils.checkpoint need use_reentrant=False; `exclude` leaves weights out"
         )
     if isinstance(task.objective_or_none, SquaredError) and targets_are_zero_or_one(task):
         yield (
@@ -41,7 +43,10 @@ def custom_remarks(task: CustomTask, model: nn.Module, loss: Tensor) -> Iterator
 def unreached_weights(model: nn.Module, loss: Tensor, names: Collection[str]) -> list[str]:
     """Return those of the named weights that could be trained, but that the loss does not depend on."""
     weights = {name: parameter for name, parameter in model.named_parameters() if name in names and parameter.requires_grad}
-    gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+    try:
+        gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+    except RuntimeError as error:
+        raise ValueError(f"the loss has no gradient that can be computed: {reason_of(error)}") from error
     return [name for name, gradient in zip(weights, gradients, strict=True) if gradient is None]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -47,10 +47,11 @@ class Examples:
         elif any(map(_meant_as_array, _columns(data))):
             kinds = " and ".join(dict.fromkeys(type(leaf).__name__ for leaf in _columns(data)))
             raise ValueError(f"the {what} data are of type {kinds}; make them tensors (torch.as_tensor), or give a data set")
-        elif isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+        elif isinstance(data, (IterableDataset, str, bytes)) or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+            stated = ", or state its length by __len__, so that it is read once" if isinstance(data, IterableDataset) else ""
             raise ValueError(
                 f"the {what} data ({type(data).__name__}) cannot be asked for by number: give tensors, a data set with "
-                "__len__ and __getitem__, or a DataLoader over one"
+                f"__len__ and __getitem__, or a DataLoader over one{stated}"
             )
         else:
             self.count = len(self.data)
@@ -88,6 +89,13 @@ class Examples:
         with seeded(noise), saying_whose(f" (in the {self.what} data)"):
             examples = [read_example(self.data, index) for index in indices.tolist()]
             batch = make_batch(self.collate, examples) if self.collate is not default_collate else self._collated(examples)
+        if isinstance(batch, Mapping) and not isinstance(batch, dict):  # as tokenizers of transformers make
+            batch = dict(batch)
+        if not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(batch)):
+            raise ValueError(
+                f"a batch of the {self.what} data is a {type(batch).__name__} in which no tensor is found; make it a tensor, or a tuple, "
+                "list or dict of tensors (collate_fn)"
+            )
         require_finite(batch, self.what, [self.numbers[index] for index in indices.tolist()])
         return batch
 
@@ -127,6 +135,11 @@ class Examples:
             return found if isinstance(found, Tensor) else None
         found = getattr(self.data, "targets", None)
         return torch.as_tensor(found) if isinstance(found, (Tensor, list)) and len(found) == self.count else None
+
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of examples of the batches of `in_order`."""
+        return [min(self.batch_size, self.count - first) for first in range(0, self.count, self.batch_size)]
 
     def in_order(self) -> Iterator[Batch]:
         """Yield all examples in order, in batches."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from swamp.core.metric import Metric
 from swamp.tasks.identity import identity
 from swamp.tasks.metrics import BinaryMetrics, StreamedMetrics, all_metrics, classification_metrics, find_metric, measurement_key
 from swamp.tasks.objectives import IGNORED, BinaryCrossEntropy, CrossEntropy, ModelLoss, Objective, counted
-from swamp.tasks.task import Batch, num_examples
+from swamp.tasks.task import Batch
 from swamp.tasks.user_code import call_metric, takes_model
 
 MOST_OUTPUT_BYTES = 2**32  # of all outputs together, where a metric takes them at once
@@ -67,9 +67,9 @@ class Measurement:
     identity: Any = ("loss",)  # for the keys of evaluations
     mark = ""  # what tables add to the name of the metric
 
-    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], count: int) -> dict[str, float]:
-        """Return the metric's values for batches that have `count` examples."""
-        return mean_over_batches(partial(task.loss, model), batches, "loss")
+    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
+        """Return the metric's values for batches of these numbers of examples; those of a whole split have `count`."""
+        return mean_over_batches(partial(task.loss, model), batches, "loss", sizes)
 
     def of_pairs(self, pairs: OutputBatches, count: int) -> dict[str, float]:
         """Return the metric's values for outputs and targets; nothing where they are not enough."""
@@ -88,7 +88,7 @@ class Measurement:
 class OfOutputs(Measurement):
     """A function of all outputs and all targets, which is exact."""
 
-    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], count: int) -> dict[str, float]:
+    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
         return self.of_pairs(task.outputs(model, batches), count)
 
     def of_pairs(self, pairs: OutputBatches, count: int) -> dict[str, float]:
@@ -102,7 +102,7 @@ class Streamed(Measurement):
 
     flat: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
 
-    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], count: int) -> dict[str, float]:
+    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
         if takes_model(self.metric.update):
             return self._updated((model, batch) for batch in batches)
         return self.of_pairs(task.outputs(model, batches), count)
@@ -124,8 +124,8 @@ class MeanOverBatches(Measurement):
 
     mark = " (mean over batches)"
 
-    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], count: int) -> dict[str, float]:
-        return mean_over_batches(partial(call_metric, self.metric, model), batches, NUMBER)
+    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
+        return mean_over_batches(partial(call_metric, self.metric, model), batches, NUMBER, sizes)
 
 
 def measurement_of(metric: Any) -> Measurement:
@@ -154,10 +154,11 @@ def standard_metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
     return classification_metrics(logits, labels)
 
 
-def mean_over_batches(function: Callable[[Batch], Any], batches: Iterable[Batch], called: str) -> dict[str, float]:
-    """Return the mean of what a function gives for each batch, weighted by the number of examples."""
-    found = [(num_examples(batch), as_metrics(function(batch), called)) for batch in batches]
-    count = sum(size for size, _ in found)
+def mean_over_batches(function: Callable[[Batch], Any], batches: Iterable[Batch], called: str, sizes: Sequence[int]) -> dict[str, float]:
+    """Return the mean of what a function gives for each batch, weighted by the number of examples, of which a collate_fn may have made
+    tensors of any length."""
+    found = [(size, as_metrics(function(batch), called)) for batch, size in zip(batches, sizes, strict=True)]
+    count = sum(sizes)
     return {key: sum(size * one[key] for size, one in found) / count for key in found[0][1]}
 
 

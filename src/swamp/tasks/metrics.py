@@ -184,9 +184,11 @@ def all_metrics(*further: ClassificationMetric) -> tuple[ClassificationMetric, .
 
 
 def classification_metrics(logits: Tensor, labels: Tensor, *further: ClassificationMetric) -> dict[str, float]:
-    """Measure all metrics of a classification task."""
+    """Measure all metrics of a classification task. One example alone has no calibrated NLL, because it has no halves."""
     logits, labels = logits.float().cpu(), labels.cpu()
-    return {metric.name: compute(logits, labels) for metric, compute in all_metrics(*further)}
+    return {
+        metric.name: compute(logits, labels) for metric, compute in all_metrics(*further) if len(labels) > 1 or compute != calibrated_nll
+    }
 
 
 def descriptions(measured: Iterable[ClassificationMetric], test_sets: Sequence[str] = ()) -> dict[str, Metric]:
