@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -276,3 +277,23 @@ def test_a_stream_of_unknown_length_and_a_path_get_a_sentence() -> None:
         CustomTask(nn.Linear(4, 2), Endless(), (X, LABELS))
     with pytest.raises(ValueError, match=r"the training data \(str\) cannot be asked for by number"):
         CustomTask(nn.Linear(4, 2), "data/images", (X, LABELS))
+
+
+def test_targets_of_a_data_set_count_only_if_its_examples_have_them() -> None:
+    class Transformed(Dataset[Any]):
+        """Keeps ten classes and gives two, as data sets of torchvision with a target_transform do."""
+
+        def __init__(self, change: Callable[[int], int]) -> None:
+            self.targets, self.change = (torch.arange(40) % 10).tolist(), change
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: int) -> tuple[Tensor, int]:
+            return X[index], self.change(self.targets[index])
+
+    halves = Transformed(lambda target: int(target >= 5))
+    assert make(halves).num_classes is None
+    assert make(halves).all_labels("train") is None
+    same = CustomTask(nn.Linear(1, 10), Transformed(int), Transformed(int))
+    assert same.num_classes == 10

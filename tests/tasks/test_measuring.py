@@ -238,3 +238,32 @@ def test_one_test_example_has_no_calibrated_nll() -> None:
     one = X[:1], LABELS[:1]
     task = CustomTask(biased(), DATA, one)
     assert task.evaluate(task.model(), "test").keys() == task.metrics.keys() == {"accuracy", "nll", "ece"}
+
+
+def test_a_metric_of_one_class_after_the_other_is_tried_on_examples_of_both() -> None:
+    """Folders of images are in the order of their classes."""
+
+    def auc(outputs: Tensor, targets: Tensor) -> float:
+        if len(set(targets.tolist())) < 2:
+            raise ValueError("only one class")
+        return float(roc_auc_score(targets, outputs[:, 1]))
+
+    order = LABELS.argsort()
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X[order], LABELS[order]), batch_size=10)
+    assert CustomTask(biased(), DATA, data, metric=auc).metric == "metric"
+
+
+def test_means_over_batches_need_the_same_names_for_every_batch() -> None:
+    def of_first(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, float]:
+        return {f"class {int(batch[1][0])}": 1.0}
+
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, LABELS), batch_size=5)
+    task = CustomTask(biased(), DATA, data, metric=of_first)
+    with pytest.raises(ValueError, match=r"^the metric gave class 0 for one batch and class 1 for another, which have no mean"):
+        task.evaluate(task.model(), "test")
+
+
+def test_percentages_under_the_name_of_a_share_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"the metric 'accuracy' is \d+, and by this name it is a share from 0 to 1: divide it by 100, or"):
+        CustomTask(biased(), DATA, DATA, metric=lambda outputs, targets: {"accuracy": 100 * (outputs.argmax(1) == targets).double().mean()})
+    CustomTask(biased(), DATA, DATA, metric=lambda outputs, targets: {"accuracy %": 100.0, "perplexity": 90.0})

@@ -318,7 +318,7 @@ class CustomTask(CustomData):
             except Exception:
                 if examples.count < 3:
                     raise
-                return self.measurement.measure(self, model, [examples.first(examples.batch_size)], examples.sizes[:1], examples.count)
+                return self.measurement.measure(self, model, [examples.spread()], examples.sizes[:1], examples.count)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:

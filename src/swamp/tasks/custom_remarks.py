@@ -36,7 +36,7 @@ def custom_remarks(task: CustomTask, model: nn.Module, loss: Tensor) -> Iterator
             yield (
                 f"an example of the {examples.what} data is another one each time that it is read, though the random generators of torch, "
                 "NumPy and Python are seeded: this run cannot be repeated to the bit; draw from these generators, not from one of the data "
-                "set's own"
+                "set's own, and change no example that is kept"
             )
 
 

@@ -115,11 +115,16 @@ class Examples:
         """Return a batch of the first two examples, or of the only one, to show what batches look like."""
         return self.take(torch.arange(min(count, self.count)), Noise(0))
 
+    def spread(self) -> Batch:
+        """Return a batch of examples from all over the data, whose order may be that of their classes."""
+        return self.take(self._spread(self.batch_size), Noise(0))
+
     def subset(self, rows: Tensor) -> Examples:
         """Return these examples alone."""
         part = copy.copy(self)
         part.order = self.order.within(rows)
         part.data = pytree.tree_map(lambda leaf: leaf[rows], self.data) if self.are_tensors else Subset(self.data, rows.tolist())
+        vars(part).pop("_stored_targets", None)
         part.count, part.numbers, part._on_device = len(rows), [self.numbers[row] for row in rows.tolist()], {}
         return part
 
@@ -133,8 +138,24 @@ class Examples:
             found = self.data[1] if isinstance(self.data, (tuple, list)) and len(self.data) == 2 else None
             found = self.data.get("labels") if isinstance(self.data, dict) else found
             return found if isinstance(found, Tensor) else None
+        return self._stored_targets
+
+    @cached_property
+    def _stored_targets(self) -> Tensor | None:
+        """The `targets` of a data set, if they are what its examples have: a transformation may change them as they are read."""
         found = getattr(self.data, "targets", None)
-        return torch.as_tensor(found) if isinstance(found, (Tensor, list)) and len(found) == self.count else None
+        if not isinstance(found, (Tensor, list)) or len(found) != self.count:
+            return None
+        rows = self._spread(SAMPLE)
+        targets, batch = torch.as_tensor(found), self.take(rows, Noise(0))
+        theirs = (
+            batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else batch.get("labels") if isinstance(batch, dict) else None
+        )
+        return targets if isinstance(theirs, Tensor) and torch.equal(theirs.double(), targets[rows].double()) else None
+
+    def _spread(self, count: int) -> Tensor:
+        """Return the indices of examples that lie as far from each other as possible."""
+        return torch.linspace(0, self.count - 1, min(count, self.count)).long()
 
     @property
     def sizes(self) -> list[int]:
@@ -149,7 +170,7 @@ class Examples:
     def fingerprint(self) -> str:
         """Return a key of all content of tensors. Of a data set it covers the length, all labels that are at hand, and a few examples,
         unless these are others each time that they are read."""
-        indices = torch.linspace(0, self.count - 1, min(SAMPLE, self.count)).long()
+        indices = self._spread(SAMPLE)
         seen = (
             self.data if self.are_tensors else (self.labels(), self.take(indices, Noise(0).fold("fingerprint")) if self.repeatable else ())
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -159,6 +160,11 @@ def mean_over_batches(function: Callable[[Batch], Any], batches: Iterable[Batch]
     tensors of any length."""
     found = [(size, as_metrics(function(batch), called)) for batch, size in zip(batches, sizes, strict=True)]
     count = sum(sizes)
+    if other := next((one for _, one in found if one.keys() != found[0][1].keys()), None):
+        raise ValueError(
+            f"the {called} gave {', '.join(found[0][1])} for one batch and {', '.join(other)} for another, which have no mean: give the "
+            "same names for every batch, or an object with update(outputs, targets), compute() and reset()"
+        )
     return {key: sum(size * one[key] for size, one in found) / count for key in found[0][1]}
 
 
@@ -175,6 +181,11 @@ def as_metrics(value: Any, called: str) -> dict[str, float]:
         raise ValueError(f"the {called} is no number and no dict of numbers but {brief(value)} ({reason_of(error)})") from error
     if not found:
         raise ValueError(f"the {called} is an empty dict; it should have a number")
+    for name, number in found.items():
+        if find_metric(name).scale == 100 and 1 + 1e-6 < abs(number) < math.inf:  # Tables write it in percent.
+            raise ValueError(
+                f"the metric {name!r} is {number:.6g}, and by this name it is a share from 0 to 1: divide it by 100, or rename it"
+            )
     return found
 
 
