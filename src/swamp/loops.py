@@ -135,8 +135,8 @@ def check(config: Config, task: OwnLoopTask) -> None:
         raise ValueError(f"method {config.method!r} {reason}; expected one of {known}")
     if "average" in method.uses and batchnorm_layers(task.model()) and task.refresh is None:
         raise ValueError(
-            "the model has BatchNorm, whose statistics must be recomputed for averaged weights: give refresh, a function that passes "
-            "training data through the model it is given"
+            "the model has BatchNorm, or InstanceNorm that tracks statistics, which must be recomputed for averaged weights: give refresh, "
+            "a function that passes training data through the model it is given"
         )
     has_ticket = config.pruning.rewind == "weights" and config.ticket.epochs
     if task.averages and not task.knows_epochs and not has_ticket:

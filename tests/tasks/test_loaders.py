@@ -265,7 +265,12 @@ def test_batches_of_any_mapping_are_dicts_and_others_need_a_tensor() -> None:
     with pytest.raises(
         ValueError, match=r"^a batch of the training data is a Pair in which no tensor is found; make it a tensor, or a tuple,"
     ):
-        CustomTask(Net(1, 2), collating(lambda batch: Pair(batch["x"], batch["labels"])), collating(dict), loss=lambda model, batch: 0)
+        CustomTask(
+            Net(1, 2),
+            collating(lambda batch: Pair(batch["x"], batch["labels"])),
+            collating(dict),
+            loss=lambda model, batch: model(batch.x).mean(),
+        )
 
 
 def test_a_stream_of_unknown_length_and_a_path_get_a_sentence() -> None:

@@ -267,3 +267,18 @@ def test_percentages_under_the_name_of_a_share_are_refused() -> None:
     with pytest.raises(ValueError, match=r"the metric 'accuracy' is \d+, and by this name it is a share from 0 to 1: divide it by 100, or"):
         CustomTask(biased(), DATA, DATA, metric=lambda outputs, targets: {"accuracy": 100 * (outputs.argmax(1) == targets).double().mean()})
     CustomTask(biased(), DATA, DATA, metric=lambda outputs, targets: {"accuracy %": 100.0, "perplexity": 90.0})
+
+
+@pytest.mark.parametrize(
+    ("loss", "label"),
+    [
+        (nn.CrossEntropyLoss(), "loss"),
+        (lambda outputs, targets: nn.functional.mse_loss(outputs[:, 0], targets.float()), "loss"),
+        (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0])), "loss (mean over batches)"),
+        (lambda outputs, targets: outputs[:, 0].std(), "loss (mean over batches)"),
+    ],
+)
+def test_a_loss_that_is_no_mean_of_those_of_examples_is_marked_where_it_is_the_metric(loss: Any, label: str) -> None:
+    mixed = X, torch.arange(50) % 2
+    task = CustomTask(biased(), mixed, mixed, loss=loss)
+    assert (task.metric, task.metrics["loss"].label, task.metrics["loss"].maximise) == ("loss", label, False)

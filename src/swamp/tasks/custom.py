@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ from swamp.tasks.custom_data import CustomData
 from swamp.tasks.custom_remarks import moving_buffers
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
+from swamp.tasks.measuring import LossOfBatches, Measurement, gathered, measurement_of, own_measurement, standard_metrics
 from swamp.tasks.metrics import STANDARD, measurement_key
 from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model
@@ -306,7 +307,21 @@ class CustomTask(CustomData):
     @cached_property
     def measurement(self) -> Measurement:
         """How the task is measured: by the user's metric, or by what fits the loss."""
-        return own_measurement(self.objective_or_none) if self.given_metric is None else measurement_of(self.given_metric)
+        if self.given_metric is not None:
+            return measurement_of(self.given_metric)
+        found = own_measurement(self.objective_or_none)
+        return found if type(found) is not Measurement or self._loss_is_mean() else LossOfBatches(None, found.identity)
+
+    @torch.no_grad()
+    def _loss_is_mean(self) -> bool:
+        """Return whether the loss of a few test examples is the mean of those of each example."""
+        examples, model = self.examples["test"], self.model().eval()
+        rows = torch.arange(min(examples.count, 8))
+        try:
+            each = [float(self.loss(model, examples.take(row, Noise(0)))) for row in rows.split(1)]
+            return math.isclose(float(self.loss(model, examples.take(rows, Noise(0)))), sum(each) / len(each), rel_tol=1e-3, abs_tol=1e-7)
+        except Exception:  # It may need several examples.
+            return False
 
     @cached_property
     def _metrics_of_a_batch(self) -> dict[str, float]:

@@ -78,12 +78,17 @@ class Measurement:
 
     def description(self, name: str) -> Metric:
         """Describe the value of this name. A plain number is described by the name of the metric's function or class."""
-        given = self.metric.func if isinstance(self.metric, partial) else self.metric
-        found, own = find_metric(name), str(getattr(given, "__name__", type(given).__name__))
-        if name == NUMBER and own.isidentifier():  # A lambda has no name.
+        found, own = find_metric(name), name_of(self.metric)
+        if name == NUMBER and own:
             found = structs.replace(found, label=own, maximise=find_metric(own).maximise)
         better = getattr(self.metric, "higher_is_better", None)  # as the metrics of torchmetrics say
         return structs.replace(found, label=found.label + self.mark, maximise=better if isinstance(better, bool) else found.maximise)
+
+
+class LossOfBatches(Measurement):
+    """The task's loss, where that of all examples is not the mean of those of each: classes have weights, or examples unequal parts."""
+
+    mark = " (mean over batches)"
 
 
 class OfOutputs(Measurement):
@@ -127,6 +132,17 @@ class MeanOverBatches(Measurement):
 
     def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
         return mean_over_batches(partial(call_metric, self.metric, model), batches, NUMBER, sizes)
+
+
+def name_of(metric: Any) -> str:
+    """Return the name of a metric's function or class, or an empty text: a lambda has none.
+
+    >>> name_of(len), name_of(partial(len)), name_of({}), name_of(lambda outputs: 1.0)
+    ('len', 'len', 'dict', '')
+    """
+    given = metric.func if isinstance(metric, partial) else metric
+    name = str(getattr(given, "__name__", type(given).__name__))
+    return name if name.isidentifier() else ""
 
 
 def measurement_of(metric: Any) -> Measurement:
