@@ -158,6 +158,11 @@ def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pyt
     assert pickle.loads(pickle.dumps(tasks[0])).fingerprint == tasks[0].fingerprint
 
 
+def test_sparse_tensors_get_a_sentence() -> None:
+    with pytest.raises(ValueError, match=r"^a tensor of the training data is sparse or nested: give dense tensors, or a data set"):
+        CustomTask(mlp(), (X.to_sparse(), LABELS), (X, LABELS))
+
+
 def test_examples_by_number_of_either_split() -> None:
     for form in ((X[:7], LABELS[:7]), TensorDataset(X[:7], LABELS[:7])):
         task = CustomTask(mlp, (X, LABELS), form)

@@ -80,3 +80,18 @@ def test_a_data_set_with_a_generator_of_its_own_is_named_and_its_run_goes_on(tmp
     for _ in range(2):
         swamp.prune(lambda: nn.Linear(4, 2), OwnGenerator(), (X, LABELS), out=tmp_path / "run", method="imp", **SHORT)
     assert not CustomTask(nn.Linear(4, 2), torch.utils.data.TensorDataset(X, LABELS), (X, LABELS)).remarks
+
+
+@pytest.mark.parametrize(
+    ("last", "targets", "named"),
+    [
+        ([nn.Linear(4, 2), nn.Softmax(1)], LABELS, True),
+        ([nn.Linear(4, 2)], LABELS, False),
+        ([nn.Linear(4, 2), nn.LogSoftmax(1)], LABELS, False),
+        ([nn.Linear(4, 1), nn.Sigmoid()], LABELS.bool(), True),
+        ([nn.Linear(4, 1)], LABELS.bool(), False),
+    ],
+)
+def test_probabilities_where_logits_are_meant_are_named(last: list[nn.Module], targets: Tensor, named: bool) -> None:
+    remarks = CustomTask(nn.Sequential(*last), (X, targets), (X, targets)).remarks
+    assert [remark.startswith("the model's outputs are probabilities already") for remark in remarks] == [True] * named

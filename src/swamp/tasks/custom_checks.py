@@ -14,6 +14,7 @@ from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
 from swamp.tasks.custom_remarks import custom_remarks
 from swamp.tasks.objectives import IGNORED, shape_text
+from swamp.tasks.own_model import require_new_models
 from swamp.tasks.prunable import computed_weights
 from swamp.tasks.user_code import UserCodeError, call_loss, saying_whose, takes_model
 
@@ -29,6 +30,8 @@ def check_task(task: CustomTask) -> None:
     check_functions(task)
     _ = task.prunable
     model = task.model()
+    if not isinstance(task.original, nn.Module):
+        require_new_models(task.model)
     check_parameters(model, task.prunable)
     check_spectral_norm(model)
     batch = task.examples["train"].first()
@@ -60,7 +63,8 @@ def check_task(task: CustomTask) -> None:
         raise
     except MISTAKES as error:
         raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
-    task.noticed = tuple(custom_remarks(task, model, loss))
+    with saying_whose():
+        task.noticed = tuple(custom_remarks(task, model, loss))
 
 
 def check_parameters(model: nn.Module, prunable: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
-from swamp.tasks.objectives import SquaredError
+from swamp.tasks.objectives import BinaryCrossEntropy, CrossEntropy, SquaredError
 
 if TYPE_CHECKING:
     from swamp.tasks.custom import CustomTask
@@ -30,6 +30,11 @@ def custom_remarks(task: CustomTask, model: nn.Module, loss: Tensor) -> Iterator
         yield (
             "all targets are 0 or 1 and floats, which mean regression: the mean squared error is minimised; for classes give whole numbers "
             "(of one-hot rows targets.argmax(1)), for yes or no bool targets (targets.bool()), or name a loss"
+        )
+    if twice_normalised(task, model):
+        yield (
+            "the model's outputs are probabilities already, and cross-entropy takes logits, which it makes probabilities itself: leave the "
+            "last softmax or sigmoid out, or give a loss of probabilities"
         )
     for examples in task.examples.values():
         if not examples.are_tensors and not examples.repeatable:
@@ -56,6 +61,21 @@ def targets_are_zero_or_one(task: CustomTask) -> bool:
     found = examples.labels()
     targets = task.inputs_and_targets(examples.first(16))[1] if found is None else found
     return bool(((targets == 0) | (targets == 1)).all()) and bool(targets.any())
+
+
+@torch.no_grad()
+def twice_normalised(task: CustomTask, model: nn.Module) -> bool:
+    """Return whether the outputs for a few examples are probabilities where swamp's own cross-entropy takes logits."""
+    objective = task.objective_or_none
+    if not isinstance(objective, (CrossEntropy, BinaryCrossEntropy)):
+        return False
+    outputs, _ = next(task.outputs(model, [task.examples["train"].first()]))
+    if outputs.min() < 0 or outputs.max() > 1:
+        return False
+    if isinstance(objective, BinaryCrossEntropy):  # Logits of a few examples may lie between 0 and 1 too.
+        return any(isinstance(module, nn.Sigmoid) for module in model.modules())
+    sums = outputs.sum(-1 if objective.last else 1)
+    return objective.num_classes > 1 and bool(torch.allclose(sums, torch.ones_like(sums), atol=1e-4))
 
 
 @torch.no_grad()

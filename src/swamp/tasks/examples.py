@@ -226,6 +226,8 @@ def are_arrays(data: Any) -> bool:
 def as_tensor(array: Tensor | np.ndarray[Any, Any], what: str) -> Tensor:
     """Return an array as a tensor that shares its memory where that is possible. Floats of 64 bits become float32, as networks have."""
     if isinstance(array, Tensor):
+        if array.layout != torch.strided or array.is_nested:
+            raise ValueError(f"a tensor of the {what} data is sparse or nested: give dense tensors, or a data set of examples")
         return array
     if array.dtype.kind not in "biuf" or array.dtype in (np.uint64, np.longdouble):
         raise ValueError(f"an array of the {what} data has the type {array.dtype}: give numbers (bool, integers, floats)")
