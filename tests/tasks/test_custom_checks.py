@@ -76,11 +76,18 @@ def test_a_loss_that_compares_every_output_with_every_target_is_refused(loss: An
         CustomTask(model, data, data, loss=loss)
 
 
+def test_a_loss_that_compares_pairs_of_examples_is_taken() -> None:
+    def of_pairs(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (1 - (outputs - outputs.T) * (targets[:, None] - targets[None]).sign()).relu().mean()
+
+    CustomTask(nn.Linear(4, 1), REGRESSION, REGRESSION, loss=of_pairs, metric=of_pairs)
+
+
 def test_a_metric_that_compares_every_output_with_every_target_is_refused() -> None:
     def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return squared(outputs.squeeze(1), targets)
 
-    with pytest.raises(ValueError, match=r"^the metric gets outputs of 8×1 and targets of 8, and compares every output with every target"):
+    with pytest.raises(ValueError, match=r"^the metric gets outputs of 2×1 and targets of 2, and compares every output with every target"):
         CustomTask(nn.Linear(4, 1), REGRESSION, REGRESSION, loss=loss, metric=squared)
     for metric in (loss, lambda outputs, targets: squared(outputs.reshape(-1), targets), lambda outputs, targets: outputs.mean()):
         CustomTask(nn.Linear(4, 1), REGRESSION, REGRESSION, loss=loss, metric=metric)

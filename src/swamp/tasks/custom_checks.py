@@ -110,7 +110,7 @@ def check_functions(task: CustomTask) -> None:
 @torch.no_grad()
 def check_pairs(task: CustomTask, split: str, what: str, function: Callable[[Tensor, Tensor], Mapping[str, float]]) -> None:
     """Check that a loss or a metric of N outputs and N targets does not compare each of them with all others, as torch does with shapes
-    such as N×1 and N. A function that gives another value once both have one shape does so."""
+    such as N×1 and N. Its value is then the same whichever target belongs to which output, though it is not once both have one shape."""
     model = task.model().eval()
     try:
         for count in (2, NUM_PAIRS):  # Targets of a few examples may be equal, and more are rarely needed.
@@ -118,18 +118,26 @@ def check_pairs(task: CustomTask, split: str, what: str, function: Callable[[Ten
             wide, narrow = sorted((outputs.shape, targets.shape), key=len, reverse=True)
             if wide != (*narrow, 1):
                 return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Some losses of torch warn, and go on.
-            given = function(outputs, targets)
-            of_one_shape = function(outputs.reshape(narrow), targets.reshape(narrow))
-        alike = all(math.isclose(of_one_shape[name], value, rel_tol=1e-4, abs_tol=1e-7) for name, value in given.items())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Some losses of torch warn, and go on.
+                given, of_one_shape = (
+                    [function(outputs.reshape(mine), turned.reshape(theirs)) for turned in (targets, targets.roll(1, 0))]
+                    for mine, theirs in ((outputs.shape, targets.shape), (narrow, narrow))
+                )
+            if _alike(*given) and not _alike(*of_one_shape):
+                break
+        else:
+            return
     except Exception:  # It does not take these shapes, or takes no others; a batch that it cannot take is found elsewhere.
         return
-    if not alike:
-        raise ValueError(
-            f"the {what} gets outputs of {shape_text(outputs)} and targets of {shape_text(targets)}, and compares every output with every "
-            "target, since torch broadcasts them; give both one shape, such as outputs.reshape(targets.shape)"
-        )
+    raise ValueError(
+        f"the {what} gets outputs of {shape_text(outputs)} and targets of {shape_text(targets)}, and compares every output with every "
+        "target, since torch broadcasts them; give both one shape, such as outputs.reshape(targets.shape)"
+    )
+
+
+def _alike(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    return all(math.isclose(value, other[name], rel_tol=1e-4, abs_tol=1e-7) for name, value in one.items())
 
 
 @torch.no_grad()
@@ -191,6 +199,9 @@ def require_makers(**given: Any) -> None:
     """Check that what makes an optimizer and a scheduler can be called."""
     for name, value in given.items():
         if value is not None and not callable(value):
+            if isinstance(value, torch.optim.Optimizer):
+                made = f"lambda parameters: torch.optim.{type(value).__name__}(parameters, …)"
+                raise ValueError(f"{name} holds the parameters of one model, and each training has its own: give a function, {name}={made}")
             table = f'; the settings of one that swamp knows are a table: {name}={{"name": {value!r}}}' if name == "optimizer" else ""
             advice = table if isinstance(value, str) else ""
             raise ValueError(f"{name} is a {type(value).__name__}, not a function that makes one for each training{advice}")
