@@ -220,3 +220,19 @@ def test_a_trainer_that_stops_in_the_middle_of_an_epoch() -> None:
     run = SimpleNamespace(epoch=2, epoch_end=lambda epoch, loss: ended.append(epoch))
     adapter.TransformersCallback(run).on_epoch_end(None, SimpleNamespace(epoch=2.5, log_history=[]), SimpleNamespace())
     assert ended == [2]
+
+
+def test_the_name_of_evaluate_says_whether_less_of_its_number_is_better(tmp_path: Path) -> None:
+    def rmse(model: nn.Module) -> float:
+        return float((model(X).softmax(1)[:, 1] - Y).square().mean().sqrt())
+
+    def score(model: nn.Module) -> float:
+        return 1 - rmse(model)
+
+    described = [
+        swamp.prune_with(loop, plain, function, method="imp", pruning={"cycles": 0}, out=tmp_path / function.__name__, quiet=True)
+        .rows[-1]
+        .described["score"]
+        for function in (rmse, score)
+    ]
+    assert [(one.label, one.maximise) for one in described] == [("rmse", False), ("score", True)]

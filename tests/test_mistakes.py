@@ -38,6 +38,7 @@ def outputs_alone(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "sparsity = 0.0: expected a share of the weights above 0, such as 0.9; method 'dense' trains": {"sparsity": 0.0},
     "pruning.sparsity = 1: expected a share of the weights below 1, such as 0.9 for 90 %": {"sparsity": 1.0},
     "pruning.sparsity = 95: expected a share of the weights below 1, such as 0.95 for 95 %": {"sparsity": 95},
     "pruning.sparsity = 100: expected a share of the weights below 1, such as 0.9 for 90 %": {"sparsity": 100},
@@ -61,6 +62,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "listener = <built-in function print>: expected a swamp.Listener": {"listener": print},
     "out = 3: expected the name of a directory": {"out": 3},
     "recipe = 3: expected the name of a recipe, or of a TOML file": {"recipe": 3},
+    "no prunable weights: an empty list selects nothing in this model; prunable takes patterns of names, too: weight": {"prunable": []},
     "the metric cannot take a batch of the test data: the metric is no number and no dict of numbers but tensor(": {
         "metric": outputs_alone
     },

@@ -333,3 +333,15 @@ def test_tables_say_which_numbers_mean_little(tmp_path: Path) -> None:
 def test_the_name_of_a_metric_says_whether_less_is_better(name: str, given: bool | None, maximise: bool) -> None:
     task = swamp.CustomTask(mlp, DATA, DATA, metric=lambda outputs, targets: {name: 1.0}, maximise=given)
     assert task.metrics[name].maximise is maximise
+
+
+def test_a_tilde_is_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = swamp.prune(mlp, DATA, DATA, out="~/run", pruning={"cycles": 0}, **SHORT)
+    found.export("~/net.pt")
+    found.report("~/page.html")
+    swamp.load("~/run", model=mlp())
+    assert {"run", "net.pt", "page.html"} <= {path.name for path in tmp_path.iterdir()}
+    assert not list((tmp_path / "work").iterdir())

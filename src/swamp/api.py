@@ -57,7 +57,7 @@ class Run:
     """
 
     def __init__(self, directory: str | Path) -> None:
-        self.directory = Path(directory)
+        self.directory = Path(directory).expanduser()
         self.config = read_config(self.directory)
 
     def __iter__(self) -> Iterator[RowRecord]:
@@ -118,8 +118,8 @@ def run(
 
 def _prepared(config: Config, out: str | Path | None, cache: str | Path | None) -> PreparedRun:
     """Check the run of a recipe, and return it."""
-    request = RunRequest(config, Path(out or f"runs/{config.title}"))
-    return prepare([request], Path(cache) if cache else None)[0]
+    request = RunRequest(config, Path(out or f"runs/{config.title}").expanduser())
+    return prepare([request], Path(cache).expanduser() if cache else None)[0]
 
 
 def tracker_names(trackers: Sequence[str]) -> tuple[str, ...]:
@@ -224,10 +224,10 @@ def prune_task(
     quiet: bool,
 ) -> Pruned | PrunedSeeds:
     """Run configurations that differ in their seed alone on a task that Python code made, and return what was found."""
-    whole = Path(out or f"runs/{configs[0].title if seeds is None else f'{configs[0].recipe}-{configs[0].method}'}")
+    whole = Path(out or f"runs/{configs[0].title if seeds is None else f'{configs[0].recipe}-{configs[0].method}'}").expanduser()
     folders = [whole if seeds is None else whole / f"seed-{config.seed}" for config in configs]
     requests = [RunRequest(config, folder, task) for config, folder in zip(configs, folders, strict=True)]
-    runs = prepare(requests, Path(cache) if cache else None)
+    runs = prepare(requests, Path(cache).expanduser() if cache else None)
     _run_shown(runs, trackers, listener, quiet)
     found = [Pruned(run.directory, task) for run in runs]
     return found[0] if seeds is None else PrunedSeeds(whole, found)

@@ -44,7 +44,7 @@ def load(
     if model is not None and task is not None:
         raise ValueError("give either model= or task=")
     require_kind("model", model, nn.Module, "a module, such as Net()")
-    directory = Path(directory)
+    directory = Path(directory).expanduser()
     if not directory.is_dir():
         raise ValueError(f"{directory} is no directory")
     rows = read_rows(directory)

@@ -21,6 +21,7 @@ from swamp.runs.setting_list import require_known_names
 from swamp.runs.settings import flat
 from swamp.tasks.custom import Metrics
 from swamp.tasks.own_loop import OwnLoopTask
+from swamp.tasks.own_model import require_new_models
 from swamp.tasks.prunable import DEFAULT_KINDS
 from swamp.training.averaging import batchnorm_layers
 
@@ -112,6 +113,7 @@ def prune_with(
         prunable=prunable,
         exclude=exclude,
     )
+    require_new_models(task.model)
     check(configs[0], task)
     return prune_task(configs, task, seeds=seeds, out=out, cache=cache, listener=listener, trackers=names, quiet=quiet)
 
@@ -135,8 +137,8 @@ def check(config: Config, task: OwnLoopTask) -> None:
         raise ValueError(f"method {config.method!r} {reason}; expected one of {known}")
     if "average" in method.uses and batchnorm_layers(task.model()) and task.refresh is None:
         raise ValueError(
-            "the model has BatchNorm, whose statistics must be recomputed for averaged weights: give refresh, a function that passes "
-            "training data through the model it is given"
+            "the model has BatchNorm, or InstanceNorm that tracks statistics, which must be recomputed for averaged weights: give refresh, "
+            "a function that passes training data through the model it is given"
         )
     has_ticket = config.pruning.rewind == "weights" and config.ticket.epochs
     if task.averages and not task.knows_epochs and not has_ticket:

@@ -176,9 +176,10 @@ class Pruned(_Shown):
         """
         if values not in get_args(ValueType):
             raise ValueError(f"values = {values!r}: unknown type; {nearest(str(values), get_args(ValueType))}")
-        chosen = checked_format(Path(file), format, overwrite)
+        file = Path(file).expanduser()
+        chosen = checked_format(file, format, overwrite)
         row = self.row_at(sparsity=sparsity, cycle=cycle)
-        return write_network(read_run(self.directory), row, self.task, Path(file), chosen, values)
+        return write_network(read_run(self.directory), row, self.task, file, chosen, values)
 
     def report(self, file: str | Path | None = None) -> Path:
         """Write the page of `swamp report`, a single HTML file, and return its path. By default it lies beside the run's directory."""
@@ -220,6 +221,6 @@ class PrunedSeeds(_Shown, Sequence[Pruned]):
 
 
 def _write_page(directories: Sequence[Path], whole: Path, file: str | Path | None) -> Path:
-    out = Path(file) if file is not None else whole.absolute().with_name(f"{whole.absolute().name}.html")
+    out = Path(file).expanduser() if file is not None else whole.absolute().with_name(f"{whole.absolute().name}.html")
     write_report(directories, out)
     return out

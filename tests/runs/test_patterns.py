@@ -119,7 +119,7 @@ def test_what_a_pattern_cannot_do_is_said_before_anything_is_written(quick: Quic
 def test_channels_of_a_transposed_convolution_are_refused() -> None:
     data = torch.randn(8, 2, 4, 4), torch.randn(8, 3, 8, 8)
     task = CustomTask(nn.ConvTranspose2d(2, 3, 2, stride=2), data, data)
-    for pattern in ("channel", "filter"):
+    for pattern in ("channel", "filter", "2:4"):
         with pytest.raises(ValueError, match=f"pruning.pattern = '{pattern}' takes .* and weight is transposed: exclude it"):
             check_pattern(build_config("custom", {"pruning.pattern": pattern, "pruning.cycles": 1}), task)
 

@@ -158,6 +158,11 @@ def test_tensors_are_trained_side_by_side_by_graphs(where: str, monkeypatch: pyt
     assert pickle.loads(pickle.dumps(tasks[0])).fingerprint == tasks[0].fingerprint
 
 
+def test_sparse_tensors_get_a_sentence() -> None:
+    with pytest.raises(ValueError, match=r"^a tensor of the training data is sparse or nested: give dense tensors, or a data set"):
+        CustomTask(mlp(), (X.to_sparse(), LABELS), (X, LABELS))
+
+
 def test_examples_by_number_of_either_split() -> None:
     for form in ((X[:7], LABELS[:7]), TensorDataset(X[:7], LABELS[:7])):
         task = CustomTask(mlp, (X, LABELS), form)
@@ -185,6 +190,24 @@ def test_augmentation_follows_from_the_noise_and_global_generators_are_left_alon
     assert torch.equal(batch(Noise(1), 0, 2), first)
     assert not torch.equal(batch(Noise(1), 1, 2), first)
     assert not torch.equal(batch(Noise(2), 0, 2), first)
+
+
+def test_what_a_model_draws_in_evaluation_follows_from_no_global_generator() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x) + torch.randn(()) + random.random() + float(np.random.rand())
+
+    model = Noisy()
+    task = CustomTask(model, (X, LABELS), (X, LABELS), loss=nn.CrossEntropyLoss(), metric=lambda outputs, targets: outputs.mean())
+    before = torch.get_rng_state()
+    measured = task.evaluate(model, "test")
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(7)
+    assert task.evaluate(model, "test") == measured
 
 
 def test_dicts_tuples_of_inputs_and_tied_weights(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from swamp.tasks.custom import CustomTask
 
@@ -55,3 +57,124 @@ def test_weights_that_the_loss_does_not_reach_are_named() -> None:
     (remark,) = CustomTask(Hidden(), DATA, DATA).remarks
     assert remark.startswith("the loss does not depend on head.weight: these weights stay as they began")
     assert CustomTask(nn.Linear(4, 3), DATA, DATA).remarks == ()
+
+
+REGRESSION = torch.randn(8, 4, generator=torch.Generator().manual_seed(1)), torch.randn(8, generator=torch.Generator().manual_seed(2))
+
+
+def squared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return ((outputs - targets) ** 2).mean()
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.functional.l1_loss, squared])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_loss_that_compares_every_output_with_every_target_is_refused(loss: Any, turned: bool) -> None:
+    x, y = REGRESSION
+    model = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)) if turned else nn.Linear(4, 1)
+    data = (x, y.unsqueeze(1)) if turned else (x, y)
+    with pytest.raises(ValueError, match=r"^the loss gets outputs of .* and compares every output with every target[^\n]*$"):
+        CustomTask(model, data, data, loss=loss)
+
+
+def test_a_loss_that_compares_pairs_of_examples_is_taken() -> None:
+    def of_pairs(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (1 - (outputs - outputs.T) * (targets[:, None] - targets[None]).sign()).relu().mean()
+
+    CustomTask(nn.Linear(4, 1), REGRESSION, REGRESSION, loss=of_pairs, metric=of_pairs)
+
+
+def test_a_metric_that_compares_every_output_with_every_target_is_refused() -> None:
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return squared(outputs.squeeze(1), targets)
+
+    with pytest.raises(ValueError, match=r"^the metric gets outputs of 2×1 and targets of 2, and compares every output with every target"):
+        CustomTask(nn.Linear(4, 1), REGRESSION, REGRESSION, loss=loss, metric=squared)
+    for metric in (loss, lambda outputs, targets: squared(outputs.reshape(-1), targets), lambda outputs, targets: outputs.mean()):
+        CustomTask(nn.Linear(4, 1), REGRESSION, REGRESSION, loss=loss, metric=metric)
+    flat = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
+    CustomTask(flat, REGRESSION, REGRESSION, loss=squared, metric=squared)
+
+
+def test_a_sum_over_examples_is_refused_however_it_is_written() -> None:
+    def summed(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(outputs, targets, reduction="sum")
+
+    def of_model(model: nn.Module, batch: Any) -> torch.Tensor:
+        return summed(model(batch[0]), batch[1])
+
+    for loss in (summed, of_model, partial(nn.functional.cross_entropy, reduction="sum")):
+        with pytest.raises(ValueError, match=r"^the loss of one example is .*: a sum depends on the batch's size; divide it by"):
+            CustomTask(nn.Linear(4, 3), DATA, DATA, loss=loss)
+    weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 5.0]))
+    CustomTask(nn.Linear(4, 3), DATA, DATA, loss=weighted)
+
+
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(4, 4, dtype=torch.complex64), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.layer(x.to(torch.complex64)).abs())
+
+
+class Recomputed(nn.Module):
+    """Computes a layer again in the backward pass, in a way that hides its weights from gradients by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.inner, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = checkpoint(self.inner, self.first(x), use_reentrant=True)
+        return self.last(hidden)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize(
+    ("model", "inputs", "message"),
+    [
+        (Complex(), DATA[0], "layer.weight is complex (torch.complex64), and swamp trains real numbers"),
+        (nn.Linear(4, 3).bfloat16(), DATA[0].bfloat16(), "weight is of type torch.bfloat16, in which small steps are lost: give float32"),
+        (nn.Linear(4, 3).half(), DATA[0].half(), "weight is of type torch.float16, in which small steps are lost"),
+        (
+            nn.Sequential(nn.EmbeddingBag(9, 4, sparse=True), nn.Linear(4, 3)),
+            torch.arange(16).reshape(8, 2) % 9,
+            "0 has sparse gradients, which swamp does not train with: leave sparse=True out",
+        ),
+        (Recomputed(), DATA[0], "the loss has no gradient that can be computed: When use_reentrant=True, torch.utils.checkpoint is"),
+    ],
+)
+def test_weights_that_cannot_be_trained_here_are_refused(model: nn.Module, inputs: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as refused:
+        CustomTask(model, (inputs, DATA[1]), (inputs, DATA[1]))
+    assert str(refused.value).startswith(message)
+
+
+def test_frozen_weights_of_few_bits_and_weights_of_many_are_taken() -> None:
+    embedding = nn.Embedding(9, 4).half().requires_grad_(False)
+    model = nn.Sequential(embedding, Cast(), nn.Flatten(), nn.Linear(8, 3))
+    data = torch.arange(16).reshape(8, 2) % 9, DATA[1]
+    CustomTask(model, data, data)
+    CustomTask(nn.Linear(4, 3).double(), (DATA[0].double(), DATA[1]), (DATA[0].double(), DATA[1]))
+
+
+class Cast(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.float()
+
+
+def test_norms_without_statistics_are_taken_unless_there_is_a_batch_of_one() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3))
+    data = torch.utils.data.TensorDataset(*DATA)
+    whole, ragged = (torch.utils.data.DataLoader(data, batch_size=size) for size in (4, 7))
+    assert CustomTask(model, whole, whole).macs == {"0.weight": 24, "2.weight": 18}
+    with pytest.raises(
+        ValueError, match=r"^the test data of 8 examples in batches of 7 has a batch of one .* cannot be measured \(.*another"
+    ):
+        CustomTask(model, whole, ragged)
+
+
+def test_targets_of_one_column_are_to_be_squeezed() -> None:
+    with pytest.raises(ValueError, match=r"shapes 2×3 and 2×1: leave out the last dimension of the targets, targets.squeeze\(-1\)$"):
+        CustomTask(nn.Linear(4, 3), (DATA[0], DATA[1][:, None]), DATA)

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pickle
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, UserDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -21,6 +23,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
+    default_collate,
 )
 
 import swamp
@@ -238,3 +241,64 @@ def test_a_list_of_pairs_is_a_data_set() -> None:
     assert epoch(make(pairs, batch_size=8)) == epoch(make(DATA, batch_size=8))
     arrays = [(np.ones((4, 3), np.float32), np.zeros(4, np.int64))] * 5
     assert Examples(arrays, "training").count == 5
+
+
+def test_batches_of_any_mapping_are_dicts_and_others_need_a_tensor() -> None:
+    @dataclass
+    class Pair:
+        x: Tensor
+        y: Tensor
+
+    data: Any = [{"x": X[index], "labels": LABELS[index]} for index in range(12)]
+
+    def collating(kind: Callable[[Any], Any]) -> DataLoader[Any]:
+        return DataLoader(data, batch_size=5, collate_fn=lambda batch: kind(default_collate(batch)))
+
+    class Net(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x)
+
+    task = CustomTask(Net(1, 2), collating(UserDict), collating(UserDict))
+    plain = CustomTask(task.original, collating(dict), collating(dict))
+    assert isinstance(task.examples["train"].first(), dict)
+    assert task.evaluate(task.model(), "test") == plain.evaluate(task.model(), "test")
+    with pytest.raises(
+        ValueError, match=r"^a batch of the training data is a Pair in which no tensor is found; make it a tensor, or a tuple,"
+    ):
+        CustomTask(
+            Net(1, 2),
+            collating(lambda batch: Pair(batch["x"], batch["labels"])),
+            collating(dict),
+            loss=lambda model, batch: model(batch.x).mean(),
+        )
+
+
+def test_a_stream_of_unknown_length_and_a_path_get_a_sentence() -> None:
+    class Endless(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter([(X[0], LABELS[0])])
+
+    with pytest.raises(ValueError, match=r"\(Endless\) cannot be asked for by number: .*, or state its length by __len__"):
+        CustomTask(nn.Linear(4, 2), Endless(), (X, LABELS))
+    with pytest.raises(ValueError, match=r"the training data \(str\) cannot be asked for by number"):
+        CustomTask(nn.Linear(4, 2), "data/images", (X, LABELS))
+
+
+def test_targets_of_a_data_set_count_only_if_its_examples_have_them() -> None:
+    class Transformed(Dataset[Any]):
+        """Keeps ten classes and gives two, as data sets of torchvision with a target_transform do."""
+
+        def __init__(self, change: Callable[[int], int]) -> None:
+            self.targets, self.change = (torch.arange(40) % 10).tolist(), change
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: int) -> tuple[Tensor, int]:
+            return X[index], self.change(self.targets[index])
+
+    halves = Transformed(lambda target: int(target >= 5))
+    assert make(halves).num_classes is None
+    assert make(halves).all_labels("train") is None
+    same = CustomTask(nn.Linear(1, 10), Transformed(int), Transformed(int))
+    assert same.num_classes == 10

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +71,18 @@ def test_f1_is_that_of_all_examples_unless_it_is_a_mean_over_batches() -> None:
         return task.evaluate(task.model(), "test")[task.metric], task.metrics[task.metric].label
 
     for size in (7, 50):
-        assert measured(of_outputs, size) == (pytest.approx(expected, abs=1e-12), "metric")
+        assert measured(of_outputs, size) == (pytest.approx(expected, abs=1e-12), "of_outputs")
         assert measured(F1(), size) == (pytest.approx(expected, abs=1e-7), "F1 %")
     value, label = measured(of_batches, 7)
     assert abs(value - expected) > 0.01
-    assert label == "metric (mean over batches)"
+    assert label == "of_batches (mean over batches)"
 
 
 def test_rows_and_tables_say_which_metric_is_a_mean(tmp_path: Path) -> None:
     found = swamp.prune(biased(), DATA, DATA, metric=of_batches, batch_size=20, out=tmp_path / "a", quiet=True, **SHORT)
     assert found.rows[-1].metric == "metric"
-    assert found.rows[-1].described["metric"].label == "metric (mean over batches)"
-    assert "metric (mean over batches)" in run_table(read_run(tmp_path / "a")).header
+    assert found.rows[-1].described["metric"].label == "of_batches (mean over batches)"
+    assert "of_batches (mean over batches)" in run_table(read_run(tmp_path / "a")).header
     given = F1()
     found = swamp.prune(biased(), DATA, DATA, metric=given, batch_size=20, out=tmp_path / "b", quiet=True, **SHORT)
     assert (found.rows[-1].metric, set(found.rows[-1].metrics)) == ("f1", {"f1", "errors"})
@@ -155,6 +156,53 @@ def test_a_metric_that_needs_both_classes_is_tried_on_more_examples() -> None:
     assert task.evaluate(task.model(), "test") == {"metric": pytest.approx(roc_auc_score(LABELS, biased()(X)[:, 1].detach()))}
 
 
+def rmse(outputs: Tensor, targets: Tensor, scale: float = 1.0) -> float:
+    return scale * float((outputs.argmax(1) - targets).double().square().mean().sqrt())
+
+
+class MeanSquaredError(F1):
+    def compute(self) -> Any:
+        return 1.0
+
+
+class Distance(MeanSquaredError):
+    higher_is_better = False  # as classes of torchmetrics have it
+
+
+class Gain(MeanSquaredError):
+    higher_is_better = True
+
+
+@pytest.mark.parametrize(
+    ("metric", "label", "maximise"),
+    [
+        (rmse, "rmse", False),
+        (partial(rmse, scale=2.0), "rmse", False),
+        (lambda outputs, targets: 1.0, "metric", True),
+        (of_outputs, "of_outputs", True),
+        (MeanSquaredError(), "MeanSquaredError", False),
+        (Distance(), "Distance", False),
+        (Gain(), "Gain", True),
+    ],
+)
+def test_a_plain_number_is_called_like_its_function_which_says_what_is_better(metric: Any, label: str, maximise: bool) -> None:
+    described = CustomTask(biased(), DATA, DATA, metric=metric).metrics["metric"]
+    assert (described.label, described.maximise) == (label, maximise)
+    assert CustomTask(biased(), DATA, DATA, metric=metric, maximise=not maximise).metrics["metric"].maximise is not maximise
+
+
+def test_the_least_rmse_is_the_best_and_a_run_keeps_its_direction(tmp_path: Path) -> None:
+    def prune(**given: Any) -> swamp.Pruned:
+        return swamp.prune(biased(), DATA, DATA, metric=rmse, batch_size=20, out=tmp_path / "a", quiet=True, **SHORT, **given)
+
+    found = prune()
+    assert found.rows[-1].described["metric"].maximise is False
+    assert found.best(0.0, on="test").value <= found.rows[0].metrics["metric"]
+    prune(maximise=False)  # as its name says
+    with pytest.raises(ValueError, match="was measured by another metric"):
+        prune(maximise=True)
+
+
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
@@ -166,3 +214,71 @@ def test_a_metric_that_needs_both_classes_is_tried_on_more_examples() -> None:
 def test_what_a_metric_gives_is_checked(metric: Callable[..., Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CustomTask(biased(), DATA, DATA, metric=metric)
+
+
+def test_means_over_batches_count_examples_whatever_tensors_a_batch_has() -> None:
+    """Graphs of 1 to 3 nodes, whose nodes come first in a batch."""
+    graphs = [(X[index, : 1 + index % 3], LABELS[index]) for index in range(50)]
+
+    def collated(examples: list[Any]) -> dict[str, Tensor]:
+        return {"nodes": torch.cat([nodes for nodes, _ in examples]), "labels": torch.stack([label for _, label in examples])}
+
+    def share(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return batch["labels"].double().mean()
+
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return model(batch["nodes"][:, None]).square().mean()
+
+    data = torch.utils.data.DataLoader(graphs, batch_size=8, collate_fn=collated)  # type: ignore[arg-type]
+    task = CustomTask(nn.Linear(1, 1), data, data, loss=loss, metric=share)
+    assert task.evaluate(task.model(), "test")["metric"] == pytest.approx(float(LABELS.double().mean()), abs=1e-12)
+
+
+def test_one_test_example_has_no_calibrated_nll() -> None:
+    one = X[:1], LABELS[:1]
+    task = CustomTask(biased(), DATA, one)
+    assert task.evaluate(task.model(), "test").keys() == task.metrics.keys() == {"accuracy", "nll", "ece"}
+
+
+def test_a_metric_of_one_class_after_the_other_is_tried_on_examples_of_both() -> None:
+    """Folders of images are in the order of their classes."""
+
+    def auc(outputs: Tensor, targets: Tensor) -> float:
+        if len(set(targets.tolist())) < 2:
+            raise ValueError("only one class")
+        return float(roc_auc_score(targets, outputs[:, 1]))
+
+    order = LABELS.argsort()
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X[order], LABELS[order]), batch_size=10)
+    assert CustomTask(biased(), DATA, data, metric=auc).metric == "metric"
+
+
+def test_means_over_batches_need_the_same_names_for_every_batch() -> None:
+    def of_first(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, float]:
+        return {f"class {int(batch[1][0])}": 1.0}
+
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, LABELS), batch_size=5)
+    task = CustomTask(biased(), DATA, data, metric=of_first)
+    with pytest.raises(ValueError, match=r"^the metric gave class 0 for one batch and class 1 for another, which have no mean"):
+        task.evaluate(task.model(), "test")
+
+
+def test_percentages_under_the_name_of_a_share_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"the metric 'accuracy' is \d+, and by this name it is a share from 0 to 1: divide it by 100, or"):
+        CustomTask(biased(), DATA, DATA, metric=lambda outputs, targets: {"accuracy": 100 * (outputs.argmax(1) == targets).double().mean()})
+    CustomTask(biased(), DATA, DATA, metric=lambda outputs, targets: {"accuracy %": 100.0, "perplexity": 90.0})
+
+
+@pytest.mark.parametrize(
+    ("loss", "label"),
+    [
+        (nn.CrossEntropyLoss(), "loss"),
+        (lambda outputs, targets: nn.functional.mse_loss(outputs[:, 0], targets.float()), "loss"),
+        (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0])), "loss (mean over batches)"),
+        (lambda outputs, targets: outputs[:, 0].std(), "loss (mean over batches)"),
+    ],
+)
+def test_a_loss_that_is_no_mean_of_those_of_examples_is_marked_where_it_is_the_metric(loss: Any, label: str) -> None:
+    mixed = X, torch.arange(50) % 2
+    task = CustomTask(biased(), mixed, mixed, loss=loss)
+    assert (task.metric, task.metrics["loss"].label, task.metrics["loss"].maximise) == ("loss", label, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,25 @@ def test_what_cannot_be_initialised_gets_a_sentence(model: object, message: str)
     with pytest.raises(ValueError, match=message) as caught:
         CustomTask(model, DATA, DATA)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+def test_a_function_that_gives_the_same_weights_again_is_refused(tmp_path: Path) -> None:
+    """Trainings would change each other's weights, and `found.at` would return one network for all cycles."""
+    whole, body = nn.Linear(4, 2), nn.Linear(4, 4)
+    data = torch.randn(8, 4), torch.arange(8) % 2
+
+    def with_head() -> nn.Module:
+        return nn.Sequential(body, nn.Linear(4, 2))
+
+    def copied() -> nn.Module:
+        return nn.Sequential(copy.deepcopy(body), nn.Linear(4, 2))
+
+    for function, name in ((lambda: whole, "weight"), (with_head, "0.weight")):
+        message = (
+            f"^the function that makes the model gives each model the same {name}, so that trainings would change each other's weights: "
+        )
+        with pytest.raises(ValueError, match=message):
+            swamp.CustomTask(function, data, data)
+        with pytest.raises(ValueError, match=message):
+            swamp.prune_with(lambda model, run: None, function, lambda model: 1.0, method="imp", out=tmp_path / "run")
+    swamp.CustomTask(copied, data, data)

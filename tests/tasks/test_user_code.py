@@ -88,7 +88,7 @@ def test_an_error_in_training_says_whose_code_it_was(tmp_path: Path) -> None:
 
     def late(outputs: Tensor, targets: Tensor) -> Tensor:
         calls.append(1)
-        if len(calls) > 6:
+        if len(calls) > 20:
             raise LookupError("after a while")
         return nn.functional.cross_entropy(outputs, targets)
 
@@ -173,7 +173,7 @@ def test_the_command_line_shows_the_users_own_lines(
         "def loss(outputs, targets):\n"
         "    global count\n"
         "    count += 1\n"
-        "    return nn.functional.cross_entropy(outputs, targets) if count < 5 else outputs.no_such_name\n"
+        "    return nn.functional.cross_entropy(outputs, targets) if count < 20 else outputs.no_such_name\n"
         "def make():\n"
         "    return swamp.CustomTask(lambda: nn.Linear(4, 2), data, data, loss=loss, batch_size=10)\n"
         "def broken():\n"

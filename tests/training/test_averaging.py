@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
@@ -81,6 +83,48 @@ def test_refresh_by_hand_with_a_ragged_last_batch() -> None:
     assert model.bn.num_batches_tracked.item() == 7
     assert model.bn.momentum == 0.1
     assert not model.training
+
+
+def test_refresh_of_tracking_instance_norm_by_hand() -> None:
+    """The means over examples of what each example alone has, weighted by batch size."""
+    task = Blobs()
+    model: Any = nn.Sequential(nn.Unflatten(1, (2, 2)), nn.InstanceNorm1d(2, track_running_stats=True), nn.Flatten(), nn.Linear(4, 2))
+    model[1].running_mean.fill_(99.0)
+    refresh_batchnorm(model, task, Noise(5), Numerics())
+    x = task.x.unflatten(1, (2, 2))
+    torch.testing.assert_close(model[1].running_mean, x.mean(2).mean(0))
+    torch.testing.assert_close(model[1].running_var, x.var(2).mean(0))
+
+
+class Frozen(nn.BatchNorm1d):
+    """A norm that keeps the statistics of a pretrained network, as in fine-tuning."""
+
+    def train(self, mode: bool = True) -> Frozen:
+        return super().train(False)
+
+
+def test_refresh_leaves_frozen_statistics_alone() -> None:
+    task = Blobs()
+    model: Any = nn.Sequential(Frozen(4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    refresh_batchnorm(model, task, Noise(5), Numerics())
+    assert model[0].running_mean.tolist() == [0.0] * 4
+    assert all(model[1].running_mean.tolist())
+
+
+def test_refresh_of_a_model_that_draws_follows_from_the_noise_alone() -> None:
+    class Noisy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.randn_like(x)
+
+    def found(seed: int, noise: Noise) -> list[float]:
+        torch.manual_seed(seed)
+        model: Any = nn.Sequential(Noisy(), nn.BatchNorm1d(4), nn.Linear(4, 2))
+        before = torch.get_rng_state()
+        refresh_batchnorm(model, Blobs(), noise, Numerics())
+        assert torch.equal(torch.get_rng_state(), before)
+        return list(model[1].running_mean.tolist())
+
+    assert found(0, Noise(5)) == found(1, Noise(5)) != found(0, Noise(6))
 
 
 def test_refresh_without_batchnorm_reads_no_data() -> None:

@@ -240,6 +240,10 @@ def test_what_does_not_go_with_an_own_optimizer_is_refused_before_anything_is_wr
     ("functions", "message"),
     [
         ({"schedule": cosine}, "schedule is for an optimizer of your own"),
+        (
+            {"optimizer": torch.optim.Adam(nn.Linear(1, 1).parameters())},
+            r"^optimizer holds the parameters of one model, and each .* optimizer=lambda parameters: torch.optim.Adam\(parameters, …\)$",
+        ),
         ({"optimizer": lambda parameters: 3}, "the factory of the optimizer returned a int"),
         ({"optimizer": lambda parameters: torch.optim.LBFGS(parameters)}, "LBFGS cannot make a step by the gradients alone"),
         (

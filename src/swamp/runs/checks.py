@@ -88,7 +88,7 @@ def check_pattern(config: Config, task: Task) -> None:
     flat = [name for name, shape in task.prunable.items() if len(shape) < 2]
     if flat:
         raise ValueError(f"{asked[0]} is for weights with inputs and outputs, and {flat[0]} is a vector")
-    if pattern.kind in CHANNEL_DIMENSIONS and (turned := transposed_weights(task.model(), task.prunable)):
+    if pattern.kind in (*CHANNEL_DIMENSIONS, "n:m") and (turned := transposed_weights(task.model(), task.prunable)):
         raise ValueError(f"{asked[0]} takes a layer's first dimension for its outputs, and {turned[0]} is transposed: exclude it")
     if pattern.is_coupled and pruning.allocation == "erk":
         raise ValueError(f"{asked[1]} is for layers, and {asked[0]} prunes channels that several layers share: set it to global or uniform")

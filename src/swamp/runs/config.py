@@ -41,7 +41,7 @@ from swamp.runs.recipes import (
     scaled,
     shortest,
 )
-from swamp.runs.settings import convert, flat
+from swamp.runs.settings import convert, flat, plain
 from swamp.store.finding import is_in_run_directory
 from swamp.tasks.datasets.dataset import ONE_BATCH
 
@@ -157,8 +157,12 @@ def build_config(recipe: str | os.PathLike[str] = DEFAULT_RECIPE, settings: Mapp
     `settings` is nested like a recipe, or has dotted names: {"cycle.epochs": 20}. The shorthands (`SHORTHANDS`) are allowed too. Code that
     a file in a run directory names must be named by the settings too, unless there is `trust`.
     """
-    given = dict(settings or {})
+    given = plain(settings or {})
     data, limit, scale, sparsity, fast = (given.pop(name, None) for name in SHORTHANDS)
+    if sparsity == 0 and sparsity is not False:
+        raise ValueError(
+            f"sparsity = {sparsity}: expected a share of the weights above 0, such as 0.9; method 'dense' trains without pruning"
+        )
     if sparsity is not None:
         given = nested({**nested(given), "pruning.sparsity": sparsity})
     chain = read_chain(os.fspath(recipe))

@@ -16,6 +16,7 @@ from swamp.runs.context import RunContext
 from swamp.runs.plan import Plan
 from swamp.runs.rates import rate_remarks
 from swamp.tasks import own_loop
+from swamp.tasks.custom_remarks import some
 from swamp.tasks.task import MOST_EPOCHS, Task, stretches
 
 LOW_SHARE = 0.1  # of the peak rate
@@ -29,7 +30,19 @@ def plan_remarks(config: Config, task: Task, plan: Plan) -> list[str]:
         rates = low_rates(task, averaging) if averaging else []
     else:
         rates = rate_remarks(config, averaging is not None, has_ticket=plan.ticket is not None)
-    return [*rates, *unreached_sizes(task, plan), *idle_rules(config, task, plan.jobs), *left_over_channels(config, task, plan)]
+    buffers = outdated_buffers(task) if averaging or any(len(jobs) > 1 for _, jobs in plan.rows) else []
+    others = [*unreached_sizes(task, plan), *idle_rules(config, task, plan.jobs), *left_over_channels(config, task, plan)]
+    return [*rates, *buffers, *others]
+
+
+def outdated_buffers(task: Task) -> list[str]:
+    """Name buffers that change in training, where weights are averaged: the average cannot have values that belong to it."""
+    if not (names := getattr(task, "moving_buffers", [])):
+        return []
+    return [
+        f"{some(names)} of the model change while it is trained and are no parameters: averaged networks have them as they were in the "
+        "ticket (only statistics of BatchNorm and InstanceNorm are computed anew); a method that averages nothing, such as imp, keeps them"
+    ]
 
 
 def unreached_sizes(task: Task, plan: Plan) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Meta, structs
 
 from swamp.core.errors import brief, nearest
@@ -33,6 +34,19 @@ def convert(value: Any, kind: Any, prefix: str = "") -> Any:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
         raise ValueError(_explain(str(error), value, kind, prefix)) from None
+
+
+def plain(value: Any) -> Any:
+    """Return settings with numbers of NumPy as those of Python.
+
+    >>> plain({"seed": np.arange(3)[2], "cycle": {"epochs": np.int64(3)}, "pruning.sparsity": np.float32(0.7)})
+    {'seed': 2, 'cycle': {'epochs': 3}, 'pruning.sparsity': 0.7}
+    """
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, np.floating):
+        return float(str(value))  # The nearest double of float32's 0.7 has more digits.
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def flat(value: Any, name: str = "", known: Collection[str] = ()) -> Iterator[tuple[str, Any]]:

@@ -34,7 +34,7 @@ def constant_metrics(task: CustomTask, split: str) -> dict[str, float]:
             pairs = list(constant_pairs(example, targets))
             found = task.measurement.of_pairs(pairs, task.size(split))
             if not found and isinstance(task.objective_or_none, SquaredError):
-                found = mean_over_batches(lambda one: task.objective.loss(*one), pairs, "loss")
+                found = mean_over_batches(lambda one: task.objective.loss(*one), pairs, "loss", [len(batch) for batch in targets])
     except Exception:  # Batches may be of any form, and the user's metric need not take such outputs.
         return {}
     return {name: value for name, value in found.items() if math.isfinite(value)}

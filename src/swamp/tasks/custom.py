@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
@@ -20,17 +21,27 @@ from swamp.core.state import State
 from swamp.tasks.constant_answer import constant_metrics
 from swamp.tasks.custom_checks import check_range, check_task, require_makers
 from swamp.tasks.custom_data import CustomData
+from swamp.tasks.custom_remarks import moving_buffers
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, standard_metrics
-from swamp.tasks.metrics import STANDARD, find_metric, measurement_key
+from swamp.tasks.measuring import LossOfBatches, Measurement, gathered, measurement_of, own_measurement, standard_metrics
+from swamp.tasks.metrics import STANDARD, measurement_key
 from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model
 from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, Task, seeded_state
 from swamp.tasks.task_function import find_task_function
-from swamp.tasks.user_code import call_factory, call_loss, call_model, is_of_torch, saying_whose, takes_labels, takes_model
+from swamp.tasks.user_code import (
+    call_factory,
+    call_loss,
+    call_model,
+    is_of_torch,
+    saying_whose,
+    seeded_everywhere,
+    takes_labels,
+    takes_model,
+)
 
 name = "custom"
 operational = ("factory",)  # It does not change results; the fingerprint says whether the task is the same.
@@ -124,20 +135,18 @@ class CustomTask(CustomData):
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
         if isinstance(model, nn.Module):
             self.original = self._construct()  # Lazy layers get their sizes and weights once, and changes of the given module no effect.
-        self.unreached: list[str] = []  # prunable weights that the loss does not depend on
+        self.noticed: tuple[str, ...] = ()  # what the check finds that the user may not expect
         check_task(self)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Sentences about what the user may not expect."""
-        if not self.unreached:
-            return super().remarks
-        some = ", ".join(self.unreached[:4]) + (" …" if len(self.unreached) > 4 else "")
-        unreached = (
-            f"the loss does not depend on {some}: these weights stay as they began, and are pruned and counted all the same; if the model "
-            "returns several tensors, call the outputs `logits`, or give a loss(model, batch); `exclude` leaves weights out"
-        )
-        return (*super().remarks, unreached)
+        return (*super().remarks, *self.noticed)
+
+    @cached_property
+    def moving_buffers(self) -> list[str]:
+        """Names of buffers that change in training and are no statistics of torch's norms. Averages have them as the ticket does."""
+        return moving_buffers(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_losses": {}}  # The process that it is sent to may have other devices.
@@ -201,7 +210,8 @@ class CustomTask(CustomData):
     @cached_property
     def _metric_key(self) -> Any:
         own = self.given_metric is None and self.classifies  # metrics that others add do not make it another problem
-        return measurement_key(STANDARD) if own else self.measured
+        key = measurement_key(STANDARD) if own else self.measured
+        return key if self.given_maximise in (None, self._more_is_better) else [key, "maximise", self.given_maximise]
 
     @property
     def measured(self) -> Any:
@@ -232,7 +242,11 @@ class CustomTask(CustomData):
 
     @cached_property
     def macs(self) -> Mapping[str, int]:
-        return macs_per_weight(self.model(), lambda model: self.loss(model, self._one_example()))
+        try:
+            return macs_per_weight(self.model(), lambda model: self.loss(model, self._one_example()))
+        except ValueError:  # BatchNorm that tracks no statistics takes no single example.
+            two = self.examples["train"].take(torch.zeros(2, dtype=torch.long), Noise(0))
+            return {name: count // 2 for name, count in macs_per_weight(self.model(), lambda model: self.loss(model, two)).items()}
 
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 
@@ -281,17 +295,33 @@ class CustomTask(CustomData):
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:
         """A metric of the user's own is called by its name; more of the one that counts is better unless the user says otherwise."""
-        described = {name: find_metric(name) for name in self._metrics_of_a_batch}
-        found = {name: structs.replace(metric, label=metric.label + self.measurement.mark) for name, metric in described.items()}
-        counts = found[self.metric]
-        known = True if counts.maximise is None else counts.maximise
-        maximise = known if self.given_maximise is None else self.given_maximise
-        return {**found, counts.name: structs.replace(counts, maximise=maximise)}
+        found = {name: self.measurement.description(name) for name in self._metrics_of_a_batch}
+        maximise = self._more_is_better if self.given_maximise is None else self.given_maximise
+        return {**found, self.metric: structs.replace(found[self.metric], maximise=maximise)}
+
+    @property
+    def _more_is_better(self) -> bool:
+        """Whether more of the metric that counts is better, as far as its name says."""
+        return self.measurement.description(self.metric).maximise is not False
 
     @cached_property
     def measurement(self) -> Measurement:
         """How the task is measured: by the user's metric, or by what fits the loss."""
-        return own_measurement(self.objective_or_none) if self.given_metric is None else measurement_of(self.given_metric)
+        if self.given_metric is not None:
+            return measurement_of(self.given_metric)
+        found = own_measurement(self.objective_or_none)
+        return found if type(found) is not Measurement or self._loss_is_mean() else LossOfBatches(None, found.identity)
+
+    @torch.no_grad()
+    def _loss_is_mean(self) -> bool:
+        """Return whether the loss of a few test examples is the mean of those of each example."""
+        examples, model = self.examples["test"], self.model().eval()
+        rows = torch.arange(min(examples.count, 8))
+        try:
+            each = [float(self.loss(model, examples.take(row, Noise(0)))) for row in rows.split(1)]
+            return math.isclose(float(self.loss(model, examples.take(rows, Noise(0)))), sum(each) / len(each), rel_tol=1e-3, abs_tol=1e-7)
+        except Exception:  # It may need several examples.
+            return False
 
     @cached_property
     def _metrics_of_a_batch(self) -> dict[str, float]:
@@ -299,16 +329,17 @@ class CustomTask(CustomData):
         examples, model = self.examples["test"], self.model().eval()
         with torch.no_grad():
             try:
-                return self.measurement.measure(self, model, [examples.first()], examples.count)
+                return self.measurement.measure(self, model, [examples.first()], [min(2, examples.count)], examples.count)
             except Exception:
                 if examples.count < 3:
                     raise
-                return self.measurement.measure(self, model, [examples.first(examples.batch_size)], examples.count)
+                return self.measurement.measure(self, model, [examples.spread()], examples.sizes[:1], examples.count)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         device = next(model.eval().parameters()).device
-        return self.measurement.measure(self, model, self.batches(split, device), self.size(split))
+        with seeded_everywhere(Noise(0).fold("measure", split)):  # A model may draw at random in evaluation mode, too.
+            return self.measurement.measure(self, model, self.batches(split, device), self.examples[split].sizes, self.size(split))
 
     def constant_answer(self, split: str) -> dict[str, float]:
         """Return what the best answer that is the same for all examples scores; nothing where it cannot be known."""
@@ -335,7 +366,8 @@ class CustomTask(CustomData):
         if not self.classifies:
             return None
         device = next(model.eval().parameters()).device
-        logits, labels = gathered(self.outputs(model, self.batches(split, device)), self.size(split), torch.float32)
+        with seeded_everywhere(Noise(0).fold("measure", split)):
+            logits, labels = gathered(self.outputs(model, self.batches(split, device)), self.size(split), torch.float32)
         return counted(logits, labels.long())  # Labels may be of any whole-number type, and torch takes two of them.
 
     def measure(self, logits: Tensor, labels: Tensor) -> dict[str, float]:

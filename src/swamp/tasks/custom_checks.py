@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+import warnings
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,13 +12,16 @@ from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
-from swamp.tasks.objectives import IGNORED
+from swamp.tasks.custom_remarks import custom_remarks
+from swamp.tasks.objectives import IGNORED, shape_text
+from swamp.tasks.own_model import require_new_models
 from swamp.tasks.prunable import computed_weights
-from swamp.tasks.user_code import UserCodeError, saying_whose
+from swamp.tasks.user_code import UserCodeError, call_loss, saying_whose, takes_model
 
 if TYPE_CHECKING:
     from swamp.tasks.custom import CustomTask
 
+NUM_PAIRS = 16  # the examples whose outputs and targets are compared
 MISTAKES = (IndexError, RuntimeError, TypeError, ValueError)  # what torch raises for data that do not fit
 
 
@@ -26,8 +30,13 @@ def check_task(task: CustomTask) -> None:
     check_functions(task)
     _ = task.prunable
     model = task.model()
+    if not isinstance(task.original, nn.Module):
+        require_new_models(task.model)
+    check_parameters(model, task.prunable)
     check_spectral_norm(model)
     batch = task.examples["train"].first()
+    if (own := task.given_loss) is not None and not takes_model(own):
+        check_pairs(task, "train", "loss", lambda outputs, targets: {"loss": float(call_loss(own, outputs, targets))})
     try:
         with saying_whose(" (for a batch of the training data)"):
             check_labels(task)
@@ -40,11 +49,13 @@ def check_task(task: CustomTask) -> None:
         raise ValueError("the loss must be one number that depends on the model's parameters, such as a mean over the batch")
     if not math.isfinite(loss.item()):
         raise ValueError(f"the loss of the untrained model is {loss.item()}")
-    task.unreached = unreached_weights(model, loss, task.prunable)
+    check_mean(task, model)
     check_batches_of_one(task)
     if task.own_optimizer:
         with saying_whose():
             task.own_optimizer.check(task.model())
+    if task.given_metric is not None:
+        check_pairs(task, "test", "metric", lambda *pair: task.measurement.of_pairs([pair], len(pair[1])))
     try:
         with saying_whose(" (for a batch of the test data)"):
             _ = task.metric
@@ -52,13 +63,27 @@ def check_task(task: CustomTask) -> None:
         raise
     except MISTAKES as error:
         raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
+    with saying_whose():
+        task.noticed = tuple(custom_remarks(task, model, loss))
 
 
-def unreached_weights(model: nn.Module, loss: Tensor, names: Collection[str]) -> list[str]:
-    """Return those of the named weights that could be trained, but that the loss does not depend on."""
-    weights = {name: parameter for name, parameter in model.named_parameters() if name in names and parameter.requires_grad}
-    gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
-    return [name for name, gradient in zip(weights, gradients, strict=True) if gradient is None]
+def check_parameters(model: nn.Module, prunable: Collection[str]) -> None:
+    """Check that what is trained or pruned are real numbers of at least 32 bits, with dense gradients."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_complex():
+            raise ValueError(
+                f"{name} is complex ({parameter.dtype}), and swamp trains real numbers: hold its real and imaginary parts in one more "
+                "dimension, and use torch.view_as_complex"
+            )
+        changes = parameter.requires_grad or name in prunable
+        if changes and parameter.is_floating_point() and parameter.element_size() < 4:
+            raise ValueError(
+                f"{name} is of type {parameter.dtype}, in which small steps are lost: give float32 weights (model.float()); "
+                "precision='bf16' computes in bf16 with them"
+            )
+    for path, module in model.named_modules():
+        if getattr(module, "sparse", False) is True and isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.weight.requires_grad:
+            raise ValueError(f"{path or 'the model'} has sparse gradients, which swamp does not train with: leave sparse=True out")
 
 
 def check_spectral_norm(model: nn.Module) -> None:
@@ -82,16 +107,72 @@ def check_functions(task: CustomTask) -> None:
         raise ValueError(f"loss = {type(task.given_loss).__name__}(reduction='sum') depends on the batch's size; take reduction='mean'")
 
 
-def check_batches_of_one(task: CustomTask) -> None:
-    """Check that the model can be trained on one example where an epoch has such a batch: BatchNorm finds no variance in it."""
-    if task.num_examples % task.batch_size != 1 and task.batch_size != 1:
+@torch.no_grad()
+def check_pairs(task: CustomTask, split: str, what: str, function: Callable[[Tensor, Tensor], Mapping[str, float]]) -> None:
+    """Check that a loss or a metric of N outputs and N targets does not compare each of them with all others, as torch does with shapes
+    such as N×1 and N. Its value is then the same whichever target belongs to which output, though it is not once both have one shape."""
+    model = task.model().eval()
+    try:
+        for count in (2, NUM_PAIRS):  # Targets of a few examples may be equal, and more are rarely needed.
+            outputs, targets = next(iter(task.outputs(model, [task.examples[split].first(count)])))
+            wide, narrow = sorted((outputs.shape, targets.shape), key=len, reverse=True)
+            if wide != (*narrow, 1):
+                return
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Some losses of torch warn, and go on.
+                given, of_one_shape = (
+                    [function(outputs.reshape(mine), turned.reshape(theirs)) for turned in (targets, targets.roll(1, 0))]
+                    for mine, theirs in ((outputs.shape, targets.shape), (narrow, narrow))
+                )
+            if _alike(*given) and not _alike(*of_one_shape):
+                break
+        else:
+            return
+    except Exception:  # It does not take these shapes, or takes no others; a batch that it cannot take is found elsewhere.
+        return
+    raise ValueError(
+        f"the {what} gets outputs of {shape_text(outputs)} and targets of {shape_text(targets)}, and compares every output with every "
+        "target, since torch broadcasts them; give both one shape, such as outputs.reshape(targets.shape)"
+    )
+
+
+def _alike(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    return all(math.isclose(value, other[name], rel_tol=1e-4, abs_tol=1e-7) for name, value in one.items())
+
+
+@torch.no_grad()
+def check_mean(task: CustomTask, model: nn.Module) -> None:
+    """Check that a loss is no sum over the examples: batches may be split, and the last one of an epoch is smaller."""
+    if task.given_loss is None:
         return
     try:
-        task.loss(task.model().train(), task.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0)))
+        batches = [task.examples["train"].take(torch.zeros(count, dtype=torch.long), Noise(0)) for count in (1, 2, 3)]
+        one, two, three = (float(task.loss(model, batch)) for batch in batches)
+    except Exception:  # It may need several examples that differ.
+        return
+    if abs(one) > 1e-6 and math.isclose(two, 2 * one, rel_tol=1e-4) and math.isclose(three, 3 * one, rel_tol=1e-4):
+        raise ValueError(
+            f"the loss of one example is {one:.4g}, that of the same example twice {two:.4g}, and three times {three:.4g}: a sum depends "
+            "on the batch's size; divide it by the number of examples (reduction='mean')"
+        )
+
+
+def check_batches_of_one(task: CustomTask) -> None:
+    """Check that the model takes one example where there is such a batch: BatchNorm finds no variance in it, in training or always."""
+    single = torch.zeros(1, dtype=torch.long)
+    trained = task.num_examples % task.batch_size == 1 or task.batch_size == 1
+    measured = [examples for split, examples in task.examples.items() if split != "train" and examples.sizes[-1] == 1]
+    try:
+        if trained:
+            what, count, size, done = "an epoch", task.num_examples, task.batch_size, "trained"
+            task.loss(task.model().train(), task.examples["train"].take(single, Noise(0)))
+        for examples in measured:
+            what, count, size, done = f"the {examples.what} data", examples.count, examples.batch_size, "measured"
+            task.loss(task.model().eval(), examples.take(single, Noise(0)))
     except ValueError as error:
         raise ValueError(
-            f"an epoch of {task.num_examples} examples in batches of {task.batch_size} has a batch of one example, on which the model "
-            f"cannot be trained ({reason_of(error)}); choose another batch_size"
+            f"{what} of {count} examples in batches of {size} has a batch of one example, on which the model cannot be {done} "
+            f"({reason_of(error)}); choose another batch_size"
         ) from error
 
 
@@ -118,6 +199,9 @@ def require_makers(**given: Any) -> None:
     """Check that what makes an optimizer and a scheduler can be called."""
     for name, value in given.items():
         if value is not None and not callable(value):
+            if isinstance(value, torch.optim.Optimizer):
+                made = f"lambda parameters: torch.optim.{type(value).__name__}(parameters, …)"
+                raise ValueError(f"{name} holds the parameters of one model, and each training has its own: give a function, {name}={made}")
             table = f'; the settings of one that swamp knows are a table: {name}={{"name": {value!r}}}' if name == "optimizer" else ""
             advice = table if isinstance(value, str) else ""
             raise ValueError(f"{name} is a {type(value).__name__}, not a function that makes one for each training{advice}")

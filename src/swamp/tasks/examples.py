@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,11 @@ class Examples:
         elif any(map(_meant_as_array, _columns(data))):
             kinds = " and ".join(dict.fromkeys(type(leaf).__name__ for leaf in _columns(data)))
             raise ValueError(f"the {what} data are of type {kinds}; make them tensors (torch.as_tensor), or give a data set")
-        elif isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+        elif isinstance(data, (IterableDataset, str, bytes)) or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+            stated = ", or state its length by __len__, so that it is read once" if isinstance(data, IterableDataset) else ""
             raise ValueError(
                 f"the {what} data ({type(data).__name__}) cannot be asked for by number: give tensors, a data set with "
-                "__len__ and __getitem__, or a DataLoader over one"
+                f"__len__ and __getitem__, or a DataLoader over one{stated}"
             )
         else:
             self.count = len(self.data)
@@ -87,8 +89,21 @@ class Examples:
         with seeded(noise), saying_whose(f" (in the {self.what} data)"):
             examples = [read_example(self.data, index) for index in indices.tolist()]
             batch = make_batch(self.collate, examples) if self.collate is not default_collate else self._collated(examples)
+        if isinstance(batch, Mapping) and not isinstance(batch, dict):  # as tokenizers of transformers make
+            batch = dict(batch)
+        if not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(batch)):
+            raise ValueError(
+                f"a batch of the {self.what} data is a {type(batch).__name__} in which no tensor is found; make it a tensor, or a tuple, "
+                "list or dict of tensors (collate_fn)"
+            )
         require_finite(batch, self.what, [self.numbers[index] for index in indices.tolist()])
         return batch
+
+    @cached_property
+    def repeatable(self) -> bool:
+        """Whether an example that is read twice with the same noise is the same."""
+        one, other = (digest(_tensors(self.take(torch.zeros(1, dtype=torch.long), Noise(0)))) for _ in range(2))
+        return one == other
 
     def _collated(self, examples: list[Any]) -> Batch:
         try:
@@ -100,11 +115,16 @@ class Examples:
         """Return a batch of the first two examples, or of the only one, to show what batches look like."""
         return self.take(torch.arange(min(count, self.count)), Noise(0))
 
+    def spread(self) -> Batch:
+        """Return a batch of examples from all over the data, whose order may be that of their classes."""
+        return self.take(self._spread(self.batch_size), Noise(0))
+
     def subset(self, rows: Tensor) -> Examples:
         """Return these examples alone."""
         part = copy.copy(self)
         part.order = self.order.within(rows)
         part.data = pytree.tree_map(lambda leaf: leaf[rows], self.data) if self.are_tensors else Subset(self.data, rows.tolist())
+        vars(part).pop("_stored_targets", None)
         part.count, part.numbers, part._on_device = len(rows), [self.numbers[row] for row in rows.tolist()], {}
         return part
 
@@ -118,8 +138,29 @@ class Examples:
             found = self.data[1] if isinstance(self.data, (tuple, list)) and len(self.data) == 2 else None
             found = self.data.get("labels") if isinstance(self.data, dict) else found
             return found if isinstance(found, Tensor) else None
+        return self._stored_targets
+
+    @cached_property
+    def _stored_targets(self) -> Tensor | None:
+        """The `targets` of a data set, if they are what its examples have: a transformation may change them as they are read."""
         found = getattr(self.data, "targets", None)
-        return torch.as_tensor(found) if isinstance(found, (Tensor, list)) and len(found) == self.count else None
+        if not isinstance(found, (Tensor, list)) or len(found) != self.count:
+            return None
+        rows = self._spread(SAMPLE)
+        targets, batch = torch.as_tensor(found), self.take(rows, Noise(0))
+        theirs = (
+            batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else batch.get("labels") if isinstance(batch, dict) else None
+        )
+        return targets if isinstance(theirs, Tensor) and torch.equal(theirs.double(), targets[rows].double()) else None
+
+    def _spread(self, count: int) -> Tensor:
+        """Return the indices of examples that lie as far from each other as possible."""
+        return torch.linspace(0, self.count - 1, min(count, self.count)).long()
+
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of examples of the batches of `in_order`."""
+        return [min(self.batch_size, self.count - first) for first in range(0, self.count, self.batch_size)]
 
     def in_order(self) -> Iterator[Batch]:
         """Yield all examples in order, in batches."""
@@ -127,12 +168,18 @@ class Examples:
             yield self.take(indices, Noise(0).fold("in order", number))
 
     def fingerprint(self) -> str:
-        """Return a key of all content of tensors. Of a data set it covers the length, all labels that are at hand, and a few examples."""
-        indices = torch.linspace(0, self.count - 1, min(SAMPLE, self.count)).long()
-        seen = self.data if self.are_tensors else (self.labels(), self.take(indices, Noise(0).fold("fingerprint")))
-        leaves, structure = pytree.tree_flatten(seen)
-        tensors = {str(i): leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
-        return key_of("examples", count=self.count, content=digest(tensors), structure=str(structure))
+        """Return a key of all content of tensors. Of a data set it covers the length, all labels that are at hand, and a few examples,
+        unless these are others each time that they are read."""
+        indices = self._spread(SAMPLE)
+        seen = (
+            self.data if self.are_tensors else (self.labels(), self.take(indices, Noise(0).fold("fingerprint")) if self.repeatable else ())
+        )
+        structure = pytree.tree_flatten(seen)[1]
+        return key_of("examples", count=self.count, content=digest(_tensors(seen)), structure=str(structure))
+
+
+def _tensors(batch: Batch) -> dict[str, Tensor]:
+    return {str(index): leaf for index, leaf in enumerate(pytree.tree_leaves(batch)) if isinstance(leaf, Tensor)}
 
 
 def require_finite(batch: Batch, what: str, numbers: Sequence[int]) -> None:
@@ -179,6 +226,8 @@ def are_arrays(data: Any) -> bool:
 def as_tensor(array: Tensor | np.ndarray[Any, Any], what: str) -> Tensor:
     """Return an array as a tensor that shares its memory where that is possible. Floats of 64 bits become float32, as networks have."""
     if isinstance(array, Tensor):
+        if array.layout != torch.strided or array.is_nested:
+            raise ValueError(f"a tensor of the {what} data is sparse or nested: give dense tensors, or a data set of examples")
         return array
     if array.dtype.kind not in "biuf" or array.dtype in (np.uint64, np.longdouble):
         raise ValueError(f"an array of the {what} data has the type {array.dtype}: give numbers (bool, integers, floats)")

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 import torch
+from msgspec import structs
 from torch import Tensor, nn
 
 from swamp.core.errors import brief, reason_of
+from swamp.core.metric import Metric
 from swamp.tasks.identity import identity
-from swamp.tasks.metrics import BinaryMetrics, StreamedMetrics, all_metrics, classification_metrics, measurement_key
+from swamp.tasks.metrics import BinaryMetrics, StreamedMetrics, all_metrics, classification_metrics, find_metric, measurement_key
 from swamp.tasks.objectives import IGNORED, BinaryCrossEntropy, CrossEntropy, ModelLoss, Objective, counted
-from swamp.tasks.task import Batch, num_examples
+from swamp.tasks.task import Batch
 from swamp.tasks.user_code import call_metric, takes_model
 
 MOST_OUTPUT_BYTES = 2**32  # of all outputs together, where a metric takes them at once
 STREAMING = ("update", "compute", "reset")
+NUMBER = "metric"  # the name of a value that a user's metric gives without a name, in rows
 
 OutputBatches = Iterable[tuple[Tensor, Tensor]]  # outputs and targets of one batch after the other
 
@@ -64,24 +68,38 @@ class Measurement:
     identity: Any = ("loss",)  # for the keys of evaluations
     mark = ""  # what tables add to the name of the metric
 
-    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], count: int) -> dict[str, float]:
-        """Return the metric's values for batches that have `count` examples."""
-        return mean_over_batches(partial(task.loss, model), batches, "loss")
+    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
+        """Return the metric's values for batches of these numbers of examples; those of a whole split have `count`."""
+        return mean_over_batches(partial(task.loss, model), batches, "loss", sizes)
 
     def of_pairs(self, pairs: OutputBatches, count: int) -> dict[str, float]:
         """Return the metric's values for outputs and targets; nothing where they are not enough."""
         return {}
 
+    def description(self, name: str) -> Metric:
+        """Describe the value of this name. A plain number is described by the name of the metric's function or class."""
+        found, own = find_metric(name), name_of(self.metric)
+        if name == NUMBER and own:
+            found = structs.replace(found, label=own, maximise=find_metric(own).maximise)
+        better = getattr(self.metric, "higher_is_better", None)  # as the metrics of torchmetrics say
+        return structs.replace(found, label=found.label + self.mark, maximise=better if isinstance(better, bool) else found.maximise)
+
+
+class LossOfBatches(Measurement):
+    """The task's loss, where that of all examples is not the mean of those of each: classes have weights, or examples unequal parts."""
+
+    mark = " (mean over batches)"
+
 
 class OfOutputs(Measurement):
     """A function of all outputs and all targets, which is exact."""
 
-    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], count: int) -> dict[str, float]:
+    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
         return self.of_pairs(task.outputs(model, batches), count)
 
     def of_pairs(self, pairs: OutputBatches, count: int) -> dict[str, float]:
         dtype = torch.float32 if self.metric is standard_metrics else None
-        return as_metrics(call_metric(self.metric, *gathered(pairs, count, dtype)), "metric")
+        return as_metrics(call_metric(self.metric, *gathered(pairs, count, dtype)), NUMBER)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +108,7 @@ class Streamed(Measurement):
 
     flat: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
 
-    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], count: int) -> dict[str, float]:
+    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
         if takes_model(self.metric.update):
             return self._updated((model, batch) for batch in batches)
         return self.of_pairs(task.outputs(model, batches), count)
@@ -104,7 +122,7 @@ class Streamed(Measurement):
         fresh = _fresh(self.metric)
         for arguments in batches:
             call_metric(fresh.update, *arguments)
-        return as_metrics(call_metric(fresh.compute), "metric")
+        return as_metrics(call_metric(fresh.compute), NUMBER)
 
 
 class MeanOverBatches(Measurement):
@@ -112,8 +130,19 @@ class MeanOverBatches(Measurement):
 
     mark = " (mean over batches)"
 
-    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], count: int) -> dict[str, float]:
-        return mean_over_batches(partial(call_metric, self.metric, model), batches, "metric")
+    def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
+        return mean_over_batches(partial(call_metric, self.metric, model), batches, NUMBER, sizes)
+
+
+def name_of(metric: Any) -> str:
+    """Return the name of a metric's function or class, or an empty text: a lambda has none.
+
+    >>> name_of(len), name_of(partial(len)), name_of({}), name_of(lambda outputs: 1.0)
+    ('len', 'len', 'dict', '')
+    """
+    given = metric.func if isinstance(metric, partial) else metric
+    name = str(getattr(given, "__name__", type(given).__name__))
+    return name if name.isidentifier() else ""
 
 
 def measurement_of(metric: Any) -> Measurement:
@@ -142,10 +171,16 @@ def standard_metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
     return classification_metrics(logits, labels)
 
 
-def mean_over_batches(function: Callable[[Batch], Any], batches: Iterable[Batch], called: str) -> dict[str, float]:
-    """Return the mean of what a function gives for each batch, weighted by the number of examples."""
-    found = [(num_examples(batch), as_metrics(function(batch), called)) for batch in batches]
-    count = sum(size for size, _ in found)
+def mean_over_batches(function: Callable[[Batch], Any], batches: Iterable[Batch], called: str, sizes: Sequence[int]) -> dict[str, float]:
+    """Return the mean of what a function gives for each batch, weighted by the number of examples, of which a collate_fn may have made
+    tensors of any length."""
+    found = [(size, as_metrics(function(batch), called)) for batch, size in zip(batches, sizes, strict=True)]
+    count = sum(sizes)
+    if other := next((one for _, one in found if one.keys() != found[0][1].keys()), None):
+        raise ValueError(
+            f"the {called} gave {', '.join(found[0][1])} for one batch and {', '.join(other)} for another, which have no mean: give the "
+            "same names for every batch, or an object with update(outputs, targets), compute() and reset()"
+        )
     return {key: sum(size * one[key] for size, one in found) / count for key in found[0][1]}
 
 
@@ -162,6 +197,11 @@ def as_metrics(value: Any, called: str) -> dict[str, float]:
         raise ValueError(f"the {called} is no number and no dict of numbers but {brief(value)} ({reason_of(error)})") from error
     if not found:
         raise ValueError(f"the {called} is an empty dict; it should have a number")
+    for name, number in found.items():
+        if find_metric(name).scale == 100 and 1 + 1e-6 < abs(number) < math.inf:  # Tables write it in percent.
+            raise ValueError(
+                f"the metric {name!r} is {number:.6g}, and by this name it is a share from 0 to 1: divide it by 100, or rename it"
+            )
     return found
 
 

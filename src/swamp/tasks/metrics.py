@@ -184,9 +184,11 @@ def all_metrics(*further: ClassificationMetric) -> tuple[ClassificationMetric, .
 
 
 def classification_metrics(logits: Tensor, labels: Tensor, *further: ClassificationMetric) -> dict[str, float]:
-    """Measure all metrics of a classification task."""
+    """Measure all metrics of a classification task. One example alone has no calibrated NLL, because it has no halves."""
     logits, labels = logits.float().cpu(), labels.cpu()
-    return {metric.name: compute(logits, labels) for metric, compute in all_metrics(*further)}
+    return {
+        metric.name: compute(logits, labels) for metric, compute in all_metrics(*further) if len(labels) > 1 or compute != calibrated_nll
+    }
 
 
 def descriptions(measured: Iterable[ClassificationMetric], test_sets: Sequence[str] = ()) -> dict[str, Metric]:
@@ -205,11 +207,14 @@ def find_metric(name: str) -> Metric:
 
     >>> find_metric("imagenet-v2.accuracy").label, find_metric("Perplexity").maximise, find_metric("BLEU").maximise
     ('imagenet-v2 accuracy %', False, None)
+    >>> find_metric("test_RMSE").maximise, find_metric("MeanSquaredError").maximise
+    (False, False)
     """
     known = {LOSS.name: LOSS, **descriptions((*KNOWN, *added_metrics()))}
     test_set, _, kind = name.rpartition(".")
     if name in known or kind not in known:
-        less = not WORDS_OF_LESS.isdisjoint(re.findall(r"[a-z]+", name.lower()))
+        words = [*re.findall(r"[a-z]+", name.lower()), *(word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name))]
+        less = not WORDS_OF_LESS.isdisjoint(words)
         return known.get(name, Metric(name, maximise=False if less else None))
     return known[kind].of_test_set(test_set)
 

@@ -100,6 +100,8 @@ def _cross_entropy(outputs: Tensor, targets: Tensor) -> CrossEntropy:
             f"outputs and targets have the shapes {shapes}, so that the classes may be dimension 1 or the last one: "
             "give a loss(outputs, targets)"
         )
+    if targets.ndim > 1 and targets.shape[-1] == 1 and outputs.ndim == targets.ndim and outputs.shape[:-1] == targets.shape[:-1]:
+        raise ValueError(f"outputs and targets have the shapes {shapes}: leave out the last dimension of the targets, targets.squeeze(-1)")
     if not second and not last:
         raise ValueError(
             f"outputs and targets have the shapes {shapes}, which no cross-entropy of whole-number targets takes: the outputs need one "

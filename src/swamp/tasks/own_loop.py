@@ -17,13 +17,14 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.custom import Metrics
 from swamp.tasks.identity import architecture, identity, methods
-from swamp.tasks.measuring import as_metrics
+from swamp.tasks.measuring import as_metrics, name_of
 from swamp.tasks.metrics import find_metric
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.tasks.user_code import seeded
 
 name = "own-loop"
+SCORE = "score"  # the name of a number that `evaluate` returns without a name
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,7 +134,9 @@ class OwnLoopTask:
     def metrics(self) -> Mapping[str, Metric]:
         found = {name: find_metric(name) for name in self._first_metrics}
         counts = found[self.metric]
-        known = True if counts.maximise is None else counts.maximise
+        if counts.name == SCORE and find_metric(name_of(self.given_evaluate)).maximise is False:
+            counts = structs.replace(counts, label=name_of(self.given_evaluate), maximise=False)
+        known = counts.maximise is not False
         return {**found, counts.name: structs.replace(counts, maximise=known if self.given_maximise is None else self.given_maximise)}
 
     @cached_property
@@ -144,7 +147,7 @@ class OwnLoopTask:
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         with seeded(Noise(0).fold("evaluate")):
-            return as_metrics(self.given_evaluate(model.eval()), "score")
+            return as_metrics(self.given_evaluate(model.eval()), SCORE)
 
     # -- what only tasks with data have -------------------------------------------------------------------------------------------
 

@@ -42,6 +42,16 @@ def _made(factory: Callable[[], nn.Module]) -> nn.Module:
     return made
 
 
+def require_new_models(make: Callable[[], nn.Module]) -> None:
+    """Check that a function makes new weights at each call. What trainings share, they would change for each other."""
+    known = set(make().parameters())
+    if shared := next((name for name, parameter in make().named_parameters() if parameter in known), None):
+        raise ValueError(
+            f"the function that makes the model gives each model the same {shared}, so that trainings would change each other's weights: "
+            "make new layers in the function, or copy what it takes from outside (copy.deepcopy)"
+        )
+
+
 def _initialise(model: nn.Module, forward: Callable[[nn.Module], Any]) -> None:
     """Let lazy layers learn their sizes from an example. Dropout and norms do nothing meanwhile."""
     training = {module: module.training for module in model.modules()}

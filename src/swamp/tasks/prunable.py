@@ -97,7 +97,9 @@ def prunable_weights(model: nn.Module, include: Iterable[str], exclude: Iterable
     if included and not chosen:
         raise ValueError(f"no prunable weights: exclude leaves out all that {', '.join(include)} select")
     if not chosen:
-        raise ValueError(f"no prunable weights: {', '.join(include)} selects nothing in this model")
+        known = _some([name for name, parameter in model.named_parameters() if parameter.ndim > 1])
+        advice = f"; prunable takes patterns of names, too: {', '.join(known)}" if known else ""
+        raise ValueError(f"no prunable weights: {', '.join(include) or 'an empty list'} selects nothing in this model{advice}")
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters() if name in chosen}
 
 

@@ -146,6 +146,15 @@ def restoring_generators(gpu: bool = False) -> Iterator[None]:
             np.random.set_state(before[1])
 
 
+@contextmanager
+def seeded_everywhere(noise: Noise) -> Iterator[None]:
+    """Seed the generators of `seeded` and that of the GPU in use, from which models draw, and restore them afterwards."""
+    with restoring_generators(gpu=True), seeded(noise):
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed(noise.integer())
+        yield
+
+
 # -- what functions take ----------------------------------------------------------------------------------------------------------
 
 

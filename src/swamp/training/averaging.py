@@ -13,7 +13,7 @@ from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.task import Batch, Task, num_examples, refresh_plan
-from swamp.training.numerics import autocast
+from swamp.training.numerics import autocast, seed_model_draws
 
 
 class RunningMean:
@@ -48,8 +48,16 @@ def mean_parameters(states: Iterable[State]) -> dict[str, Tensor]:
 
 
 def batchnorm_layers(model: nn.Module) -> list[Any]:
-    """Return the layers of a model whose statistics belong to its weights."""
-    return [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
+    """Return the layers of a model whose running statistics belong to its weights: BatchNorm, and InstanceNorm that tracks statistics.
+
+    Layers that stay in evaluation mode when the model is trained, as a `train` of its own can make frozen ones do, keep what they have.
+    """
+    modes = {module: module.training for module in model.modules()}
+    model.train()
+    found = [m for m in modes if isinstance(m, nn.modules.batchnorm._NormBase) and m.running_mean is not None and m.training]
+    for module, mode in modes.items():
+        module.training = mode
+    return found
 
 
 class BatchStatistics:
@@ -103,10 +111,12 @@ def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Nume
         return
     device = next(model.parameters()).device
     plan = refresh_plan(task, noise, device)
-    with statistics.collecting(), autocast(numerics, device):  # The outer autocast keeps the rounded weights for all batches.
+    # The outer autocast keeps the rounded weights for all batches.
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), statistics.collecting(), autocast(numerics, device):
         for step in range(task.steps_per_epoch):
             with torch.autocast(device.type, enabled=False):  # Batches are made as everywhere else.
                 batch = task.batch(plan, step)
+            seed_model_draws(device, noise.fold("refresh model", step).integer())
             statistics.add(task, batch, numerics)
 
 

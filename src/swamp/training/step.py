@@ -85,9 +85,22 @@ def split_batch(batch: Batch, parts: int) -> list[Batch]:
     """Split a batch into `parts` smaller ones of nearly equal size, or into single examples if there are fewer."""
     size = num_examples(batch)
     parts = min(parts, size)
+
+    def is_names(node: Any) -> bool:
+        """Return whether this is a list of something else than tensors for each example, such as its name."""
+        return isinstance(node, list) and len(node) == size and not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(node))
+
+    leaves, structure = pytree.tree_flatten(batch, is_leaf=is_names)
+    split = [is_names(leaf) or (isinstance(leaf, Tensor) and leaf.ndim > 0) for leaf in leaves]
+    for leaf in (leaf for leaf, is_split in zip(leaves, split, strict=True) if is_split and len(leaf) != size):
+        raise ValueError(
+            f"a batch has tensors of {size} and of {len(leaf)} rows, so that it cannot be split by examples, as optimizer.accumulate does"
+        )
     shares = [share_of(range(size), part, parts) for part in range(parts)]
     return [
-        pytree.tree_map(lambda leaf, share=share: leaf[share.start : share.stop] if isinstance(leaf, Tensor) else leaf, batch)
+        pytree.tree_unflatten(
+            [leaf[share.start : share.stop] if is_split else leaf for leaf, is_split in zip(leaves, split, strict=True)], structure
+        )
         for share in shares
     ]
 

@@ -138,6 +138,30 @@ def group_norm() -> nn.Module:
     )
 
 
+class FrozenNorm(nn.BatchNorm2d):
+    """Keeps the statistics of a pretrained network, as in fine-tuning."""
+
+    def train(self, mode: bool = True) -> FrozenNorm:
+        return super().train(False)
+
+
+def running_norms() -> nn.Module:
+    model = nn.Sequential(
+        nn.Conv2d(1, 6, 3), nn.InstanceNorm2d(6, track_running_stats=True), nn.ReLU(), FrozenNorm(6), nn.Flatten(), nn.Linear(216, 3)
+    )
+    model[3].running_mean.fill_(0.25)  # type: ignore[index, union-attr, operator]
+    return model
+
+
+def statistics_are_those_of_the_average(found: Any) -> None:
+    """InstanceNorm has the means of the averaged weights' channels, and the frozen norm what it began with."""
+    norm, frozen = found.model[1], found.model[3]
+    hidden = found.model[0](labelled_images()[0]).detach()
+    torch.testing.assert_close(norm.running_mean, hidden.mean((0, 2, 3)))
+    torch.testing.assert_close(norm.running_var, hidden.var((2, 3)).mean(0))
+    assert frozen.running_mean.tolist() == [0.25] * 6
+
+
 def frozen_part() -> nn.Module:
     model = cnn_plain()
     model[0].requires_grad_(False)  # type: ignore[index]
@@ -182,5 +206,13 @@ CASES = (
         refused="0.weight has spectral_norm",
     ),
     Case("group_norm", "GroupNorm and LayerNorm", group_norm, labelled_images, accuracy),
+    Case(
+        "running_norms",
+        "InstanceNorm with running statistics, BatchNorm frozen in evaluation mode",
+        running_norms,
+        labelled_images,
+        accuracy,
+        check=statistics_are_those_of_the_average,
+    ),
     Case("frozen_part", "a frozen layer", frozen_part, labelled_images, accuracy, IMP, check=frozen_survivors_keep_their_values),
 )

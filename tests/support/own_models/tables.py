@@ -87,6 +87,40 @@ class Graph(nn.Module):
         return self.second(self.adjacency @ self.first(self.adjacency @ nodes).relu()).mean(1)
 
 
+class Graphs(nn.Module):
+    """Classifies graphs of any size, whose nodes are the rows of one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node, self.whole = nn.Linear(5, 8), nn.Linear(8, 3)
+
+    def forward(self, nodes: Tensor, graph: Tensor) -> Tensor:
+        hidden = self.node(nodes).relu()
+        return self.whole(hidden.new_zeros(int(graph.max()) + 1, 8).index_add(0, graph, hidden))
+
+
+def collated_graphs(examples: list[Any]) -> dict[str, Tensor]:
+    sizes = torch.tensor([len(nodes) for nodes, _ in examples])
+    return {
+        "nodes": torch.cat([nodes for nodes, _ in examples]),
+        "graph": torch.arange(len(examples)).repeat_interleave(sizes),
+        "labels": torch.tensor([label for _, label in examples]),
+    }
+
+
+def graphs() -> list[Any]:
+    """Graphs of one to four nodes."""
+    return [(nodes[: 1 + index % 4], int(label)) for index, (nodes, label) in enumerate(zip(normal(4, 5), classes(), strict=True))]
+
+
+def graph_loader() -> DataLoader[Any]:
+    return DataLoader(graphs(), batch_size=10, collate_fn=collated_graphs)  # type: ignore[arg-type]
+
+
+def graph_accuracy(model: nn.Module, batch: Any) -> float:
+    return float((model(batch["nodes"], batch["graph"]).argmax(1) == batch["labels"]).double().mean())
+
+
 # -- data -----------------------------------------------------------------------------------------------------------------------------
 
 OFFERED = 16  # examples that the sampler may draw
@@ -163,6 +197,17 @@ CASES = (
         no_onnx=ONE_TENSOR,
     ),
     Case("graph", "graph network, its adjacency a buffer", Graph, lambda: (normal(4, 5), classes()), accuracy),
+    Case(
+        "graphs",
+        "graphs of any size, all nodes of a batch in one tensor",
+        Graphs,
+        graph_loader,
+        graph_accuracy,
+        {**IMP, "batch_size": None, "metric": graph_accuracy},
+        whole=lambda: collated_graphs(graphs()),
+        forward=lambda model, batch: model(batch["nodes"], batch["graph"]),
+        no_onnx=ONE_TENSOR,
+    ),
     Case(
         "sampled_loader",
         "`DataLoader` with a `WeightedRandomSampler` and a `collate_fn`",

@@ -1,0 +1,109 @@
+"""Sentences about a user's own task whose numbers may be others than the user expects. They are said before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from swamp.core.errors import reason_of
+from swamp.core.noise import Noise
+from swamp.tasks.objectives import BinaryCrossEntropy, CrossEntropy, SquaredError
+
+if TYPE_CHECKING:
+    from swamp.tasks.custom import CustomTask
+
+NAMED = 4  # so many names stand in a sentence
+
+
+def custom_remarks(task: CustomTask, model: nn.Module, loss: Tensor) -> Iterator[str]:
+    """Yield sentences about a task, given a model and its loss of a batch."""
+    if unreached := unreached_weights(model, loss, task.prunable):
+        yield (
+            f"the loss does not depend on {some(unreached)}: these weights stay as they began, and are pruned and counted all the same; if "
+            "the model returns several tensors, call the outputs `logits`, or give a loss(model, batch); weights inside "
+            "torch.utils.checkpoint need use_reentrant=False; `exclude` leaves weights out"
+        )
+    if isinstance(task.objective_or_none, SquaredError) and targets_are_zero_or_one(task):
+        yield (
+            "all targets are 0 or 1 and floats, which mean regression: the mean squared error is minimised; for classes give whole numbers "
+            "(of one-hot rows targets.argmax(1)), for yes or no bool targets (targets.bool()), or name a loss"
+        )
+    if twice_normalised(task, model):
+        yield (
+            "the model's outputs are probabilities already, and cross-entropy takes logits, which it makes probabilities itself: leave the "
+            "last softmax or sigmoid out, or give a loss of probabilities"
+        )
+    for examples in task.examples.values():
+        if not examples.are_tensors and not examples.repeatable:
+            yield (
+                f"an example of the {examples.what} data is another one each time that it is read, though the random generators of torch, "
+                "NumPy and Python are seeded: this run cannot be repeated to the bit; draw from these generators, not from one of the data "
+                "set's own, and change no example that is kept"
+            )
+
+
+def unreached_weights(model: nn.Module, loss: Tensor, names: Collection[str]) -> list[str]:
+    """Return those of the named weights that could be trained, but that the loss does not depend on."""
+    weights = {name: parameter for name, parameter in model.named_parameters() if name in names and parameter.requires_grad}
+    try:
+        gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+    except RuntimeError as error:
+        raise ValueError(f"the loss has no gradient that can be computed: {reason_of(error)}") from error
+    return [name for name, gradient in zip(weights, gradients, strict=True) if gradient is None]
+
+
+def targets_are_zero_or_one(task: CustomTask) -> bool:
+    """Return whether all targets that are at hand, or those of a few examples, are 0 or 1."""
+    examples = task.examples["train"]
+    found = examples.labels()
+    targets = task.inputs_and_targets(examples.first(16))[1] if found is None else found
+    return bool(((targets == 0) | (targets == 1)).all()) and bool(targets.any())
+
+
+@torch.no_grad()
+def twice_normalised(task: CustomTask, model: nn.Module) -> bool:
+    """Return whether the outputs for a few examples are probabilities where swamp's own cross-entropy takes logits."""
+    objective = task.objective_or_none
+    if not isinstance(objective, (CrossEntropy, BinaryCrossEntropy)):
+        return False
+    outputs, _ = next(task.outputs(model, [task.examples["train"].first()]))
+    if outputs.min() < 0 or outputs.max() > 1:
+        return False
+    if isinstance(objective, BinaryCrossEntropy):  # Logits of a few examples may lie between 0 and 1 too.
+        return any(isinstance(module, nn.Sigmoid) for module in model.modules())
+    sums = outputs.sum(-1 if objective.last else 1)
+    return objective.num_classes > 1 and bool(torch.allclose(sums, torch.ones_like(sums), atol=1e-4))
+
+
+@torch.no_grad()
+def moving_buffers(task: CustomTask) -> list[str]:
+    """Return the names of buffers of floats that change while the model is trained, beside the running statistics of torch's norms."""
+    model = task.model()
+    known = {
+        f"{path}.{name}".lstrip(".")
+        for path, module in model.named_modules()
+        if isinstance(module, nn.modules.batchnorm._NormBase)
+        for name in module._buffers
+    }
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name not in known and buffer.is_floating_point()}
+    if not buffers:
+        return []
+    before = {name: buffer.clone() for name, buffer in buffers.items()}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            task.loss(model.train(), task.examples["train"].take(torch.arange(min(4, task.examples["train"].count)), Noise(0)))
+    except Exception:  # Training itself says what is wrong.
+        return []
+    now = dict(model.named_buffers())
+    return [name for name, old in before.items() if not torch.equal(now[name].nan_to_num(), old.nan_to_num())]
+
+
+def some(names: list[str]) -> str:
+    """
+    >>> some(["a", "b"]), some(["a", "b", "c", "d", "e"])
+    ('a, b', 'a, b, c, d …')
+    """
+    return ", ".join(names[:NAMED]) + (" …" if len(names) > NAMED else "")

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import swamp
+from swamp.tasks.custom import CustomTask
+
+X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(20) % 2
+SHORT: dict[str, Any] = {"engine": "sequential", "ticket.epochs": 1, "cycle.epochs": 1, "pruning.cycles": 1, "quiet": True}
+
+
+class Standardised(nn.Module):
+    """A norm of one's own, whose statistics are buffers that torch knows nothing of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("constant", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            with torch.no_grad():
+                self.mean.lerp_(x.mean(0), 0.1)
+        return x - self.mean
+
+
+class OwnGenerator(torch.utils.data.Dataset[Any]):
+    """Draws from a generator that swamp cannot seed."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.default_rng()
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return X[index] + float(self.generator.random()), LABELS[index]
+
+
+@pytest.mark.parametrize(
+    ("targets", "named"),
+    [
+        (torch.eye(2)[LABELS], True),
+        (torch.eye(2)[LABELS] * 0.9, False),
+        (torch.zeros(20, 2), False),
+        (LABELS, False),
+    ],
+)
+def test_float_targets_that_look_like_classes_are_named(targets: Tensor, named: bool) -> None:
+    remarks = CustomTask(nn.Linear(4, 2), (X, targets), (X, targets)).remarks
+    assert len(remarks) == named
+    assert not named or remarks[0].startswith(
+        "all targets are 0 or 1 and floats, which mean regression: the mean squared error is minimised"
+    )
+    assert CustomTask(nn.Linear(4, 2), (X, targets), (X, targets), loss=lambda outputs, _: outputs.mean()).remarks == ()
+
+
+def test_buffers_that_average_to_nothing_are_named_where_weights_are_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(method: str, model: nn.Module) -> str:
+        swamp.prune(model, (X, LABELS), (X, LABELS), out=tmp_path / f"{method}-{len(list(tmp_path.iterdir()))}", method=method, **SHORT)
+        return capsys.readouterr().err
+
+    sentence = "0.mean of the model change while it is trained and are no parameters: averaged networks have them as they were"
+    assert said("swamp", nn.Sequential(Standardised(), nn.Linear(4, 2))).count(sentence) == 1
+    assert "change while it is trained" not in said("imp", nn.Sequential(Standardised(), nn.Linear(4, 2)))
+    assert "change while it is trained" not in said("swamp", nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)))
+
+
+def test_a_data_set_with_a_generator_of_its_own_is_named_and_its_run_goes_on(tmp_path: Path) -> None:
+    (training, test) = CustomTask(nn.Linear(4, 2), OwnGenerator(), OwnGenerator()).remarks
+    assert training.startswith("an example of the training data is another one each time that it is read")
+    assert test.startswith("an example of the test data is another one")
+    for _ in range(2):
+        swamp.prune(lambda: nn.Linear(4, 2), OwnGenerator(), (X, LABELS), out=tmp_path / "run", method="imp", **SHORT)
+    assert not CustomTask(nn.Linear(4, 2), torch.utils.data.TensorDataset(X, LABELS), (X, LABELS)).remarks
+
+
+@pytest.mark.parametrize(
+    ("last", "targets", "named"),
+    [
+        ([nn.Linear(4, 2), nn.Softmax(1)], LABELS, True),
+        ([nn.Linear(4, 2)], LABELS, False),
+        ([nn.Linear(4, 2), nn.LogSoftmax(1)], LABELS, False),
+        ([nn.Linear(4, 1), nn.Sigmoid()], LABELS.bool(), True),
+        ([nn.Linear(4, 1)], LABELS.bool(), False),
+    ],
+)
+def test_probabilities_where_logits_are_meant_are_named(last: list[nn.Module], targets: Tensor, named: bool) -> None:
+    remarks = CustomTask(nn.Sequential(*last), (X, targets), (X, targets)).remarks
+    assert [remark.startswith("the model's outputs are probabilities already") for remark in remarks] == [True] * named
