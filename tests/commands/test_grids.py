@@ -104,6 +104,21 @@ def test_a_run_with_anothers_results_is_named_and_no_part_of_the_table(
     assert "results.json is damaged" in said
 
 
+def test_tables_are_written_in_the_format_of_a_paper(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show = ("sweep", swept / "grid.toml", "--out", swept / "out", "--show")
+    status, latex, _ = call(capsys, *show, "--format", "latex")
+    assert status == 0
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 3
+    _, markdown, _ = call(capsys, *show, "--format", "markdown")
+    assert markdown.count("\n| ---") == 3
+    mean = sum(accuracies(swept / "out", "IMP", 1)) / 2
+    assert f"{mean:.2f} $\\pm$" in latex
+    assert f"{mean:.2f} ±" in markdown
+    status, out, said = call(capsys, *show, "--format", "latx")
+    assert (status, out) == (2, "")
+    assert '"latx"' in said
+
+
 def test_the_table_has_means_marks_differences_and_costs(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call(capsys, "sweep", swept / "grid.toml", "--out", swept / "out", "--show")
     assert status == 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from swamp.commands.arguments import Flag, ProgressOptions, parse_numbers, parse_part
 from swamp.commands.execution import execute, show_plan
 from swamp.commands.notices import print_notices
+from swamp.drawing.tables import FORMATS
 
 if TYPE_CHECKING:
     from swamp.analyses.analysis import Analysis, SeriesResults
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from swamp.report.grid_tables import Findings
     from swamp.results.stored_run import LeftOut, StoredRun
     from swamp.runs.grid import Grid, GridRun, Sweep
+
+    TableFormat = str
+else:
+    TableFormat = Literal[tuple(name for name, one in FORMATS.items() if one.table)]
 
 
 @Parameter(name="*")  # Its fields are options like any others.
@@ -46,6 +51,10 @@ class GridOptions:
     ] = None
     dry_run: Annotated[Flag, Parameter(help="List the runs, what they would train and how long that takes here, and do nothing.")] = False
     show: Annotated[Flag, Parameter(help="Print the tables of what is finished and run nothing.")] = False
+    format: Annotated[
+        TableFormat,
+        Parameter(help="How the tables are written. `swamp compare` writes the numbers of each seed, as csv or json."),
+    ] = "text"
     plot: Annotated[
         Path | None,
         Parameter(help="Draw the metric against sparsity, ours and the paper's side by side, into this file (.png, .svg or .pdf)."),
@@ -118,7 +127,7 @@ def run_grid(
             if options.show and results.left_out and not results.runs:  # Otherwise an error may be on its way already.
                 raise NothingToShow.of(results.left_out)
             if options.show or not progress.quiet:
-                print_tables(results, progress.plain, analyses=options.show)
+                print_tables(results, options.format, progress.plain, analyses=options.show)
     if options.plot and results:
         draw_grid(results.found, results.runs, options.plot)
         print_line(f"picture: {options.plot}")
@@ -221,7 +230,7 @@ def read_results(sweep: Sweep) -> GridResults:
     return GridResults(gather(sweep, stored, results, ensembles), runs, left_out, analyses, problems)
 
 
-def print_tables(results: GridResults, plain: bool, analyses: bool) -> None:
+def print_tables(results: GridResults, format: str, plain: bool, analyses: bool) -> None:
     """Print the tables of a grid, and those of the analyses of its runs where nobody has just shown them."""
     from swamp.analyses.presentation import analysis_tables
     from swamp.report.grid_tables import tables_of
@@ -229,7 +238,12 @@ def print_tables(results: GridResults, plain: bool, analyses: bool) -> None:
     from swamp.terminal import print_table
 
     of_analyses = analysis_tables(results.analyses, make_series(results.runs)) if analyses else ()
+    written = FORMATS[format].table
     for table in [*of_analyses, *tables_of(results.found)]:
-        print_table(table, plain)
+        if format == "text":
+            print_table(table, plain)
+        else:
+            assert written
+            print(written(table), end="")
         print()
     print_notices(results.runs, [*results.left_out, *map(str, results.problems)])
