@@ -212,7 +212,10 @@ def test_seeds_listener_and_trackers(tmp_path: Path) -> None:
         ({"trackers": "jsnol"}, "unknown tracker 'jsnol'"),
         ({"sparsity": 90}, "such as 0.9 for 90 %"),
         ({"optimizer": "adamw"}, r"optimizer is a str, not a function .*: optimizer=\{\"name\": 'adamw'\}"),
-        ({"optimizer": torch.optim.SGD(mlp().parameters())}, "optimizer holds the parameters of one model, and each training has its own: give a function"),
+        (
+            {"optimizer": torch.optim.SGD(mlp().parameters())},
+            "optimizer holds the parameters of one model, and each training has its own: give a function",
+        ),
         ({"optimizer": torch.optim.SGD, "schedule": "cosine"}, "schedule is a str, not a function"),
         ({"exclude": "*"}, r"exclude = '\*': expected a list, such as \['\*'\]"),
         ({"prunable": "linear"}, r"prunable = 'linear': expected a list, such as \['linear'\]"),
