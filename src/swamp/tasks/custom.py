@@ -27,7 +27,7 @@ from swamp.tasks.identity import architecture, identity
 from swamp.tasks.measuring import LossOfBatches, Measurement, gathered, measurement_of, own_measurement, standard_metrics
 from swamp.tasks.metrics import STANDARD, measurement_key
 from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
-from swamp.tasks.own_model import new_model
+from swamp.tasks.own_model import new_model, without_sharing
 from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, Task, seeded_state
@@ -135,6 +135,8 @@ class CustomTask(CustomData):
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
         if isinstance(model, nn.Module):
             self.original = self._construct()  # Lazy layers get their sizes and weights once, and changes of the given module no effect.
+        else:
+            self.original = without_sharing(model)
         self.noticed: tuple[str, ...] = ()  # what the check finds that the user may not expect
         check_task(self)
 

@@ -14,7 +14,6 @@ from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
 from swamp.tasks.custom_remarks import custom_remarks
 from swamp.tasks.objectives import IGNORED, shape_text
-from swamp.tasks.own_model import require_new_models
 from swamp.tasks.prunable import computed_weights
 from swamp.tasks.user_code import UserCodeError, call_loss, saying_whose, takes_model
 
@@ -30,8 +29,6 @@ def check_task(task: CustomTask) -> None:
     check_functions(task)
     _ = task.prunable
     model = task.model()
-    if not isinstance(task.original, nn.Module):
-        require_new_models(task.model)
     check_parameters(model, task.prunable)
     check_spectral_norm(model)
     batch = task.examples["train"].first()

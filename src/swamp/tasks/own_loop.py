@@ -19,6 +19,7 @@ from swamp.tasks.custom import Metrics
 from swamp.tasks.identity import architecture, identity, methods
 from swamp.tasks.measuring import as_metrics, name_of
 from swamp.tasks.metrics import find_metric
+from swamp.tasks.own_model import without_sharing
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.tasks.user_code import seeded
@@ -64,7 +65,9 @@ class OwnLoopTask:
     ) -> None:
         require_kind("maximise", maximise, bool, "True or False")
         require_selectors(prunable=prunable, exclude=exclude)
-        self.train, self.make_model, self.given_evaluate, self.refresh = train, model, evaluate, refresh
+        self.train, self.given_evaluate, self.refresh = train, evaluate, refresh
+        with seeded(Noise(0)):
+            self.make_model = without_sharing(model)
         self.given_loss, self.device = loss, device or torch.device("cpu")
         self.averages = averages  # whether the method averages the epochs of a training, so that no other module can count
         self.settings, self.knows_epochs, self.given_maximise = dict(settings or {}), knows_epochs, maximise
