@@ -273,12 +273,13 @@ def test_percentages_under_the_name_of_a_share_are_refused() -> None:
     ("loss", "label"),
     [
         (nn.CrossEntropyLoss(), "loss"),
+        (lambda outputs, targets: nn.functional.cross_entropy(outputs + torch.randn_like(outputs), targets), "loss"),
         (lambda outputs, targets: nn.functional.mse_loss(outputs[:, 0], targets.float()), "loss"),
         (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0])), "loss (mean over batches)"),
         (lambda outputs, targets: outputs[:, 0].std(), "loss (mean over batches)"),
     ],
 )
 def test_a_loss_that_is_no_mean_of_those_of_examples_is_marked_where_it_is_the_metric(loss: Any, label: str) -> None:
-    mixed = X, torch.arange(50) % 2
-    task = CustomTask(biased(), mixed, mixed, loss=loss)
+    ordered = X, torch.arange(50) // 25
+    task = CustomTask(biased(), ordered, ordered, loss=loss)
     assert (task.metric, task.metrics["loss"].label, task.metrics["loss"].maximise) == ("loss", label, False)

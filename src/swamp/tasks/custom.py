@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any
 
 import torch
@@ -138,7 +138,8 @@ class CustomTask(CustomData):
         else:
             self.original = without_sharing(model)
         self.noticed: tuple[str, ...] = ()  # what the check finds that the user may not expect
-        check_task(self)
+        with seeded_everywhere(Noise(0).fold("check")):  # The user's random generators stay as they are.
+            check_task(self)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -246,9 +247,11 @@ class CustomTask(CustomData):
     def macs(self) -> Mapping[str, int]:
         try:
             return macs_per_weight(self.model(), lambda model: self.loss(model, self._one_example()))
-        except ValueError:  # BatchNorm that tracks no statistics takes no single example.
-            two = self.examples["train"].take(torch.zeros(2, dtype=torch.long), Noise(0))
-            return {name: count // 2 for name, count in macs_per_weight(self.model(), lambda model: self.loss(model, two)).items()}
+        except ValueError:  # BatchNorm that tracks no statistics takes no single example, nor does a loss that compares examples.
+            rows = self.examples["train"].spread_rows(8)
+            several = self.examples["train"].take(rows, Noise(0))
+            found = macs_per_weight(self.model(), lambda model: self.loss(model, several))
+            return {name: count // len(rows) for name, count in found.items()}
 
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 
@@ -316,12 +319,19 @@ class CustomTask(CustomData):
 
     @torch.no_grad()
     def _loss_is_mean(self) -> bool:
-        """Return whether the loss of a few test examples is the mean of those of each example."""
+        """Return whether the loss of a few test examples is the mean of those of two parts. One that draws at random counts as a mean."""
         examples, model = self.examples["test"], self.model().eval()
-        rows = torch.arange(min(examples.count, 8))
+        rows = examples.spread_rows(4)
+
+        def of(some: Tensor) -> float:
+            return float(self.loss(model, examples.take(some, Noise(0))))
+
+        close = partial(math.isclose, rel_tol=1e-3, abs_tol=1e-7)
         try:
-            each = [float(self.loss(model, examples.take(row, Noise(0)))) for row in rows.split(1)]
-            return math.isclose(float(self.loss(model, examples.take(rows, Noise(0)))), sum(each) / len(each), rel_tol=1e-3, abs_tol=1e-7)
+            with seeded_everywhere(Noise(0).fold("mean")):
+                whole, parts = of(rows), rows.tensor_split([1])
+                mean = sum(len(part) * of(part) for part in parts if len(part)) / len(rows)
+                return close(whole, mean) or not close(whole, of(rows))
         except Exception:  # It may need several examples.
             return False
 

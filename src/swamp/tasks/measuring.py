@@ -76,6 +76,10 @@ class Measurement:
         """Return the metric's values for outputs and targets; nothing where they are not enough."""
         return {}
 
+    def try_on(self, task: Measured, model: nn.Module, batch: Batch) -> None:
+        """Do with a batch of one example what measuring does with each batch."""
+        self.measure(task, model, [batch], [1], 1)
+
     def description(self, name: str) -> Metric:
         """Describe the value of this name. A plain number is described by the name of the metric's function or class."""
         found, own = find_metric(name), name_of(self.metric)
@@ -93,6 +97,9 @@ class LossOfBatches(Measurement):
 
 class OfOutputs(Measurement):
     """A function of all outputs and all targets, which is exact."""
+
+    def try_on(self, task: Measured, model: nn.Module, batch: Batch) -> None:
+        next(iter(task.outputs(model, [batch])))
 
     def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
         return self.of_pairs(task.outputs(model, batches), count)
@@ -112,6 +119,12 @@ class Streamed(Measurement):
         if takes_model(self.metric.update):
             return self._updated((model, batch) for batch in batches)
         return self.of_pairs(task.outputs(model, batches), count)
+
+    def try_on(self, task: Measured, model: nn.Module, batch: Batch) -> None:
+        if takes_model(self.metric.update):
+            call_metric(_fresh(self.metric).update, model, batch)
+        else:
+            next(iter(task.outputs(model, [batch])))
 
     def of_pairs(self, pairs: OutputBatches, count: int) -> dict[str, float]:
         if takes_model(self.metric.update):
