@@ -24,7 +24,15 @@ from swamp.tasks.custom_data import CustomData
 from swamp.tasks.custom_remarks import moving_buffers
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.measuring import LossOfBatches, Measurement, gathered, measurement_of, own_measurement, standard_metrics
+from swamp.tasks.measuring import (
+    LossOfBatches,
+    Measurement,
+    gathered,
+    measurement_of,
+    own_measurement,
+    require_shares,
+    standard_metrics,
+)
 from swamp.tasks.metrics import STANDARD, measurement_key
 from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
 from swamp.tasks.own_model import new_model, without_sharing
@@ -213,8 +221,7 @@ class CustomTask(CustomData):
     @cached_property
     def _metric_key(self) -> Any:
         own = self.given_metric is None and self.classifies  # metrics that others add do not make it another problem
-        key = measurement_key(STANDARD) if own else self.measured
-        return key if self.given_maximise in (None, self._more_is_better) else [key, "maximise", self.given_maximise]
+        return measurement_key(STANDARD) if own else self.measured
 
     @property
     def measured(self) -> Any:
@@ -301,13 +308,8 @@ class CustomTask(CustomData):
     def metrics(self) -> Mapping[str, Metric]:
         """A metric of the user's own is called by its name; more of the one that counts is better unless the user says otherwise."""
         found = {name: self.measurement.description(name) for name in self._metrics_of_a_batch}
-        maximise = self._more_is_better if self.given_maximise is None else self.given_maximise
+        maximise = found[self.metric].maximise is not False if self.given_maximise is None else self.given_maximise
         return {**found, self.metric: structs.replace(found[self.metric], maximise=maximise)}
-
-    @property
-    def _more_is_better(self) -> bool:
-        """Whether more of the metric that counts is better, as far as its name says."""
-        return self.measurement.description(self.metric).maximise is not False
 
     @cached_property
     def measurement(self) -> Measurement:
@@ -337,7 +339,12 @@ class CustomTask(CustomData):
 
     @cached_property
     def _metrics_of_a_batch(self) -> dict[str, float]:
-        """What is measured, by the example of two examples or, where they are too few for the metric, of a batch."""
+        found = self._measured_of_a_batch()
+        require_shares(found)
+        return found
+
+    def _measured_of_a_batch(self) -> dict[str, float]:
+        """Return what is measured, by the example of two examples or, where they are too few for the metric, of a batch."""
         examples, model = self.examples["test"], self.model().eval()
         with torch.no_grad():
             try:

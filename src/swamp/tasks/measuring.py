@@ -210,12 +210,23 @@ def as_metrics(value: Any, called: str) -> dict[str, float]:
         raise ValueError(f"the {called} is no number and no dict of numbers but {brief(value)} ({reason_of(error)})") from error
     if not found:
         raise ValueError(f"the {called} is an empty dict; it should have a number")
-    for name, number in found.items():
-        if find_metric(name).scale == 100 and 1 + 1e-6 < abs(number) < math.inf:  # Tables write it in percent.
-            raise ValueError(
-                f"the metric {name!r} is {number:.6g}, and by this name it is a share from 0 to 1: divide it by 100, or rename it"
-            )
     return found
+
+
+def require_shares(metrics: Mapping[str, float]) -> None:
+    """Check that what is by its name a share from 0 to 1 is none of 100, since tables write it in percent."""
+    if remarks := no_shares(metrics):
+        raise ValueError(f"{remarks[0]}: divide it by 100, or rename it")
+
+
+def no_shares(metrics: Mapping[str, float]) -> list[str]:
+    """Name the metrics that are by their names shares from 0 to 1, and are larger, but for rounding.
+
+    >>> no_shares({"accuracy": 93.0, "f1": 1.0001, "acc": 93.0})
+    ["the metric 'accuracy' is 93, and by this name it is a share from 0 to 1"]
+    """
+    large = {name: value for name, value in metrics.items() if find_metric(name).scale == 100 and 1.001 < abs(value) < math.inf}
+    return [f"the metric {name!r} is {value:.6g}, and by this name it is a share from 0 to 1" for name, value in large.items()]
 
 
 # -- all outputs as one tensor ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.custom import Metrics
 from swamp.tasks.identity import architecture, identity, methods
-from swamp.tasks.measuring import as_metrics, name_of
+from swamp.tasks.measuring import as_metrics, name_of, require_shares
 from swamp.tasks.metrics import find_metric
 from swamp.tasks.own_model import without_sharing
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
@@ -145,7 +145,9 @@ class OwnLoopTask:
     @cached_property
     def _first_metrics(self) -> dict[str, float]:
         """The metrics of an untrained model. Evaluating it once also shows that `evaluate` works before anything is trained."""
-        return self.evaluate(self.model().to(self.device), "test")
+        found = self.evaluate(self.model().to(self.device), "test")
+        require_shares(found)
+        return found
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
