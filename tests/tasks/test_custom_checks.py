@@ -158,6 +158,12 @@ def test_frozen_weights_of_few_bits_and_weights_of_many_are_taken() -> None:
     model = nn.Sequential(embedding, Cast(), nn.Flatten(), nn.Linear(8, 3))
     data = torch.arange(16).reshape(8, 2) % 9, DATA[1]
     CustomTask(model, data, data)
+    frozen = nn.Sequential(nn.Linear(4, 4).half().requires_grad_(False), Cast(), nn.Linear(4, 3))
+    with pytest.raises(
+        ValueError, match=r"^0.weight is frozen and of type torch.float16; give float32 weights, or exclude it from what is"
+    ):
+        CustomTask(frozen, (DATA[0].half(), DATA[1]), (DATA[0].half(), DATA[1]))
+    CustomTask(frozen, (DATA[0].half(), DATA[1]), (DATA[0].half(), DATA[1]), exclude=["0.*"])
     CustomTask(nn.Linear(4, 3).double(), (DATA[0].double(), DATA[1]), (DATA[0].double(), DATA[1]))
 
 
@@ -300,3 +306,19 @@ def test_weights_that_training_or_other_examples_reach_are_not_named() -> None:
     signs[20:] = -1
     data = signs, torch.arange(32) % 3
     assert CustomTask(Experts(), data, data).remarks == ()
+
+
+def test_a_loss_of_derivatives_and_one_of_pairs_are_counted() -> None:
+    """Such as a penalty of gradients, and a contrastive loss."""
+
+    def of_derivatives(model: nn.Module, batch: Any) -> torch.Tensor:
+        x = batch[0].clone().requires_grad_()
+        outputs = model(x)
+        (slope,) = torch.autograd.grad(outputs.sum(), x, create_graph=True)
+        return nn.functional.cross_entropy(outputs, batch[1]) + slope.square().mean()
+
+    def of_pairs(model: nn.Module, batch: Any) -> torch.Tensor:
+        return distances(model(batch[0]), batch[1])
+
+    for loss in (of_derivatives, of_pairs):
+        assert CustomTask(nn.Linear(4, 3), DATA, DATA, loss=loss, metric=lambda outputs, targets: 1.0).macs == {"weight": 12}

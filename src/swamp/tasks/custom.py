@@ -253,12 +253,19 @@ class CustomTask(CustomData):
     @cached_property
     def macs(self) -> Mapping[str, int]:
         try:
-            return macs_per_weight(self.model(), lambda model: self.loss(model, self._one_example()))
+            return self._macs_of(torch.zeros(1, dtype=torch.long))
         except ValueError:  # BatchNorm that tracks no statistics takes no single example, nor does a loss that compares examples.
-            rows = self.examples["train"].spread_rows(8)
-            several = self.examples["train"].take(rows, Noise(0))
-            found = macs_per_weight(self.model(), lambda model: self.loss(model, several))
-            return {name: count // len(rows) for name, count in found.items()}
+            return self._macs_of(self.examples["train"].spread_rows(8))
+
+    def _macs_of(self, rows: Tensor) -> Mapping[str, int]:
+        """Return the multiply-adds of each weight for these examples, by the example."""
+        batch = self.examples["train"].take(rows, Noise(0))
+
+        def forward(model: nn.Module) -> None:
+            with torch.enable_grad(), seeded_everywhere(Noise(0).fold("macs")):  # A loss may be of derivatives.
+                self.loss(model, batch)
+
+        return {name: count // len(rows) for name, count in macs_per_weight(self.model(), forward).items()}
 
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 

@@ -75,8 +75,11 @@ def check_parameters(model: nn.Module, prunable: Collection[str]) -> None:
                 f"{name} is complex ({parameter.dtype}), and swamp trains real numbers: hold its real and imaginary parts in one more "
                 "dimension, and use torch.view_as_complex"
             )
-        changes = parameter.requires_grad or name in prunable
-        if changes and parameter.is_floating_point() and parameter.element_size() < 4:
+        if not parameter.is_floating_point() or parameter.element_size() >= 4:
+            continue
+        if name in prunable and not parameter.requires_grad:
+            raise ValueError(f"{name} is frozen and of type {parameter.dtype}; give float32 weights, or exclude it from what is pruned")
+        if parameter.requires_grad:
             raise ValueError(
                 f"{name} is of type {parameter.dtype}, in which small steps are lost: give float32 weights (model.float()); "
                 "precision='bf16' computes in bf16 with them"
