@@ -198,6 +198,7 @@ class Noisy(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.head = nn.Linear(4, 3)
+        nn.init.constant_(self.head.bias, np.random.rand() + random.random())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(x + torch.randn_like(x) + random.random() + np.random.rand())

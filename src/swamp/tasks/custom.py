@@ -144,7 +144,8 @@ class CustomTask(CustomData):
         if isinstance(model, nn.Module):
             self.original = self._construct()  # Lazy layers get their sizes and weights once, and changes of the given module no effect.
         else:
-            self.original = without_sharing(model)
+            with seeded_everywhere(Noise(0).fold("check")):
+                self.original = without_sharing(model)
         self.noticed: tuple[str, ...] = ()  # what the check finds that the user may not expect
         with seeded_everywhere(Noise(0).fold("check")):  # The user's random generators stay as they are.
             check_task(self)

@@ -45,8 +45,7 @@ def _made(factory: Callable[[], nn.Module]) -> nn.Module:
 def without_sharing(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     """Return a function whose models have no memory in common, since trainings would change each other's weights. If those of `make` have,
     as with a pretrained body from outside, they are copied."""
-    with torch.random.fork_rng(devices=[]):
-        one, other = _made(make), _made(make)
+    one, other = _made(make), _made(make)
     return CopiedModels(make) if _memory_of(one) & _memory_of(other) else make
 
 
