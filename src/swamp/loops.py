@@ -21,7 +21,6 @@ from swamp.runs.setting_list import require_known_names
 from swamp.runs.settings import flat
 from swamp.tasks.custom import Metrics
 from swamp.tasks.own_loop import OwnLoopTask
-from swamp.tasks.own_model import require_new_models
 from swamp.tasks.prunable import DEFAULT_KINDS
 from swamp.training.averaging import batchnorm_layers
 
@@ -113,7 +112,6 @@ def prune_with(
         prunable=prunable,
         exclude=exclude,
     )
-    require_new_models(task.model)
     check(configs[0], task)
     return prune_task(configs, task, seeds=seeds, out=out, cache=cache, listener=listener, trackers=names, quiet=quiet)
 

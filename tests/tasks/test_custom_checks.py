@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import random
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -156,6 +158,12 @@ def test_frozen_weights_of_few_bits_and_weights_of_many_are_taken() -> None:
     model = nn.Sequential(embedding, Cast(), nn.Flatten(), nn.Linear(8, 3))
     data = torch.arange(16).reshape(8, 2) % 9, DATA[1]
     CustomTask(model, data, data)
+    frozen = nn.Sequential(nn.Linear(4, 4).half().requires_grad_(False), Cast(), nn.Linear(4, 3))
+    with pytest.raises(
+        ValueError, match=r"^0.weight is frozen and of type torch.float16; give float32 weights, or exclude it from what is"
+    ):
+        CustomTask(frozen, (DATA[0].half(), DATA[1]), (DATA[0].half(), DATA[1]))
+    CustomTask(frozen, (DATA[0].half(), DATA[1]), (DATA[0].half(), DATA[1]), exclude=["0.*"])
     CustomTask(nn.Linear(4, 3).double(), (DATA[0].double(), DATA[1]), (DATA[0].double(), DATA[1]))
 
 
@@ -178,3 +186,140 @@ def test_norms_without_statistics_are_taken_unless_there_is_a_batch_of_one() -> 
 def test_targets_of_one_column_are_to_be_squeezed() -> None:
     with pytest.raises(ValueError, match=r"shapes 2×3 and 2×1: leave out the last dimension of the targets, targets.squeeze\(-1\)$"):
         CustomTask(nn.Linear(4, 3), (DATA[0], DATA[1][:, None]), DATA)
+
+
+def generators() -> list[Any]:
+    return [torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()]  # type: ignore[index]
+
+
+class Noisy(nn.Module):
+    """Draws at random in evaluation mode, too, as a variational autoencoder may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+        nn.init.constant_(self.head.bias, np.random.rand() + random.random())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(x + torch.randn_like(x) + random.random() + np.random.rand())
+
+
+@pytest.mark.parametrize("loss", [None, lambda outputs, targets: nn.functional.cross_entropy(outputs, targets)])
+def test_checks_leave_the_random_generators_as_they_are(loss: Any) -> None:
+    model, before = Noisy(), generators()
+    CustomTask(model, DATA, DATA, loss=loss)
+    CustomTask(Noisy, DATA, DATA, loss=loss)
+    assert generators() == before
+
+
+def summed(model: nn.Module, batch: Any) -> torch.Tensor:
+    """A loss of all boxes of an image, say."""
+    return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="sum")
+
+
+def test_a_sum_over_one_example_is_its_mean() -> None:
+    CustomTask(nn.Linear(4, 3), DATA, DATA, loss=summed, batch_size=1)
+    with pytest.raises(ValueError, match="a sum depends on the batch's size"):
+        CustomTask(nn.Linear(4, 3), DATA, DATA, loss=summed, batch_size=2)
+
+
+def distances(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss that needs two examples."""
+    if len(outputs) < 2:
+        raise ValueError("there is no pair")
+    return torch.pdist(outputs).square().mean()
+
+
+def test_a_test_set_with_a_batch_of_one_example_takes_what_measuring_takes() -> None:
+    """The loss is not measured where there is a metric, and a metric of all outputs sees no such batch."""
+
+    def of_all(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+        if len(outputs) < 2:
+            raise ValueError("one example has no correlation")
+        return float(outputs.std())
+
+    test = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(DATA[0][:5], DATA[1][:5]), batch_size=4)
+    task = CustomTask(nn.Linear(4, 3), DATA, test, batch_size=4, loss=distances, metric=of_all)
+    assert task.evaluate(task.model(), "test")["metric"] > 0
+    with pytest.raises(ValueError, match="the test data of 5 examples in batches of 4 has a batch of one example"):
+        CustomTask(nn.Linear(4, 3), DATA, test, batch_size=4, loss=distances)
+    with pytest.raises(ValueError, match="has a batch of one example, on which the model cannot be measured"):
+        CustomTask(nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3)), DATA, test, batch_size=4)
+
+
+def mean_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, targets)
+
+
+class Reading(torch.utils.data.Dataset[Any]):
+    """Counts the examples that are read."""
+
+    def __init__(self, with_targets: bool) -> None:
+        self.num_read = 0
+        if with_targets:
+            self.targets = DATA[1].repeat(8).tolist()
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        self.num_read += 1
+        return DATA[0][index % 8], DATA[1][index % 8]
+
+
+@pytest.mark.parametrize(
+    ("with_targets", "options", "most"),
+    [
+        (False, {}, (6, 4)),
+        (True, {}, (22, 20)),  # 16 of each are for the fingerprint, which every run needs.
+        (False, {"loss": mean_loss}, (7, 12)),
+        (False, {"loss": mean_loss, "metric": lambda outputs, targets: 1.0}, (7, 4)),
+    ],
+)
+def test_checks_read_few_examples(with_targets: bool, options: dict[str, Any], most: tuple[int, int]) -> None:
+    train, test = Reading(with_targets), Reading(with_targets)
+    task = CustomTask(nn.Linear(4, 3), train, test, batch_size=16, **options)
+    assert train.num_read <= most[0]
+    assert test.num_read <= most[1]
+    if with_targets:
+        _ = task.fingerprint
+        assert train.num_read <= most[0]
+        assert test.num_read <= most[1]
+
+
+class Experts(nn.Module):
+    """Sends each example to one of two layers, by its sign, and has a further head in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts, self.second = nn.ModuleList([nn.Linear(4, 3), nn.Linear(4, 3)]), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen, made = (x[:, 0] > 0).long(), x.new_zeros(len(x), 3)
+        for index, expert in enumerate(self.experts):
+            if (rows := (chosen == index).nonzero().flatten()).numel():
+                made = made.index_add(0, rows, expert(x[rows]))
+        return made + self.second(x) if self.training else made
+
+
+def test_weights_that_training_or_other_examples_reach_are_not_named() -> None:
+    signs = torch.ones(32, 4)
+    signs[20:] = -1
+    data = signs, torch.arange(32) % 3
+    assert CustomTask(Experts(), data, data).remarks == ()
+
+
+def test_a_loss_of_derivatives_and_one_of_pairs_are_counted() -> None:
+    """Such as a penalty of gradients, and a contrastive loss."""
+
+    def of_derivatives(model: nn.Module, batch: Any) -> torch.Tensor:
+        x = batch[0].clone().requires_grad_()
+        outputs = model(x)
+        (slope,) = torch.autograd.grad(outputs.sum(), x, create_graph=True)
+        return nn.functional.cross_entropy(outputs, batch[1]) + slope.square().mean()
+
+    def of_pairs(model: nn.Module, batch: Any) -> torch.Tensor:
+        return distances(model(batch[0]), batch[1])
+
+    for loss in (of_derivatives, of_pairs):
+        assert CustomTask(nn.Linear(4, 3), DATA, DATA, loss=loss, metric=lambda outputs, targets: 1.0).macs == {"weight": 12}

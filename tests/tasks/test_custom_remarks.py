@@ -95,3 +95,41 @@ def test_a_data_set_with_a_generator_of_its_own_is_named_and_its_run_goes_on(tmp
 def test_probabilities_where_logits_are_meant_are_named(last: list[nn.Module], targets: Tensor, named: bool) -> None:
     remarks = CustomTask(nn.Sequential(*last), (X, targets), (X, targets)).remarks
     assert [remark.startswith("the model's outputs are probabilities already") for remark in remarks] == [True] * named
+
+
+class Gated(nn.Module):
+    """Has a sigmoid inside, and logits that lie between 0 and 1 before it is trained."""
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self.gate, self.head, self.last = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid()), nn.Linear(4, 1), last
+        nn.init.constant_(self.head.weight, 0.1)
+        nn.init.constant_(self.head.bias, 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.head(self.gate(x))
+        return (torch.sigmoid(logits) if self.last else logits).squeeze(1)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_sigmoid_inside_is_no_sigmoid_at_the_end(last: bool) -> None:
+    data = X, LABELS.bool()
+    assert len(CustomTask(Gated(last), data, data).remarks) == last
+
+
+class Forgetful(nn.Module):
+    """Takes a buffer away when it is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+        self.register_buffer("first", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.first = None
+        return self.head(x)
+
+
+def test_buffers_that_go_away_in_training_are_named() -> None:
+    assert CustomTask(Forgetful(), (X, LABELS), (X, LABELS)).moving_buffers == ["first"]

@@ -302,3 +302,33 @@ def test_targets_of_a_data_set_count_only_if_its_examples_have_them() -> None:
     assert make(halves).all_labels("train") is None
     same = CustomTask(nn.Linear(1, 10), Transformed(int), Transformed(int))
     assert same.num_classes == 10
+
+
+class Named(Dataset[Any]):
+    """Its `targets` are no numbers, or no targets of its examples."""
+
+    def __init__(self, targets: Any) -> None:
+        self.targets = targets
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
+        return torch.full((3,), float(index)), index % 2, index
+
+
+@pytest.mark.parametrize("targets", [["cat", "dog"] * 10, [{"boxes": [1]}] * 20, [[1], [1, 2]] * 10])
+def test_targets_of_a_data_set_may_be_no_numbers(targets: Any) -> None:
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    task = CustomTask(nn.Linear(3, 2), Named(targets), Named(targets), loss=loss)
+    assert task.fingerprint
+    assert task.num_classes is None
+
+
+def test_a_fingerprint_covers_the_targets_that_a_data_set_stores_whatever_its_batches_are() -> None:
+    """Runs on such data began with this key."""
+    key = Examples(Named([0, 1] * 10), "training").fingerprint()
+    assert key == "e634252f594f9c79bb0fec3cc74ca9dd4c0382f9"
+    assert Examples(Named([1, 0] * 10), "training").fingerprint() != key

@@ -199,8 +199,14 @@ def test_the_least_rmse_is_the_best_and_a_run_keeps_its_direction(tmp_path: Path
     assert found.rows[-1].described["metric"].maximise is False
     assert found.best(0.0, on="test").value <= found.rows[0].metrics["metric"]
     prune(maximise=False)  # as its name says
-    with pytest.raises(ValueError, match="was measured by another metric"):
+    with pytest.raises(ValueError, match="has rows in which less rmse is better, and maximise = True says otherwise"):
         prune(maximise=True)
+
+
+def test_the_direction_of_a_metric_is_no_part_of_its_key() -> None:
+    """Runs that began before it was compared have a key without it."""
+    keys = {CustomTask(biased(), DATA, DATA, metric=of_outputs, maximise=maximise).problem for maximise in (None, True, False)}
+    assert len(keys) == 1
 
 
 @pytest.mark.parametrize(
@@ -263,6 +269,17 @@ def test_means_over_batches_need_the_same_names_for_every_batch() -> None:
         task.evaluate(task.model(), "test")
 
 
+def test_percentages_that_show_after_training_are_named_in_rows(tmp_path: Path) -> None:
+    """An untrained network may score 0, and a training is not to be lost for a name."""
+
+    def in_percent(outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        return {"accuracy": 0.0 if len(outputs) == 2 else 70.0}
+
+    found = swamp.prune(biased(), DATA, DATA, metric=in_percent, batch_size=20, out=tmp_path / "a", quiet=True, **SHORT)
+    assert found.rows[0].metrics == {"accuracy": 70.0}
+    assert "the metric 'accuracy' is 70, and by this name it is a share from 0 to 1" in found.rows[0].notes
+
+
 def test_percentages_under_the_name_of_a_share_are_refused() -> None:
     with pytest.raises(ValueError, match=r"the metric 'accuracy' is \d+, and by this name it is a share from 0 to 1: divide it by 100, or"):
         CustomTask(biased(), DATA, DATA, metric=lambda outputs, targets: {"accuracy": 100 * (outputs.argmax(1) == targets).double().mean()})
@@ -273,12 +290,23 @@ def test_percentages_under_the_name_of_a_share_are_refused() -> None:
     ("loss", "label"),
     [
         (nn.CrossEntropyLoss(), "loss"),
+        (lambda outputs, targets: nn.functional.cross_entropy(outputs + torch.randn_like(outputs), targets), "loss"),
         (lambda outputs, targets: nn.functional.mse_loss(outputs[:, 0], targets.float()), "loss"),
         (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0])), "loss (mean over batches)"),
         (lambda outputs, targets: outputs[:, 0].std(), "loss (mean over batches)"),
     ],
 )
 def test_a_loss_that_is_no_mean_of_those_of_examples_is_marked_where_it_is_the_metric(loss: Any, label: str) -> None:
-    mixed = X, torch.arange(50) % 2
-    task = CustomTask(biased(), mixed, mixed, loss=loss)
+    ordered = X, torch.arange(50) // 25
+    task = CustomTask(biased(), ordered, ordered, loss=loss)
     assert (task.metric, task.metrics["loss"].label, task.metrics["loss"].maximise) == ("loss", label, False)
+
+
+def test_a_run_whose_rows_are_damaged_goes_on_with_a_direction(tmp_path: Path) -> None:
+    def prune() -> swamp.Pruned:
+        return swamp.prune(biased(), DATA, DATA, metric=rmse, maximise=False, batch_size=20, out=tmp_path / "a", quiet=True, **SHORT)
+
+    whole = prune().rows
+    (tmp_path / "a" / "manifest.json").unlink()
+    (tmp_path / "a" / "results.json").write_text("{")
+    assert prune().rows == whole

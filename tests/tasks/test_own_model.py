@@ -13,9 +13,11 @@ from torch import nn
 import swamp
 from swamp.core.noise import Noise
 from swamp.tasks.custom import CustomTask
+from swamp.tasks.own_loop import OwnLoopTask
 
 X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 DATA = (X, (X[:, 0] > 0).long())
+LINEAR = nn.Linear(6, 6)
 
 
 def lazy() -> nn.Module:
@@ -80,23 +82,44 @@ def test_what_cannot_be_initialised_gets_a_sentence(model: object, message: str)
     assert "\n" not in str(caught.value)
 
 
-def test_a_function_that_gives_the_same_weights_again_is_refused(tmp_path: Path) -> None:
-    """Trainings would change each other's weights, and `found.at` would return one network for all cycles."""
-    whole, body = nn.Linear(4, 2), nn.Linear(4, 4)
-    data = torch.randn(8, 4), torch.arange(8) % 2
+def test_models_of_a_function_that_gives_the_same_weights_again_are_copies() -> None:
+    """Trainings would change each other's weights otherwise, and `found.at` would return one network for all cycles."""
+    whole, body, weight = nn.Linear(6, 2), nn.Linear(6, 6), torch.randn(2, 6)
 
     def with_head() -> nn.Module:
-        return nn.Sequential(body, nn.Linear(4, 2))
+        return nn.Sequential(body, nn.Linear(6, 2))
 
+    def of_one_tensor() -> nn.Module:
+        made = nn.Linear(6, 2)
+        made.weight = nn.Parameter(weight)
+        return made
+
+    for function, outside in ((lambda: whole, whole.weight), (with_head, body.weight), (of_one_tensor, weight)):
+        before = outside.detach().clone()
+        for task in (CustomTask(function, DATA, DATA), OwnLoopTask(lambda model, run: None, function, lambda model: 1.0)):
+            one, other = next(task.model().parameters()), next(task.model().parameters())
+            assert one.equal(before)
+            assert other.equal(before)
+            with torch.no_grad():
+                one.zero_()
+            assert other.equal(before)
+            assert outside.equal(before)
+
+
+def test_models_that_share_nothing_are_not_copied() -> None:
     def copied() -> nn.Module:
-        return nn.Sequential(copy.deepcopy(body), nn.Linear(4, 2))
+        return nn.Sequential(copy.deepcopy(LINEAR), nn.Linear(6, 2))
 
-    for function, name in ((lambda: whole, "weight"), (with_head, "0.weight")):
-        message = (
-            f"^the function that makes the model gives each model the same {name}, so that trainings would change each other's weights: "
-        )
-        with pytest.raises(ValueError, match=message):
-            swamp.CustomTask(function, data, data)
-        with pytest.raises(ValueError, match=message):
-            swamp.prune_with(lambda model, run: None, function, lambda model: 1.0, method="imp", out=tmp_path / "run")
-    swamp.CustomTask(copied, data, data)
+    assert CustomTask(copied, DATA, DATA).original is copied
+
+
+def test_a_frozen_body_that_models_share_is_as_it_was_after_a_run(tmp_path: Path) -> None:
+    body = nn.Linear(6, 6).requires_grad_(False)
+    before = body.weight.clone()
+    settings: dict[str, Any] = {"engine": "sequential", "cycle": {"epochs": 1}, "pruning": {"cycles": 1, "prune_fraction": 0.5}}
+    found = swamp.prune(lambda: nn.Sequential(body, nn.ReLU(), nn.Linear(6, 2)), DATA, DATA, out=tmp_path, quiet=True, **settings)
+    assert body.weight.equal(before)
+    assert found.mask.num_survivors == (6 * 6 + 6 * 2) // 2
+    dense, sparse = (dict(found.at(cycle=cycle).model.named_parameters())["0.weight"] for cycle in (0, 1))
+    assert dense.equal(before)
+    assert sparse.equal(before * found.mask.layers["0.weight"])

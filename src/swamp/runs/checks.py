@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from swamp.runs.config import Config, build_config, deciding_settings, with_abso
 from swamp.runs.coupling import coupling_of
 from swamp.runs.settings import flat
 from swamp.runs.stored import completed
+from swamp.store.files import Damaged
 from swamp.store.finding import holds_header
+from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.prunable import transposed_weights
 from swamp.tasks.task import Task, dense_mask
 
@@ -147,6 +150,16 @@ def require_same_run(config: Config, task: Task, header: Mapping[str, Any] | Non
         raise ValueError(
             f"{directory} was measured by another metric than the one it is now given; choose another directory (out; with one cache, no "
             "training is repeated)"
+        )
+    rows: list[RowRecord] = []
+    if (asked := getattr(task, "given_maximise", None)) is not None:
+        with suppress(Damaged):  # The run is repaired, and its rows are written again.
+            rows = read_rows(directory)
+    if rows and (described := rows[0].described[rows[0].metric]).maximise is not asked:
+        better = "more" if described.maximise else "less"
+        raise ValueError(
+            f"{directory} has rows in which {better} {described.label} is better, and maximise = {asked} says otherwise; choose another "
+            "directory (out; with one cache, no training is repeated)"
         )
 
 

@@ -17,6 +17,7 @@ from swamp.runs.plan import Plan
 from swamp.runs.rates import rate_remarks
 from swamp.tasks import own_loop
 from swamp.tasks.custom_remarks import some
+from swamp.tasks.measuring import no_shares
 from swamp.tasks.task import MOST_EPOCHS, Task, stretches
 
 LOW_SHARE = 0.1  # of the peak rate
@@ -113,7 +114,7 @@ def left_over_channels(config: Config, task: Task, plan: Plan) -> list[str]:
 
 def row_notes(ctx: RunContext, row: Row, metrics: Mapping[str, float], trainings: Sequence[tuple[Job, Solution]]) -> list[str]:
     """Return clauses about a row whose numbers do not mean what they seem to, for the notes of tables. `trainings`: those of the row."""
-    found = [*row.notes, *idle_rules(ctx.config, ctx.task, (job for job, _ in trainings))]
+    found = [*row.notes, *no_shares(metrics), *idle_rules(ctx.config, ctx.task, (job for job, _ in trainings))]
     if ctx.config.task == own_loop.name:
         found += low_rates_of_loops(trainings)
     if row.mask.num_survivors == row.mask.num_weights:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any
 
 import torch
@@ -24,10 +24,18 @@ from swamp.tasks.custom_data import CustomData
 from swamp.tasks.custom_remarks import moving_buffers
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.measuring import LossOfBatches, Measurement, gathered, measurement_of, own_measurement, standard_metrics
+from swamp.tasks.measuring import (
+    LossOfBatches,
+    Measurement,
+    gathered,
+    measurement_of,
+    own_measurement,
+    require_shares,
+    standard_metrics,
+)
 from swamp.tasks.metrics import STANDARD, measurement_key
 from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
-from swamp.tasks.own_model import new_model
+from swamp.tasks.own_model import new_model, without_sharing
 from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, Task, seeded_state
@@ -135,8 +143,12 @@ class CustomTask(CustomData):
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
         if isinstance(model, nn.Module):
             self.original = self._construct()  # Lazy layers get their sizes and weights once, and changes of the given module no effect.
+        else:
+            with seeded_everywhere(Noise(0).fold("check")):
+                self.original = without_sharing(model)
         self.noticed: tuple[str, ...] = ()  # what the check finds that the user may not expect
-        check_task(self)
+        with seeded_everywhere(Noise(0).fold("check")):  # The user's random generators stay as they are.
+            check_task(self)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -210,8 +222,7 @@ class CustomTask(CustomData):
     @cached_property
     def _metric_key(self) -> Any:
         own = self.given_metric is None and self.classifies  # metrics that others add do not make it another problem
-        key = measurement_key(STANDARD) if own else self.measured
-        return key if self.given_maximise in (None, self._more_is_better) else [key, "maximise", self.given_maximise]
+        return measurement_key(STANDARD) if own else self.measured
 
     @property
     def measured(self) -> Any:
@@ -243,10 +254,19 @@ class CustomTask(CustomData):
     @cached_property
     def macs(self) -> Mapping[str, int]:
         try:
-            return macs_per_weight(self.model(), lambda model: self.loss(model, self._one_example()))
-        except ValueError:  # BatchNorm that tracks no statistics takes no single example.
-            two = self.examples["train"].take(torch.zeros(2, dtype=torch.long), Noise(0))
-            return {name: count // 2 for name, count in macs_per_weight(self.model(), lambda model: self.loss(model, two)).items()}
+            return self._macs_of(torch.zeros(1, dtype=torch.long))
+        except ValueError:  # BatchNorm that tracks no statistics takes no single example, nor does a loss that compares examples.
+            return self._macs_of(self.examples["train"].spread_rows(8))
+
+    def _macs_of(self, rows: Tensor) -> Mapping[str, int]:
+        """Return the multiply-adds of each weight for these examples, by the example."""
+        batch = self.examples["train"].take(rows, Noise(0))
+
+        def forward(model: nn.Module) -> None:
+            with torch.enable_grad(), seeded_everywhere(Noise(0).fold("macs")):  # A loss may be of derivatives.
+                self.loss(model, batch)
+
+        return {name: count // len(rows) for name, count in macs_per_weight(self.model(), forward).items()}
 
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 
@@ -296,13 +316,8 @@ class CustomTask(CustomData):
     def metrics(self) -> Mapping[str, Metric]:
         """A metric of the user's own is called by its name; more of the one that counts is better unless the user says otherwise."""
         found = {name: self.measurement.description(name) for name in self._metrics_of_a_batch}
-        maximise = self._more_is_better if self.given_maximise is None else self.given_maximise
+        maximise = found[self.metric].maximise is not False if self.given_maximise is None else self.given_maximise
         return {**found, self.metric: structs.replace(found[self.metric], maximise=maximise)}
-
-    @property
-    def _more_is_better(self) -> bool:
-        """Whether more of the metric that counts is better, as far as its name says."""
-        return self.measurement.description(self.metric).maximise is not False
 
     @cached_property
     def measurement(self) -> Measurement:
@@ -314,18 +329,30 @@ class CustomTask(CustomData):
 
     @torch.no_grad()
     def _loss_is_mean(self) -> bool:
-        """Return whether the loss of a few test examples is the mean of those of each example."""
+        """Return whether the loss of a few test examples is the mean of those of two parts. One that draws at random counts as a mean."""
         examples, model = self.examples["test"], self.model().eval()
-        rows = torch.arange(min(examples.count, 8))
+        rows = examples.spread_rows(4)
+
+        def of(some: Tensor) -> float:
+            return float(self.loss(model, examples.take(some, Noise(0))))
+
+        close = partial(math.isclose, rel_tol=1e-3, abs_tol=1e-7)
         try:
-            each = [float(self.loss(model, examples.take(row, Noise(0)))) for row in rows.split(1)]
-            return math.isclose(float(self.loss(model, examples.take(rows, Noise(0)))), sum(each) / len(each), rel_tol=1e-3, abs_tol=1e-7)
+            with seeded_everywhere(Noise(0).fold("mean")):
+                whole, parts = of(rows), rows.tensor_split([1])
+                mean = sum(len(part) * of(part) for part in parts if len(part)) / len(rows)
+                return close(whole, mean) or not close(whole, of(rows))
         except Exception:  # It may need several examples.
             return False
 
     @cached_property
     def _metrics_of_a_batch(self) -> dict[str, float]:
-        """What is measured, by the example of two examples or, where they are too few for the metric, of a batch."""
+        found = self._measured_of_a_batch()
+        require_shares(found)
+        return found
+
+    def _measured_of_a_batch(self) -> dict[str, float]:
+        """Return what is measured, by the example of two examples or, where they are too few for the metric, of a batch."""
         examples, model = self.examples["test"], self.model().eval()
         with torch.no_grad():
             try:

@@ -14,8 +14,8 @@ from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
 from swamp.tasks.custom_remarks import custom_remarks
 from swamp.tasks.objectives import IGNORED, shape_text
-from swamp.tasks.own_model import require_new_models
 from swamp.tasks.prunable import computed_weights
+from swamp.tasks.task import Batch
 from swamp.tasks.user_code import UserCodeError, call_loss, saying_whose, takes_model
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ def check_task(task: CustomTask) -> None:
     check_functions(task)
     _ = task.prunable
     model = task.model()
-    if not isinstance(task.original, nn.Module):
-        require_new_models(task.model)
     check_parameters(model, task.prunable)
     check_spectral_norm(model)
     batch = task.examples["train"].first()
-    if (own := task.given_loss) is not None and not takes_model(own):
-        check_pairs(task, "train", "loss", lambda outputs, targets: {"loss": float(call_loss(own, outputs, targets))})
+    own = task.given_loss if task.given_loss is not None and not takes_model(task.given_loss) else None
+    pairs = (own is not None or task.given_metric is not None) and are_pairs(task, model, batch)
+    if pairs and own is not None:
+        check_pairs(task, model, "train", "loss", lambda outputs, targets: {"loss": float(call_loss(own, outputs, targets))})
     try:
         with saying_whose(" (for a batch of the training data)"):
             check_labels(task)
@@ -50,12 +50,11 @@ def check_task(task: CustomTask) -> None:
     if not math.isfinite(loss.item()):
         raise ValueError(f"the loss of the untrained model is {loss.item()}")
     check_mean(task, model)
-    check_batches_of_one(task)
     if task.own_optimizer:
         with saying_whose():
             task.own_optimizer.check(task.model())
-    if task.given_metric is not None:
-        check_pairs(task, "test", "metric", lambda *pair: task.measurement.of_pairs([pair], len(pair[1])))
+    if pairs and task.given_metric is not None:
+        check_pairs(task, model, "test", "metric", lambda *pair: task.measurement.of_pairs([pair], len(pair[1])))
     try:
         with saying_whose(" (for a batch of the test data)"):
             _ = task.metric
@@ -63,8 +62,9 @@ def check_task(task: CustomTask) -> None:
         raise
     except MISTAKES as error:
         raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
+    check_batches_of_one(task)
     with saying_whose():
-        task.noticed = tuple(custom_remarks(task, model, loss))
+        task.noticed = tuple(custom_remarks(task, model, batch, loss))
 
 
 def check_parameters(model: nn.Module, prunable: Collection[str]) -> None:
@@ -75,8 +75,11 @@ def check_parameters(model: nn.Module, prunable: Collection[str]) -> None:
                 f"{name} is complex ({parameter.dtype}), and swamp trains real numbers: hold its real and imaginary parts in one more "
                 "dimension, and use torch.view_as_complex"
             )
-        changes = parameter.requires_grad or name in prunable
-        if changes and parameter.is_floating_point() and parameter.element_size() < 4:
+        if not parameter.is_floating_point() or parameter.element_size() >= 4:
+            continue
+        if name in prunable and not parameter.requires_grad:
+            raise ValueError(f"{name} is frozen and of type {parameter.dtype}; give float32 weights, or exclude it from what is pruned")
+        if parameter.requires_grad:
             raise ValueError(
                 f"{name} is of type {parameter.dtype}, in which small steps are lost: give float32 weights (model.float()); "
                 "precision='bf16' computes in bf16 with them"
@@ -108,16 +111,26 @@ def check_functions(task: CustomTask) -> None:
 
 
 @torch.no_grad()
-def check_pairs(task: CustomTask, split: str, what: str, function: Callable[[Tensor, Tensor], Mapping[str, float]]) -> None:
+def are_pairs(task: CustomTask, model: nn.Module, batch: Batch) -> bool:
+    """Return whether outputs and targets have shapes such as N×1 and N, which torch broadcasts to N×N."""
+    try:
+        outputs, targets = next(iter(task.outputs(model.eval(), [batch])))
+    except Exception:  # A loss or a metric of the model may take batches of any form.
+        return False
+    wide, narrow = sorted((outputs.shape, targets.shape), key=len, reverse=True)
+    return wide == (*narrow, 1)
+
+
+@torch.no_grad()
+def check_pairs(
+    task: CustomTask, model: nn.Module, split: str, what: str, function: Callable[[Tensor, Tensor], Mapping[str, float]]
+) -> None:
     """Check that a loss or a metric of N outputs and N targets does not compare each of them with all others, as torch does with shapes
     such as N×1 and N. Its value is then the same whichever target belongs to which output, though it is not once both have one shape."""
-    model = task.model().eval()
     try:
         for count in (2, NUM_PAIRS):  # Targets of a few examples may be equal, and more are rarely needed.
             outputs, targets = next(iter(task.outputs(model, [task.examples[split].first(count)])))
-            wide, narrow = sorted((outputs.shape, targets.shape), key=len, reverse=True)
-            if wide != (*narrow, 1):
-                return
+            narrow = min(outputs.shape, targets.shape, key=len)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Some losses of torch warn, and go on.
                 given, of_one_shape = (
@@ -142,15 +155,22 @@ def _alike(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
 
 @torch.no_grad()
 def check_mean(task: CustomTask, model: nn.Module) -> None:
-    """Check that a loss is no sum over the examples: batches may be split, and the last one of an epoch is smaller."""
-    if task.given_loss is None:
+    """Check that a loss is no sum over the examples: batches may be split, and the last one of an epoch is smaller. One example has no
+    other sum than its mean."""
+    if task.given_loss is None or task.batch_size == 1:
         return
+
+    def repeated(count: int) -> float:
+        return float(task.loss(model, task.examples["train"].take(torch.zeros(count, dtype=torch.long), Noise(0))))
+
     try:
-        batches = [task.examples["train"].take(torch.zeros(count, dtype=torch.long), Noise(0)) for count in (1, 2, 3)]
-        one, two, three = (float(task.loss(model, batch)) for batch in batches)
+        one, two = repeated(1), repeated(2)
+        if abs(one) <= 1e-6 or not math.isclose(two, 2 * one, rel_tol=1e-4):
+            return
+        three = repeated(3)
     except Exception:  # It may need several examples that differ.
         return
-    if abs(one) > 1e-6 and math.isclose(two, 2 * one, rel_tol=1e-4) and math.isclose(three, 3 * one, rel_tol=1e-4):
+    if math.isclose(three, 3 * one, rel_tol=1e-4):
         raise ValueError(
             f"the loss of one example is {one:.4g}, that of the same example twice {two:.4g}, and three times {three:.4g}: a sum depends "
             "on the batch's size; divide it by the number of examples (reduction='mean')"
@@ -168,7 +188,8 @@ def check_batches_of_one(task: CustomTask) -> None:
             task.loss(task.model().train(), task.examples["train"].take(single, Noise(0)))
         for examples in measured:
             what, count, size, done = f"the {examples.what} data", examples.count, examples.batch_size, "measured"
-            task.loss(task.model().eval(), examples.take(single, Noise(0)))
+            with torch.no_grad():
+                task.measurement.try_on(task, task.model().eval(), examples.take(single, Noise(0)))
     except ValueError as error:
         raise ValueError(
             f"{what} of {count} examples in batches of {size} has a batch of one example, on which the model cannot be {done} "

@@ -11,16 +11,18 @@ from torch import Tensor, nn
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
 from swamp.tasks.objectives import BinaryCrossEntropy, CrossEntropy, SquaredError
+from swamp.tasks.task import Batch
 
 if TYPE_CHECKING:
     from swamp.tasks.custom import CustomTask
 
 NAMED = 4  # so many names stand in a sentence
+RESHAPING = ("Alias", "Permute", "Reshape", "Select", "Slice", "Squeeze", "Transpose", "UnsafeView", "Unsqueeze", "View")
 
 
-def custom_remarks(task: CustomTask, model: nn.Module, loss: Tensor) -> Iterator[str]:
+def custom_remarks(task: CustomTask, model: nn.Module, batch: Batch, loss: Tensor) -> Iterator[str]:
     """Yield sentences about a task, given a model and its loss of a batch."""
-    if unreached := unreached_weights(model, loss, task.prunable):
+    if unreached := never_reached(task, unreached_weights(model, loss, task.prunable)):
         yield (
             f"the loss does not depend on {some(unreached)}: these weights stay as they began, and are pruned and counted all the same; if "
             "the model returns several tensors, call the outputs `logits`, or give a loss(model, batch); weights inside "
@@ -31,7 +33,7 @@ def custom_remarks(task: CustomTask, model: nn.Module, loss: Tensor) -> Iterator
             "all targets are 0 or 1 and floats, which mean regression: the mean squared error is minimised; for classes give whole numbers "
             "(of one-hot rows targets.argmax(1)), for yes or no bool targets (targets.bool()), or name a loss"
         )
-    if twice_normalised(task, model):
+    if twice_normalised(task, model, batch):
         yield (
             "the model's outputs are probabilities already, and cross-entropy takes logits, which it makes probabilities itself: leave the "
             "last softmax or sigmoid out, or give a loss of probabilities"
@@ -55,27 +57,52 @@ def unreached_weights(model: nn.Module, loss: Tensor, names: Collection[str]) ->
     return [name for name, gradient in zip(weights, gradients, strict=True) if gradient is None]
 
 
+def never_reached(task: CustomTask, names: Collection[str]) -> list[str]:
+    """Return those of the named weights that the loss does not depend on in training either, where a model may use more of them, and for
+    more examples, which experts may share."""
+    if not names:
+        return []
+    model, examples = task.model().train(), task.examples["train"]
+    try:
+        return unreached_weights(model, task.loss(model, examples.take(examples.spread_rows(16), Noise(0))), names)
+    except Exception:  # Training itself says what is wrong.
+        return list(names)
+
+
 def targets_are_zero_or_one(task: CustomTask) -> bool:
     """Return whether all targets that are at hand, or those of a few examples, are 0 or 1."""
     examples = task.examples["train"]
     found = examples.labels()
-    targets = task.inputs_and_targets(examples.first(16))[1] if found is None else found
-    return bool(((targets == 0) | (targets == 1)).all()) and bool(targets.any())
+    targets = task.inputs_and_targets(examples.first(8))[1] if found is None else found
+    are = (((part == 0) | (part == 1)).all() for part in targets.split(1024))  # The first part that has others ends the search.
+    return all(are) and bool(targets.any())
 
 
-@torch.no_grad()
-def twice_normalised(task: CustomTask, model: nn.Module) -> bool:
+def twice_normalised(task: CustomTask, model: nn.Module, batch: Batch) -> bool:
     """Return whether the outputs for a few examples are probabilities where swamp's own cross-entropy takes logits."""
     objective = task.objective_or_none
     if not isinstance(objective, (CrossEntropy, BinaryCrossEntropy)):
         return False
-    outputs, _ = next(task.outputs(model, [task.examples["train"].first()]))
+    outputs, _ = next(task.outputs(model, [batch]))
     if outputs.min() < 0 or outputs.max() > 1:
         return False
     if isinstance(objective, BinaryCrossEntropy):  # Logits of a few examples may lie between 0 and 1 too.
-        return any(isinstance(module, nn.Sigmoid) for module in model.modules())
+        return is_sigmoid(outputs)
     sums = outputs.sum(-1 if objective.last else 1)
     return objective.num_classes > 1 and bool(torch.allclose(sums, torch.ones_like(sums), atol=1e-4))
+
+
+def is_sigmoid(outputs: Tensor) -> bool:
+    """Return whether a sigmoid made these outputs, but for their shape.
+
+    >>> weight = torch.ones(2, 1, requires_grad=True)
+    >>> is_sigmoid(weight.sigmoid().squeeze(1)), is_sigmoid(weight.sigmoid() * weight)
+    (True, False)
+    """
+    node = outputs.grad_fn
+    while node is not None and node.name().startswith(RESHAPING):
+        node = node.next_functions[0][0]
+    return node is not None and node.name().startswith("Sigmoid")
 
 
 @torch.no_grad()
@@ -98,7 +125,7 @@ def moving_buffers(task: CustomTask) -> list[str]:
     except Exception:  # Training itself says what is wrong.
         return []
     now = dict(model.named_buffers())
-    return [name for name, old in before.items() if not torch.equal(now[name].nan_to_num(), old.nan_to_num())]
+    return [name for name, old in before.items() if name not in now or not torch.equal(now[name].nan_to_num(), old.nan_to_num())]
 
 
 def some(names: list[str]) -> str:

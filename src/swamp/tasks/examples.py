@@ -117,14 +117,15 @@ class Examples:
 
     def spread(self) -> Batch:
         """Return a batch of examples from all over the data, whose order may be that of their classes."""
-        return self.take(self._spread(self.batch_size), Noise(0))
+        return self.take(self.spread_rows(self.batch_size), Noise(0))
 
     def subset(self, rows: Tensor) -> Examples:
         """Return these examples alone."""
         part = copy.copy(self)
         part.order = self.order.within(rows)
         part.data = pytree.tree_map(lambda leaf: leaf[rows], self.data) if self.are_tensors else Subset(self.data, rows.tolist())
-        vars(part).pop("_stored_targets", None)
+        for cached in ("repeatable", "_seen"):
+            vars(part).pop(cached, None)
         part.count, part.numbers, part._on_device = len(rows), [self.numbers[row] for row in rows.tolist()], {}
         return part
 
@@ -138,22 +139,31 @@ class Examples:
             found = self.data[1] if isinstance(self.data, (tuple, list)) and len(self.data) == 2 else None
             found = self.data.get("labels") if isinstance(self.data, dict) else found
             return found if isinstance(found, Tensor) else None
-        return self._stored_targets
+        return None if self._stored_targets() is None else self._seen[0]
 
-    @cached_property
     def _stored_targets(self) -> Tensor | None:
-        """The `targets` of a data set, if they are what its examples have: a transformation may change them as they are read."""
+        """Return the `targets` of a data set, if they are numbers."""
         found = getattr(self.data, "targets", None)
         if not isinstance(found, (Tensor, list)) or len(found) != self.count:
             return None
-        rows = self._spread(SAMPLE)
-        targets, batch = torch.as_tensor(found), self.take(rows, Noise(0))
+        try:
+            return torch.as_tensor(found)
+        except (TypeError, ValueError, RuntimeError):  # They may be names, or boxes.
+            return None
+
+    @cached_property
+    def _seen(self) -> tuple[Tensor | None, str]:
+        """What one reading of a few examples says: the stored targets, if the examples have them (a transformation may change them as they
+        are read), and a key of the data set."""
+        rows, targets = self.spread_rows(SAMPLE), self._stored_targets()
+        batch = self.take(rows, Noise(0).fold("fingerprint"))
         theirs = (
             batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else batch.get("labels") if isinstance(batch, dict) else None
         )
-        return targets if isinstance(theirs, Tensor) and torch.equal(theirs.double(), targets[rows].double()) else None
+        same = targets is not None and isinstance(theirs, Tensor) and torch.equal(theirs.double(), targets[rows].double())
+        return targets if same else None, self._key((targets, batch) if self.repeatable else ())
 
-    def _spread(self, count: int) -> Tensor:
+    def spread_rows(self, count: int) -> Tensor:
         """Return the indices of examples that lie as far from each other as possible."""
         return torch.linspace(0, self.count - 1, min(count, self.count)).long()
 
@@ -170,10 +180,9 @@ class Examples:
     def fingerprint(self) -> str:
         """Return a key of all content of tensors. Of a data set it covers the length, all labels that are at hand, and a few examples,
         unless these are others each time that they are read."""
-        indices = self._spread(SAMPLE)
-        seen = (
-            self.data if self.are_tensors else (self.labels(), self.take(indices, Noise(0).fold("fingerprint")) if self.repeatable else ())
-        )
+        return self._key(self.data) if self.are_tensors else self._seen[1]
+
+    def _key(self, seen: Any) -> str:
         structure = pytree.tree_flatten(seen)[1]
         return key_of("examples", count=self.count, content=digest(_tensors(seen)), structure=str(structure))
 

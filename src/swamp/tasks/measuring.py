@@ -76,6 +76,10 @@ class Measurement:
         """Return the metric's values for outputs and targets; nothing where they are not enough."""
         return {}
 
+    def try_on(self, task: Measured, model: nn.Module, batch: Batch) -> None:
+        """Do with a batch of one example what measuring does with each batch."""
+        self.measure(task, model, [batch], [1], 1)
+
     def description(self, name: str) -> Metric:
         """Describe the value of this name. A plain number is described by the name of the metric's function or class."""
         found, own = find_metric(name), name_of(self.metric)
@@ -93,6 +97,9 @@ class LossOfBatches(Measurement):
 
 class OfOutputs(Measurement):
     """A function of all outputs and all targets, which is exact."""
+
+    def try_on(self, task: Measured, model: nn.Module, batch: Batch) -> None:
+        next(iter(task.outputs(model, [batch])))
 
     def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
         return self.of_pairs(task.outputs(model, batches), count)
@@ -112,6 +119,12 @@ class Streamed(Measurement):
         if takes_model(self.metric.update):
             return self._updated((model, batch) for batch in batches)
         return self.of_pairs(task.outputs(model, batches), count)
+
+    def try_on(self, task: Measured, model: nn.Module, batch: Batch) -> None:
+        if takes_model(self.metric.update):
+            call_metric(_fresh(self.metric).update, model, batch)
+        else:
+            next(iter(task.outputs(model, [batch])))
 
     def of_pairs(self, pairs: OutputBatches, count: int) -> dict[str, float]:
         if takes_model(self.metric.update):
@@ -197,12 +210,23 @@ def as_metrics(value: Any, called: str) -> dict[str, float]:
         raise ValueError(f"the {called} is no number and no dict of numbers but {brief(value)} ({reason_of(error)})") from error
     if not found:
         raise ValueError(f"the {called} is an empty dict; it should have a number")
-    for name, number in found.items():
-        if find_metric(name).scale == 100 and 1 + 1e-6 < abs(number) < math.inf:  # Tables write it in percent.
-            raise ValueError(
-                f"the metric {name!r} is {number:.6g}, and by this name it is a share from 0 to 1: divide it by 100, or rename it"
-            )
     return found
+
+
+def require_shares(metrics: Mapping[str, float]) -> None:
+    """Check that what is by its name a share from 0 to 1 is none of 100, since tables write it in percent."""
+    if remarks := no_shares(metrics):
+        raise ValueError(f"{remarks[0]}: divide it by 100, or rename it")
+
+
+def no_shares(metrics: Mapping[str, float]) -> list[str]:
+    """Name the metrics that are by their names shares from 0 to 1, and are larger, but for rounding.
+
+    >>> no_shares({"accuracy": 93.0, "f1": 1.0001, "acc": 93.0})
+    ["the metric 'accuracy' is 93, and by this name it is a share from 0 to 1"]
+    """
+    large = {name: value for name, value in metrics.items() if find_metric(name).scale == 100 and 1.001 < abs(value) < math.inf}
+    return [f"the metric {name!r} is {value:.6g}, and by this name it is a share from 0 to 1" for name, value in large.items()]
 
 
 # -- all outputs as one tensor ----------------------------------------------------------------------------------------------------

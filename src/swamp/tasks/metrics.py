@@ -207,14 +207,14 @@ def find_metric(name: str) -> Metric:
 
     >>> find_metric("imagenet-v2.accuracy").label, find_metric("Perplexity").maximise, find_metric("BLEU").maximise
     ('imagenet-v2 accuracy %', False, None)
-    >>> find_metric("test_RMSE").maximise, find_metric("MeanSquaredError").maximise
-    (False, False)
+    >>> find_metric("test_RMSE").maximise, find_metric("MeanSquaredError").maximise, find_metric("neg_mean_squared_error").maximise
+    (False, False, None)
     """
     known = {LOSS.name: LOSS, **descriptions((*KNOWN, *added_metrics()))}
     test_set, _, kind = name.rpartition(".")
     if name in known or kind not in known:
         words = [*re.findall(r"[a-z]+", name.lower()), *(word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name))]
-        less = not WORDS_OF_LESS.isdisjoint(words)
+        less = not WORDS_OF_LESS.isdisjoint(words) and words[0] != "neg"  # as in scikit-learn's neg_mean_squared_error
         return known.get(name, Metric(name, maximise=False if less else None))
     return known[kind].of_test_set(test_set)
 

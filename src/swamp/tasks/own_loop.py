@@ -17,8 +17,9 @@ from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.custom import Metrics
 from swamp.tasks.identity import architecture, identity, methods
-from swamp.tasks.measuring import as_metrics, name_of
+from swamp.tasks.measuring import as_metrics, name_of, require_shares
 from swamp.tasks.metrics import find_metric
+from swamp.tasks.own_model import without_sharing
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.tasks.user_code import seeded
@@ -64,7 +65,9 @@ class OwnLoopTask:
     ) -> None:
         require_kind("maximise", maximise, bool, "True or False")
         require_selectors(prunable=prunable, exclude=exclude)
-        self.train, self.make_model, self.given_evaluate, self.refresh = train, model, evaluate, refresh
+        self.train, self.given_evaluate, self.refresh = train, evaluate, refresh
+        with seeded(Noise(0)):
+            self.make_model = without_sharing(model)
         self.given_loss, self.device = loss, device or torch.device("cpu")
         self.averages = averages  # whether the method averages the epochs of a training, so that no other module can count
         self.settings, self.knows_epochs, self.given_maximise = dict(settings or {}), knows_epochs, maximise
@@ -142,7 +145,9 @@ class OwnLoopTask:
     @cached_property
     def _first_metrics(self) -> dict[str, float]:
         """The metrics of an untrained model. Evaluating it once also shows that `evaluate` works before anything is trained."""
-        return self.evaluate(self.model().to(self.device), "test")
+        found = self.evaluate(self.model().to(self.device), "test")
+        require_shares(found)
+        return found
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:

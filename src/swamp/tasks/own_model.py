@@ -42,14 +42,27 @@ def _made(factory: Callable[[], nn.Module]) -> nn.Module:
     return made
 
 
-def require_new_models(make: Callable[[], nn.Module]) -> None:
-    """Check that a function makes new weights at each call. What trainings share, they would change for each other."""
-    known = set(make().parameters())
-    if shared := next((name for name, parameter in make().named_parameters() if parameter in known), None):
-        raise ValueError(
-            f"the function that makes the model gives each model the same {shared}, so that trainings would change each other's weights: "
-            "make new layers in the function, or copy what it takes from outside (copy.deepcopy)"
-        )
+def without_sharing(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """Return a function whose models have no memory in common, since trainings would change each other's weights. If those of `make` have,
+    as with a pretrained body from outside, they are copied."""
+    one, other = _made(make), _made(make)
+    return CopiedModels(make) if _memory_of(one) & _memory_of(other) else make
+
+
+class CopiedModels:
+    """A function that copies the models which another function makes."""
+
+    def __init__(self, make: Callable[[], nn.Module]) -> None:
+        self.make = make
+
+    def __call__(self) -> nn.Module:
+        return _copied(_made(self.make))
+
+
+def _memory_of(model: nn.Module) -> set[int]:
+    """Return the addresses of a model's weights and buffers. Those without values have none."""
+    tensors = [tensor for tensor in [*model.parameters(), *model.buffers()] if not is_lazy(tensor) and tensor.layout == torch.strided]
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors} - {0}
 
 
 def _initialise(model: nn.Module, forward: Callable[[nn.Module], Any]) -> None:
