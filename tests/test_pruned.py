@@ -179,6 +179,24 @@ class Heard(swamp.Listener):
         self.rows.append(result.cycle)
 
 
+def penalised(model: nn.Module, batch: Any) -> Tensor:
+    """A loss with a penalty of the outputs' slopes, which needs gradients where nothing is trained, too."""
+    inputs = batch[0].clone().requires_grad_()
+    outputs = model(inputs)
+    (slopes,) = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+    return (outputs - batch[1]).square().mean() + slopes.square().mean()
+
+
+def test_a_loss_of_derivatives_is_averaged_over_and_measured(tmp_path: Path) -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
+
+    data = torch.randn(32, 3), torch.randn(32, 1)
+    short: dict[str, Any] = {"engine": "sequential", "ticket": {"epochs": 1}, "cycle": {"epochs": 1}, "pruning": {"prune_fraction": 0.5}}
+    found = swamp.prune(make, data, data, loss=penalised, batch_size=16, sparsity=0.5, out=tmp_path / "run", quiet=True, **short)
+    assert found.rows[-1].metrics["loss"] == pytest.approx(penalised(found.model.eval(), data).item(), rel=1e-5)
+
+
 def test_seeds_listener_and_trackers(tmp_path: Path) -> None:
     heard = Heard()
     several = swamp.prune(mlp, DATA, DATA, out=tmp_path / "runs", seeds=(3, 5), listener=heard, trackers=["jsonl"], **SHORT, **HALVED)

@@ -147,6 +147,7 @@ class CustomTask(CustomData):
             with seeded_everywhere(Noise(0).fold("check")):
                 self.original = without_sharing(model)
         self.noticed: tuple[str, ...] = ()  # what the check finds that the user may not expect
+        self.takes_derivatives = False  # The check finds out whether the loss does.
         with seeded_everywhere(Noise(0).fold("check")):  # The user's random generators stay as they are.
             check_task(self)
 
@@ -271,6 +272,9 @@ class CustomTask(CustomData):
     # -- the loss -----------------------------------------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        if self.takes_derivatives and not torch.is_grad_enabled():  # It needs them where nothing is trained, too.
+            with torch.enable_grad():
+                return self.loss(model, batch)
         loss = self.given_loss
         if loss is not None and takes_model(loss):
             return call_loss(loss, model, batch)

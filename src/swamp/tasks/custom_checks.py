@@ -49,6 +49,7 @@ def check_task(task: CustomTask) -> None:
         raise ValueError("the loss must be one number that depends on the model's parameters, such as a mean over the batch")
     if not math.isfinite(loss.item()):
         raise ValueError(f"the loss of the untrained model is {loss.item()}")
+    task.takes_derivatives = takes_derivatives(task, model, batch)
     check_mean(task, model)
     if task.own_optimizer:
         with saying_whose():
@@ -65,6 +66,19 @@ def check_task(task: CustomTask) -> None:
     check_batches_of_one(task)
     with saying_whose():
         task.noticed = tuple(custom_remarks(task, model, batch, loss))
+
+
+@torch.no_grad()
+def takes_derivatives(task: CustomTask, model: nn.Module, batch: Any) -> bool:
+    """Return whether the user's loss differentiates, as gradient penalties and physics-informed networks do, and so cannot be computed
+    without gradients."""
+    if task.given_loss is None or not takes_model(task.given_loss):
+        return False
+    try:
+        task.loss(model, batch)
+    except RuntimeError as error:
+        return "require grad" in str(error)
+    return False
 
 
 def check_parameters(model: nn.Module, prunable: Collection[str]) -> None:
