@@ -182,7 +182,9 @@ def test_a_folder_or_pipe_in_the_place_of_an_image_is_corrupt_and_a_missing_imag
     for path, make in zip(paths, (Path.mkdir, os.mkfifo), strict=True):
         path.unlink()
         make(path)
+    num_open = len(os.listdir("/dev/fd"))
     index, _ = prepare(data, tmp_path / "out")
+    assert len(os.listdir("/dev/fd")) <= num_open
     assert index.splits["test"].corrupt == tuple((f"{SYNSETS[0]}/{path.name}", "it is no regular file") for path in paths)
     job = ShardJob(tmp_path / "out", "x-00000.bin", SETTINGS, data, ("gone.jpg",), (0,))
     with pytest.raises(FileNotFoundError):

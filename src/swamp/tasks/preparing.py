@@ -97,7 +97,7 @@ def read_source(path: Path) -> bytes:
     """Read an image file. What is no regular file, and an unreadable sector, is a corrupt image; a missing file is an error of its own."""
     try:
         # Opening a pipe without O_NONBLOCK would wait for its other end.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UnreadableImage("it is no regular file")
             return file.readall()

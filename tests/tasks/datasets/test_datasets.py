@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from swamp.runs.config import build_config
+from swamp.tasks import datasets
 from swamp.tasks.datasets import image_sets, text_sets
 from swamp.tasks.datasets.cifar import CIFAR10, CIFAR100
 from swamp.tasks.datasets.fashion_mnist import FASHION_MNIST
@@ -24,6 +26,14 @@ def test_modules_with_data_sets_are_found() -> None:
 def test_a_data_set_of_another_distribution_is_found() -> None:
     assert "few-digits" in image_sets()  # `tests/support/plugin` registers it.
     assert "few-digits" not in READERS
+
+
+def test_a_built_in_data_set_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "registered", lambda group: {"other": SimpleNamespace(IMAGE_SETS={"digits": print, "own": print})})
+    found = datasets._found("IMAGE_SETS")
+    assert list(found) == sorted(found)
+    assert found["own"] is print
+    assert found["digits"] is image_sets()["digits"]
 
 
 def test_every_data_set_has_a_recipe() -> None:

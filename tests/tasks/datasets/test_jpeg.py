@@ -32,6 +32,11 @@ def test_a_png_under_another_name(tmp_path: Path) -> None:
     assert to_tensor(read_image(tmp_path / "a.JPEG"))[0, 0].tolist() == [0, 1, 2, 3]
 
 
+def test_sixteen_bits_are_scaled_and_not_cut_off(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0, 257, 32768, 65535]], np.uint16)).save(tmp_path / "a.png")
+    assert to_tensor(read_image(tmp_path / "a.png"))[:, 0].tolist() == [[0, 1, 128, 255]] * 3
+
+
 def test_files_that_are_no_images(tmp_path: Path) -> None:
     write(tmp_path / "a.JPEG", b"text")
     with pytest.raises(ValueError, match=r"a\.JPEG is no readable image"):

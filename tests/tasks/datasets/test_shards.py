@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -7,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
 from swamp.tasks.datasets.decoding import Pixels, encode_jpeg
-from swamp.tasks.datasets.shard_writing import ShardWriter, write_folder, write_index, write_split
-from swamp.tasks.datasets.shards import ShardIndex, ShardSet, find_prepared, open_shards, verify
+from swamp.tasks.datasets.shard_writing import ShardWriter, write_atomically, write_folder, write_index, write_split
+from swamp.tasks.datasets.shards import ROW, ShardIndex, ShardSet, find_prepared, open_shards, verify
 
 DRAW = np.random.default_rng(0)
 IMAGES: list[tuple[Pixels, int]] = [(DRAW.integers(0, 256, (5 + index, 7, 3), dtype=np.uint8), index % 3) for index in range(10)]
@@ -133,6 +135,7 @@ def test_names_that_lead_out_of_the_folder_are_refused(folder: Path) -> None:
         ("shard", 9, "negative numbers or unknown files"),
         ("label", -1, "negative numbers or unknown files"),
         ("height", 4, "sizes of images and their numbers of bytes differ"),
+        ("label", 2, "its SHA-256 is"),
     ],
 )
 def test_a_table_that_leads_astray_is_refused(column: str, value: int, why: str, folder: Path) -> None:
@@ -141,6 +144,16 @@ def test_a_table_that_leads_astray_is_refused(column: str, value: int, why: str,
     table[column][4] = value
     np.save(path, table)
     with pytest.raises(ValueError, match=f"train.npy is damaged .*{why}"):
+        open_shards(folder)
+
+
+def test_a_split_without_images_is_refused(folder: Path) -> None:
+    np.save(table := io.BytesIO(), np.empty(0, ROW))
+    index = json.loads((folder / "index.json").read_text())
+    stored = write_atomically(folder / "test.npy", table.getvalue())
+    index["splits"]["test"] |= {"count": 0, "table": msgspec.to_builtins(stored)}
+    change_index(folder, **index)
+    with pytest.raises(ValueError, match=r"test.npy is damaged \(it has no images\)"):
         open_shards(folder)
 
 

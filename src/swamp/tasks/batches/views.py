@@ -69,8 +69,8 @@ def random_boxes(sizes: Tensor, draw: torch.Generator) -> Tensor:
 
 
 def _central_boxes(height: Tensor, width: Tensor) -> Tensor:
-    w = torch.minimum(width, (height * RATIO[1]).round().clamp(min=1))
-    h = torch.minimum(height, (width / RATIO[0]).round().clamp(min=1))
+    w = torch.minimum(width, (height * RATIO[1]).round())
+    h = torch.minimum(height, (width / RATIO[0]).round())
     return torch.stack([((height - h) / 2).floor(), ((width - w) / 2).floor(), h, w], 1).to(torch.int32)
 
 

@@ -43,4 +43,5 @@ def preparable_sets() -> dict[str, Callable[[str], FileSet]]:
 
 def _found(attribute: str) -> dict[str, Any]:
     modules = [*registered("swamp.datasets").values(), *modules_of(sys.modules[__name__])]
-    return dict(sorted(item for module in modules for item in getattr(module, attribute, {}).items()))
+    found = {name: entry for module in modules for name, entry in getattr(module, attribute, {}).items()}
+    return dict(sorted(found.items()))

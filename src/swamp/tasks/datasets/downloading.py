@@ -23,9 +23,8 @@ CHUNK = 2**18  # bytes
 TIMEOUT = 60.0  # seconds without a byte
 MOST_UNZIPPED = 2**30  # bytes; Tiny-ImageNet has about half as many
 
-DownloadReport = Callable[
-    [str, int, int | None], None
-]  # gets the name of a file, the bytes that are there, and all of them where that is known
+# Gets the name of a file, the bytes that are there, and all of them where that is known.
+DownloadReport = Callable[[str, int, int | None], None]
 
 
 class DownloadFailed(RuntimeError):

@@ -11,6 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from swamp.tasks.datasets.decoding import to_rgb
+
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 AREA = (0.08, 1.0)  # the share of the image that a random crop covers
@@ -23,7 +25,7 @@ def read_image(path: str | Path) -> Image.Image:
     """Read an image and convert it to RGB."""
     try:
         with Image.open(path) as image:
-            return image.convert("RGB")
+            return to_rgb(image)
     except FileNotFoundError:
         raise ValueError(f"{path} is missing") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:

@@ -113,17 +113,15 @@ def write_atomically(path: Path, data: bytes) -> StoredFile:
 def write_split(folder: Path, name: str, shards: Sequence[ShardRecord], classes: Sequence[int] | None = None) -> SplitIndex:
     """Write the table and the names of a split whose shards are written. Shards without an image have no file in the index."""
     used = [shard for shard in shards if shard.rows]
-    tables = [np.frombuffer(shard.rows, ROW).copy() for shard in used]
-    for number, table in enumerate(tables):
-        table["shard"] = number
-    table = np.concatenate(tables) if tables else np.empty(0, ROW)
+    table = np.concatenate([np.frombuffer(shard.rows, ROW) for shard in used])
+    table["shard"] = np.repeat(np.arange(len(used)), [len(shard.names) for shard in used])
     buffer = io.BytesIO()
     np.save(buffer, table, allow_pickle=False)
     names = "".join(f"{one}\n" for shard in used for one in shard.names)
     return SplitIndex(
         count=len(table),
         table=write_atomically(folder / f"{name}.npy", buffer.getvalue()),
-        names=write_atomically(folder / f"{name}.txt", names.encode("utf-8", "surrogateescape")),
+        names=write_atomically(folder / f"{name}.txt", names.encode()),
         shards=tuple(shard.stored for shard in used),
         corrupt=tuple(one for shard in shards for one in shard.corrupt),
         classes=None if classes is None else tuple(classes),

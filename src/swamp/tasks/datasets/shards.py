@@ -179,7 +179,7 @@ def read_index(folder: Path) -> ShardIndex:
 
 
 def open_shards(folder: Path) -> ShardSet:
-    """Open a prepared folder. The index, the tables and the sizes of all files are checked; the images themselves are not read."""
+    """Open a prepared folder. The index, the tables with their checksums, and the sizes of all files are checked; images are not read."""
     index = read_index(folder)
     if missing := [name for name in ("train", "test") if name not in index.splits]:
         raise ValueError(f"{folder / INDEX} has no split {missing[0]!r}; {AGAIN}")
@@ -242,6 +242,8 @@ def _read_split(folder: Path, index: ShardIndex, name: str) -> ShardedImages:
         raise ValueError(f"{path} is damaged ({error}); {AGAIN}") from None
     if why := _problem(table, split, store, len(index.classes if split.classes is None else split.classes)):
         raise ValueError(f"{path} is damaged ({why}); {AGAIN}")
+    if damage := damage_of(folder, split.table):  # Labels can be wrong and still be possible.
+        raise ValueError(damage)
     classes = None if split.classes is None else torch.tensor(split.classes)
     return ShardedImages(folder, tuple(stored.file for stored in split.shards), store, table, classes)
 
@@ -251,7 +253,7 @@ def _problem(table: Any, split: SplitIndex, store: str, num_classes: int) -> str
     if table.dtype != ROW or table.shape != (split.count,):
         return f"it is a table {table.shape} of {table.dtype} and not of {split.count:,} images"
     if not split.count:
-        return None
+        return "it has no images"
     if not all((table[name] >= 0).all() for name in ROW.names or ()) or not (table["shard"] < len(split.shards)).all():
         return "it has negative numbers or unknown files"
     ends = np.array([stored.bytes for stored in split.shards])[table["shard"]]
