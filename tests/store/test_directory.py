@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import pickle
 import subprocess
@@ -130,6 +131,16 @@ with store.locked(): print("in")
         with pytest.raises(Locked), store.locked():
             pass
     assert other.communicate("\n")[0] == "in\n"
+
+
+def test_a_file_system_without_locks_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with pytest.raises(OSError, match="No locks available") as error, store.locked():
+        pass
+    assert files.explain_os_error(error.value) == f"cannot use {store.root / '.lock'}: No locks available"
 
 
 def test_other_formats_are_refused(store: Store) -> None:
