@@ -109,3 +109,14 @@ def test_a_column_is_what_was_asked_for_whatever_the_number_of_weights(tmp_path:
     assert [level.label for level in levels_of(series)] == ["0.00", "50.00", "75.00"]
     assert [cell.other_sparsity for line in cells(series, levels_of(series), find_metric("accuracy")) for cell in line if cell] == [""] * 6
     assert [s.name for s in series] == ["imp tasks.image.prunable=conv", "imp tasks.image.prunable=conv,linear"]
+
+
+def test_a_run_from_a_dense_file_has_the_sparsities_of_one_from_a_random_init(tmp_path: Path) -> None:
+    """Also the last one, where a sparsity was asked for and is no whole number of weights."""
+    rows = [{"metrics": {"accuracy": 0.9}, "num_survivors": num} for num in (1000, 500, 250, 125, 124)]  # of 1000, 12.35 % are 123.5
+    asked = {"method": "imp", "pruning": {"prune_fraction": 0.5, "sparsity": 0.8765}}
+    series = read_series(
+        [made_up(tmp_path / "a", rows, **asked), made_up(tmp_path / "b", rows, start="/dense.safetensors", **asked)]  # type: ignore[arg-type]
+    )
+    assert [level.label for level in levels_of(series)] == ["0.00", "50.00", "75.00", "87.50", "87.60"]
+    assert all(cell and not cell.other_sparsity for line in cells(series, levels_of(series), find_metric("accuracy")) for cell in line)

@@ -9,6 +9,7 @@ import pytest
 from swamp.drawing.tables import Table
 from swamp.results.comparison import collapses, comparisons, records
 from swamp.results.stored_run import LeftOut
+from swamp.store.directory import Store
 from tests.support.made_up_runs import made_up, read_series
 
 
@@ -89,6 +90,34 @@ def test_unfinished_runs_are_named(tmp_path: Path) -> None:
     empty = made_up(tmp_path / "b", [], finished=False)  # before its first row
     assert comparison([empty]).rows == []
     assert list(records(read_series([empty]))) == []
+
+
+@pytest.mark.parametrize("others", [(), ("snip", "rigl", "grasp")])
+def test_a_number_of_fewer_seeds_than_its_method_has_says_so(tmp_path: Path, others: tuple[str, ...]) -> None:
+    members = [{"accuracy": 0.5}, {"accuracy": 0.7}]
+    paths = [made_up(tmp_path / str(seed), [{**row, "members": members} for row in accuracies(0.9, 0.8)], seed=seed) for seed in (0, 1)]
+    paths.append(made_up(tmp_path / "2", accuracies(0.9), seed=2, finished=False))
+    paths += [made_up(tmp_path / method, accuracies(0.7, 0.6), method=method) for method in others]
+    table = comparison(paths)
+    if others:
+        assert table.rows[0] == ["swamp (n=3)", "90.00 ± 0.00", "80.00 ± 0.00 (n=2)"]
+        return
+    assert table.header[1] == "swamp accuracy % (n=3)"
+    assert [row[1] for row in table.rows] == ["90.00 ± 0.00", "80.00 ± 0.00 (n=2)"]
+    assert [row[3] for row in table.rows] == ["60.00 ± 0.00 (n=2)"] * 2  # of particles, which the last run has none of
+
+
+def test_runs_on_different_data_are_named(tmp_path: Path) -> None:
+    """Seeds of one method, and methods that are compared. Where the settings of tasks differ, tasks do too."""
+    paths = [made_up(tmp_path / str(seed), accuracies(0.9), seed=seed) for seed in range(3)]
+    paths += [made_up(tmp_path / "imp", accuracies(0.9), method="imp")]
+    paths += [made_up(tmp_path / "batch", accuracies(0.9), **{"tasks.image.batch_size": 7})]  # type: ignore[arg-type]
+    assert "the task of" not in comparison(paths).note
+    for path in paths[2:]:
+        header = Store(path).header()
+        assert header is not None
+        Store(path).write_header({**header, "task": "u" * 40})
+    assert f"the task of {paths[2]}, {paths[3]} is not that of {paths[0]} (other data, " in comparison(paths).note
 
 
 def test_many_methods_have_each_its_own_metric_and_are_ranked_within_it(tmp_path: Path) -> None:

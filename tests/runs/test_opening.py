@@ -90,6 +90,14 @@ def test_a_prepared_run_has_no_auto_and_writes_when_it_begins(quick: Quick, tmp_
     assert run.store.cache.is_dir()
 
 
+def test_a_recipe_in_the_directory_of_its_run_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "config.toml"
+    recipe.write_text('method = "imp"  # my notes')
+    status, _, err = call(capsys, "run", recipe, "--out", tmp_path, "--quiet")
+    assert (status, err) == (2, f"swamp: {tmp_path} is not empty and holds no run (config.toml …); choose another directory (out)\n")
+    assert recipe.read_text() == 'method = "imp"  # my notes'
+
+
 def test_a_run_that_another_process_began_meanwhile_is_refused(quick: Quick, tmp_path: Path) -> None:
     (run,), (other,) = (prepare([RunRequest(quick(seed=seed), tmp_path / "run")]) for seed in (0, 1))
     with other.begin():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from swamp.export.formats.sparse import encode
 from swamp.runs.config import build_config
 from swamp.runs.opening import RunRequest, prepare
 from swamp.runs.stored_init import init_key, task_of_run
+from swamp.store import files
 from swamp.store.directory import Store
 from swamp.store.formats import encode_json
 from swamp.tasks.custom import CustomTask
@@ -79,6 +81,25 @@ def test_the_command_line_goes_on_and_exports_with_a_function_that_seeds_nothing
     assert call(capsys, "resume", begun, "--task", "mine:make")[0] == 0
     status, _, err = call(capsys, "export", begun, "--format", "sparse", "--out", tmp_path / "file", "--task", "mine:make")
     assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize("num_writes", range(6))
+def test_a_run_whose_beginning_failed_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_writes: int) -> None:
+    """The disk is full after a number of writes, and then some space is freed."""
+    left, replace = num_writes, files._replace
+
+    def write(*arguments: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_replace", write)
+        with pytest.raises(OSError, match="No space left"):
+            prune(tmp_path / "run")
+    assert prune(tmp_path / "run").rows
 
 
 def other_loss(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,9 @@ def test_damage_and_age(tmp_path: Path, quick: Any) -> None:
     assert watch.num_epochs < seen.total  # what is damaged is not counted
     assert watch.seconds_idle() > 1e6
     assert contents(out)[f"objects/{broken.name}"] == broken.read_bytes()  # and is left as it is
+
+
+def test_a_clock_that_was_set_back_gives_no_negative_time(tmp_path: Path) -> None:
+    lines = [{"what": "plan", "epochs": 4, "at": 100.0}, {"what": "ticket", "key": "k", "epochs": 2, "at": 40.0}]
+    (tmp_path / "timing.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert WatchedRun(tmp_path, Heard()).pace() == (2, 0.0)

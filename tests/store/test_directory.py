@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,7 @@ from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.store import files
 from swamp.store.directory import BEGUN, FAILED, FORMAT_VERSION, PLAN, Locked, Store
-from swamp.store.files import Damaged
+from swamp.store.files import Damaged, Folder
 from swamp.store.finding import cache_part, make_cache, runs_in
 from swamp.store.formats import encode_json
 from swamp.store.objects import Dropped
@@ -129,6 +133,16 @@ with store.locked(): print("in")
     assert other.communicate("\n")[0] == "in\n"
 
 
+def test_a_file_system_without_locks_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with pytest.raises(OSError, match="No locks available") as error, store.locked():
+        pass
+    assert files.explain_os_error(error.value) == f"cannot use {store.root / '.lock'}: No locks available"
+
+
 def test_other_formats_are_refused(store: Store) -> None:
     assert store.header() is None
     store.write_header(HEADER)
@@ -161,6 +175,20 @@ def test_groups(tmp_path: Path) -> None:
         runs_in(tmp_path / "empty")
 
 
+def _closed(look: Callable[..., os.stat_result], path: Path, **options: object) -> os.stat_result:
+    if Path(path).parent.name == "seed-1":
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+    return look(path, **options)
+
+
+def test_a_directory_of_a_group_that_is_closed_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("seed-0", "seed-1"):
+        Store(tmp_path / name).write_header(HEADER)
+    for name in ("stat", "lstat"):  # Root, as whom tests may run, may look into every directory.
+        monkeypatch.setattr(os, name, partial(_closed, getattr(os, name)))
+    assert [path.name for path in runs_in(tmp_path)] == ["seed-0", "seed-1"]
+
+
 def test_a_file_in_anothers_place_is_damaged(store: Store) -> None:
     store.save_solution("one", STATE, ())
     store.save_solution("two", State({"w": torch.zeros(1)}, {}), ())
@@ -181,6 +209,15 @@ def test_a_damaged_cache_is_named_and_mended(tmp_path: Path, capsys: pytest.Capt
     assert "key.safetensors is damaged" in capsys.readouterr().err
     other.save_solution("key", STATE, ())
     assert Store(tmp_path / "three", cache).load_state("key").digest() == STATE.digest()
+
+
+def test_an_object_that_leaves_the_cache_meanwhile_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run removes what it found damaged, right after this one has looked."""
+    cache = cache_part(tmp_path / "cache", "cpu")
+    make_cache(cache)
+    has = Folder.has
+    monkeypatch.setattr(Folder, "has", lambda folder, name: folder.root == cache or has(folder, name))
+    assert Store(tmp_path / "run", cache).solution("key") is None
 
 
 def test_caches_are_kept_apart_and_checked(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +20,7 @@ from swamp.store.records import read_rows
 from swamp.trackers import trackers
 from swamp.trackers.tracker import Point, TrackedRun
 from swamp.trackers.tracking import tracked
+from swamp.trackers.wandb import identity
 from tests.support.runs import QUICK, contents, iterate
 
 SHORT = {**QUICK, "pruning.cycles": 1, "method": "imp"}
@@ -129,3 +133,14 @@ def test_wandb_without_a_server_or_a_key_logs_to_disk(
     assert away.codes == [1]
     trackers()["wandb"].track(run)
     assert away.asked[-1]["id"] == away.asked[0]["id"]  # a resumed run is the same run there
+
+
+def test_a_full_disk_leaves_wandb_no_empty_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, suppress(OSError):
+        patch.setattr(os, "write", full)
+        identity(tmp_path)
+    assert re.fullmatch("[0-9a-f]{12}", identity(tmp_path))
+    assert identity(tmp_path) == identity(tmp_path)

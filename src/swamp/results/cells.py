@@ -72,12 +72,16 @@ def at_other_sparsity(text: str, sparsity: str) -> str:
     return f"{text} @ {sparsity}" if sparsity else text
 
 
-def ranked_text(cell: Cell | None, num_seeds: int = 0) -> Ranked:
+def few_seeds(count: int, num_seeds: int) -> str:
+    """Return how the number of seeds behind a number is written, where some of them are missing."""
+    return f" (n={count})" if 0 < count < num_seeds else ""
+
+
+def ranked_text(cell: Cell | None, num_seeds: int) -> Ranked:
     """Return a cell as tables show it, with the number of its seeds where that is less than `num_seeds`."""
     if cell is None:
         return Ranked("–")
-    few = f" (n={len(cell.values)})" if len(cell.values) < num_seeds else ""
-    return Ranked(at_other_sparsity(cell.text + few, cell.other_sparsity), cell.rank)
+    return Ranked(at_other_sparsity(cell.text + few_seeds(len(cell.values), num_seeds), cell.other_sparsity), cell.rank)
 
 
 def levels_of(all_series: Sequence[Series]) -> list[Level]:

@@ -10,12 +10,25 @@ from typing import Any
 from swamp.core.metric import Metric
 from swamp.drawing.numbers import over_seeds, percent
 from swamp.drawing.tables import Table, visible
-from swamp.results.cells import Cell, Level, at_other_sparsity, cells, is_inexact, levels_of, make_cell, metrics_of, ranked_text, reached
+from swamp.results.cells import (
+    Cell,
+    Level,
+    at_other_sparsity,
+    cells,
+    few_seeds,
+    is_inexact,
+    levels_of,
+    make_cell,
+    metrics_of,
+    ranked_text,
+    reached,
+)
 from swamp.results.paper import paper_numbers, shortened
 from swamp.results.series import Series, by_recipe, main_metrics
 from swamp.results.statistics import EXPLAINED, difference_text, paired
-from swamp.results.stored_run import LeftOut
+from swamp.results.stored_run import LeftOut, StoredRun
 from swamp.store.records import RowRecord
+from swamp.tasks import custom, own_loop
 
 FEW = 3  # so many methods stand side by side
 BASELINE = "imp"  # the method that the others are compared with
@@ -53,7 +66,7 @@ def side_by_side(all_series: Sequence[Series], levels: Sequence[Level], title: s
             line = cells(all_series, levels, metric)[index]
             # The first of several columns names their owner.
             head = f"{series.label} {metric.label}{series.seed_count_text}" if metric is metrics[0] else metric.label
-            columns.append((head, list(map(ranked_text, line))))
+            columns.append((head, [ranked_text(cell, len(series.runs)) for cell in line]))
             if quoted := paper_line(series, line, metric):
                 columns.append(("the paper's", quoted))
         for metric in metrics if any(row.members for row in series.rows) else ():
@@ -63,8 +76,9 @@ def side_by_side(all_series: Sequence[Series], levels: Sequence[Level], title: s
 
 
 def _particles(series: Series, metric: Metric, level: Level) -> str:
-    rows = series.rows_at(level.density)
-    return at_other_sparsity(over_seeds(metric, [row.members for row in rows]), reached(rows, level.density))
+    rows = [row for row in series.rows_at(level.density) if row.members]
+    text = over_seeds(metric, [row.members for row in rows]) + few_seeds(len(rows), len(series.runs))
+    return at_other_sparsity(text, reached(rows, level.density))
 
 
 def one_below_the_other(all_series: Sequence[Series], levels: Sequence[Level], title: str) -> Table:
@@ -77,7 +91,7 @@ def one_below_the_other(all_series: Sequence[Series], levels: Sequence[Level], t
             continue
         alike = [place for place, other in enumerate(counting) if other and other.name == metric.name]
         line = cells([all_series[place] for place in alike], levels, metric)[alike.index(index)]
-        lines.append([series.label + series.seed_count_text, *map(ranked_text, line)])
+        lines.append([series.label + series.seed_count_text, *(ranked_text(cell, len(series.runs)) for cell in line)])
         if quoted := paper_line(series, line, metric):
             lines.append([f"{series.label}, the paper's", *quoted])
     labels = dict.fromkeys(metric.label for metric in counting if metric)
@@ -101,6 +115,7 @@ def notes_of(all_series: Sequence[Series]) -> list[str]:
     limits = dict.fromkeys(f"{series.label}: {run.limit_note}" for series in all_series for run in series.runs if run.limit_note)
     found = [
         *limits,
+        *mixed_tasks(all_series),
         f"{OTHER_SPARSITY}; such a row has no rank" if is_inexact(all_series) else "",
         selection_note(selected),
         f"{PAPER}{other}" if quoted else "",
@@ -108,6 +123,22 @@ def notes_of(all_series: Sequence[Series]) -> list[str]:
         *dict.fromkeys(f"{series.label}: {note}" for series in all_series for row in series.rows for note in row.notes or ()),
     ]
     return [visible(note) for note in found if note]  # Each is one line, whatever a file holds.
+
+
+def mixed_tasks(all_series: Sequence[Series]) -> Iterator[str]:
+    """Name runs whose tasks differ though their settings are equal, such as runs on folders of other images."""
+    first: dict[str, StoredRun] = {}  # by the settings of the task
+    differing: dict[str, list[str]] = {}
+    for series in all_series:
+        if series.settings["task"] in (custom.name, own_loop.name):
+            continue  # Their fingerprints cover the init, and each seed may have an init of its own.
+        of_task = str({name: value for name, value in series.settings.items() if name == "start" or name.startswith("tasks.")})
+        for run in series.runs:
+            if run.header["task"] != first.setdefault(of_task, run).header["task"]:
+                differing.setdefault(of_task, []).append(str(run.directory))
+    for of_task, names in differing.items():
+        why = "other data, other weights to start from, or another version of swamp"
+        yield f"the task of {', '.join(names)} is not that of {first[of_task].directory} ({why})"
 
 
 def selected_by_validation(rows: Collection[RowRecord]) -> bool:

@@ -50,8 +50,8 @@ def cells_of(series: Series) -> list[PaperCell]:
 
 
 def deciding(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings without those that may differ, a tuple and a list alike."""
-    return {name: str(value).replace("(", "[") for name, value in settings.items() if not MAY_DIFFER.fullmatch(name)}
+    """Return settings without those that may differ."""
+    return {name: value for name, value in settings.items() if not MAY_DIFFER.fullmatch(name)}
 
 
 @cache

@@ -55,8 +55,9 @@ class Series:
     def requested_density(self, row: RowRecord) -> Fraction:
         """Return the density that the row's cycle asks for. A method that is not exact reaches another."""
         fraction, sparsity = self.settings["pruning.prune_fraction"], self.settings["pruning.sparsity"]
-        if not self.settings["start"]:
-            return Pruning(prune_fraction=fraction, sparsity=sparsity).density(row.cycle)
+        asked = Pruning(prune_fraction=fraction, sparsity=sparsity).density(row.cycle)
+        if not self.settings["start"] or rounded_share(row.num_prunable, asked) == row.num_survivors:
+            return asked
         pruning = Pruning(prune_fraction=fraction)
         # Cycles are counted from the mask that the run started with, which may be that of another run's cycle.
         cycle = next(cycle for cycle in itertools.count() if rounded_share(row.num_prunable, pruning.density(cycle)) <= row.num_survivors)

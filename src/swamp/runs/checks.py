@@ -197,8 +197,9 @@ def require_empty_or_run(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"{directory} is a file; a run needs a directory")
     if directory.is_dir():
-        ours = {".lock", "work", "config.toml"}  # left by a run that was killed before it wrote run.json
-        foreign = sorted(path.name for path in directory.iterdir() if path.name not in ours)
+        found = {path.name for path in directory.iterdir()}
+        # A run that was killed before it wrote run.json leaves its lock, temporary files and the weights of the user's module.
+        foreign = sorted(found - ({".lock", "work", "objects"} if ".lock" in found else {"work"}))
         # run.json is looked for last: another rank may be beginning the run, and writes run.json before anything not named above.
         if foreign and not holds_header(directory):
             raise ValueError(f"{directory} is not empty and holds no run ({', '.join(foreign[:3])} …); choose another directory (out)")

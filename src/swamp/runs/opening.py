@@ -79,7 +79,8 @@ class PreparedRun:
 
     def _write_header(self, before: Mapping[str, Any] | None) -> None:
         """Write the configuration. Versions stay as they were `before`, in the header that the run has already."""
-        self.store.write_text("config.toml", to_toml(self.config))
+        if before is None:  # The init comes first, because a script that is started again may not be able to make it anew.
+            keep_init(self.task, self.config.seed, self.store)
         self.store.write_header(
             {
                 "config": msgspec.to_builtins(self.config),
@@ -94,6 +95,7 @@ class PreparedRun:
                 **row_format(before),
             }
         )
+        self.store.write_text("config.toml", to_toml(self.config))
 
 
 @contextmanager
@@ -110,8 +112,6 @@ def begin_all(runs: Sequence[PreparedRun]) -> Iterator[None]:
         for run, (header, problem) in zip(runs, found, strict=True):
             if not run.store.finished():
                 run._write_header(header)
-                if header is None:
-                    keep_init(run.task, run.config.seed, run.store)
             elif header and problem:
                 run.store.write_header(header)
             if problem:

@@ -129,7 +129,7 @@ class WatchedRun:
         if begin is None:
             return 0, 0.0
         trained = [record["epochs"] for record in timings[begin:] if "key" in record and isinstance(record.get("epochs"), int)]
-        return sum(trained), timings[-1]["at"] - timings[begin]["at"]
+        return sum(trained), max(timings[-1]["at"] - timings[begin]["at"], 0.0)  # A clock may be set back.
 
     def seconds_idle(self) -> float:
         """Return the seconds since anything was written."""

@@ -169,6 +169,9 @@ class Store(ObjectStore):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise Locked(f"{self.root} is in use by another process; wait for it to end or stop it") from None
+            except OSError as error:  # of a network file system that has no locks
+                error.filename = str(self.root / ".lock")
+                raise
             yield
 
     def finish(self) -> None:

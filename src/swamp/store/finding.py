@@ -13,8 +13,17 @@ from swamp.store.directory import COPY, HEADER
 
 
 def holds_header(directory: Path) -> bool:
-    """Return whether a directory has a run.json or the copy of one, of whatever kind and state."""
-    return any(os.path.lexists(directory / name) for name in (HEADER, COPY))
+    """Return whether a directory has a run.json or the copy of one, of whatever kind and state. One that is closed to us may have one."""
+    return any(_may_exist(directory / name) for name in (HEADER, COPY))
+
+
+def _may_exist(path: Path) -> bool:
+    try:
+        return bool(os.lstat(path))
+    except PermissionError:
+        return True  # Reading it says so. A run of a group must not be left out in silence.
+    except (OSError, ValueError):
+        return False
 
 
 def is_in_run_directory(file: Path) -> bool:
@@ -27,7 +36,7 @@ def runs_in(directory: Path) -> list[Path]:
     """Return the run directories that a directory stands for: itself, or the runs right below it (a group of seeds)."""
     if holds_header(directory):
         return [directory]
-    below = sorted({path.parent for name in (HEADER, COPY) for path in directory.glob(f"*/{name}")}, key=by_number)
+    below = sorted(filter(holds_header, directory.iterdir()), key=by_number) if directory.is_dir() else []
     if not below:
         raise ValueError(f"{directory} {'holds no run' if directory.exists() else 'does not exist'}{_lost(directory)}")
     return below
@@ -51,7 +60,7 @@ def cache_part(cache: Path, device: str, torch_version: str = torch.__version__)
 
     A cache that cannot be used is a ValueError. Nothing is written; `make_cache` makes the directory.
     """
-    if holds_header(cache):
+    if os.access(cache, os.X_OK) and holds_header(cache):
         raise ValueError(f"the cache {cache} is a run directory; a cache is a directory of its own")
     existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
     if not existing.is_dir():

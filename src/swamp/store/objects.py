@@ -80,11 +80,13 @@ class ObjectStore:
         objects = self.folder / "objects"
         if objects.has(name):
             return objects
-        shared = Folder(self.cache, "objects") if self.cache else None
-        if shared is None or not shared.has(name):
+        if self.cache is None:
             return None
+        shared = Folder(self.cache, "objects")
         try:
             data = read_checked(shared, name)
+        except FileNotFoundError:
+            return None
         except Damaged as error:
             print(f"swamp: {error}; it is computed again", file=sys.stderr)
             with contextlib.suppress(OSError):

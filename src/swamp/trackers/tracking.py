@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from swamp.engines.engine import Progress
-from swamp.runs.progress import Listener
+from swamp.runs.progress import Listener, Listeners
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
@@ -64,20 +64,18 @@ class GuardedTracker:
 
 
 class Tracking(Listener):
-    """Passes on what it hears of a run to another listener, and gives it to trackers. It writes nothing before the run has begun."""
+    """Gives what it hears of a run to trackers, and tells the user what goes wrong. It writes nothing before the run has begun."""
 
-    def __init__(self, names: Sequence[str], directory: Path, listener: Listener) -> None:
-        self.listener = listener
+    def __init__(self, names: Sequence[str], directory: Path, tell: Callable[[str], None]) -> None:
+        self.tell = tell
         self.store = Store(directory)
-        self.trackers = [GuardedTracker(name, self.store, listener.say) for name in names]
+        self.trackers = [GuardedTracker(name, self.store, tell) for name in names]
 
     def planned(self, num_epochs: int) -> None:
-        self.listener.planned(num_epochs)
         for tracker in self.trackers:
             tracker.open()
 
     def epoch(self, progress: Progress) -> None:
-        self.listener.epoch(progress)
         if not progress.record:
             return  # The training was stored already. Its epochs come with the row that it belongs to.
         point = epoch_point(progress.label, progress.record)
@@ -88,27 +86,23 @@ class Tracking(Listener):
                 tracker.log([point])
 
     def row(self, result: RowRecord) -> None:
-        self.listener.row(result)
         epochs: list[Point] = []
         try:
             lines = self.store.folder.read_text("metrics.jsonl").splitlines()
             epochs = [epoch_point(record["training"], record) for record in map(json.loads, lines)]
         except (OSError, ValueError, KeyError, TypeError) as error:  # This is no reason to stop a run.
-            self.say(f"trackers miss epochs: metrics.jsonl cannot be read ({type(error).__name__}: {error})")
+            self.tell(f"trackers miss epochs: metrics.jsonl cannot be read ({type(error).__name__}: {error})")
         for tracker in self.trackers:
             tracker.log(epochs)
             tracker.log(row_points(result))
-
-    def say(self, text: str) -> None:
-        self.listener.say(text)
 
 
 @contextmanager
 def tracked(names: Sequence[str], directory: Path, listener: Listener) -> Iterator[Listener]:
     """Return a listener that passes on what it hears to the one given and to the trackers of these names."""
-    tracking = Tracking(names, directory, listener)
+    tracking = Tracking(names, directory, listener.say)
     try:
-        yield tracking if names else listener
+        yield Listeners(listener, tracking)
     finally:
         for tracker in tracking.trackers:
             tracker.close()

@@ -72,7 +72,7 @@ def identity(place: Path) -> str:
     """Return the id of this run, which is made once, so that a resumed run continues the same one."""
     folder = Folder(place)
     if not folder.has("id"):
-        folder.append("id", uuid.uuid4().hex[:12].encode())
+        folder.write("id", uuid.uuid4().hex[:12].encode(), folder)
     return folder.read_text("id").decode()
 
 
