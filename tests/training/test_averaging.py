@@ -34,6 +34,16 @@ def test_running_mean_does_not_hold_on_to_what_it_was_given() -> None:
     assert mean.tensors["w"].item() == 1.0
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int64, torch.bool])
+def test_running_mean_of_other_types_is_rounded_once(dtype: torch.dtype) -> None:
+    """Frozen parameters may be whole numbers, and a loop of the user's own may train in bf16, in which small steps would be lost."""
+    steps = (torch.arange(40) % 7).to(dtype)
+    mean = RunningMean()
+    for value in steps:
+        mean.add({"w": value.reshape(1)})
+    torch.testing.assert_close(mean.tensors["w"], steps.float().mean().reshape(1))
+
+
 def test_mean_by_hand_ignores_buffers_and_divides_once() -> None:
     states = [State({"w": torch.tensor([value, 0.0])}, {"n": torch.tensor(100)}) for value in (1.0, 2.0, 6.0)]
     mean = mean_parameters(states)

@@ -17,7 +17,7 @@ from swamp.training.numerics import autocast, seed_model_draws
 
 
 class RunningMean:
-    """Averages the weights of a trajectory, as SWA does: mean ← mean + (w − mean) / n."""
+    """Averages the weights of a trajectory, as SWA does: mean ← mean + (w − mean) / n, in float32 or more."""
 
     def __init__(self, tensors: Mapping[str, Tensor] | None = None, count: int = 0) -> None:
         self.tensors = {name: tensor.clone() for name, tensor in (tensors or {}).items()}
@@ -28,9 +28,9 @@ class RunningMean:
         self.count += 1
         for name, tensor in parameters.items():
             if self.count == 1:
-                self.tensors[name] = tensor.detach().clone()
+                self.tensors[name] = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
             else:
-                self.tensors[name].lerp_(tensor.detach(), 1.0 / self.count)
+                self.tensors[name].lerp_(tensor.detach().to(self.tensors[name]), 1.0 / self.count)
 
 
 def mean_parameters(states: Iterable[State]) -> dict[str, Tensor]:
