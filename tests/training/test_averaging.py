@@ -106,6 +106,25 @@ def test_refresh_of_tracking_instance_norm_by_hand() -> None:
     torch.testing.assert_close(model[1].running_var, x.var(2).mean(0))
 
 
+def test_refresh_counts_all_calls_of_a_layer() -> None:
+    """As for a network that goes through the same layers several times, and for a pair of inputs."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bn, self.last = nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.bn(x) + self.bn(3 * x + 5))  # type: ignore[no-any-return]
+
+    task, model = Blobs(), Twice()
+    refresh_batchnorm(model, task, Noise(5), Numerics())
+    mean = task.x.mean(0)
+    torch.testing.assert_close(model.bn.running_mean, (mean + 3 * mean + 5) / 2)
+    assert model.bn.momentum == 0.1
+    assert not model.bn._forward_pre_hooks
+
+
 class Frozen(nn.BatchNorm1d):
     """A norm that keeps the statistics of a pretrained network, as in fine-tuning."""
 
