@@ -210,10 +210,14 @@ class SharingLearner(Learner):
     @torch.no_grad()
     def _update_all_statistics(self, shares: BatchShares) -> None:
         """Update the running statistics of every rank by the moments of all parts, in the order in which a single rank computes them."""
-        norms = [norm for norm in self.norms if norm.seen]
+        calls = {norm: len(norm.seen) // len(shares.parts) for norm in self.norms}  # for each part; a layer may be called more than once
+        norms = [norm for norm, count in calls.items() for _ in range(count)]
         if not norms:
             return
-        mine = torch.stack([torch.cat([norm.seen[part].flatten() for norm in norms]) for part in range(len(shares.parts))])
+        seen = [
+            [moments for norm, count in calls.items() for moments in norm.seen[part * count :][:count]] for part in range(len(shares.parts))
+        ]
+        mine = torch.stack([torch.cat([moments.flatten() for moments in part]) for part in seen])
         parts = mine
         if not shares.whole:
             found = [torch.empty_like(mine) for _ in range(self.count)]
