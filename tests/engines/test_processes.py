@@ -123,6 +123,16 @@ def test_modules_of_the_users_folder_do_not_reach_workers(tmp_path: Path, monkey
         assert len(list(engine.train(jobs[:1], ignore))) == 1
 
 
+def test_workers_make_models_in_the_default_type_of_this_process(tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with engine_of(tmp_path) as (engine, jobs, _):
+            (solution,) = engine.train(jobs[:1], ignore)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert solution.load().parameters["first.weight"].dtype == torch.float64
+
+
 def test_a_worker_whose_parent_sends_nothing_ends_silently() -> None:
     ours, theirs = socket.socketpair()
     ours.close()
