@@ -178,6 +178,11 @@ def serve(descriptor: int) -> None:
         context: EngineContext = pickle.loads(connection.recv_bytes())
     except EOFError:
         return  # The parent ended before it sent anything.
+    except Exception as error:
+        connection.recv_bytes()  # the first job, to which this is the answer
+        reason = f"{type(error).__name__}: {error}"
+        connection.send_bytes(pickle.dumps(ValueError(f"worker processes cannot load the task ({reason}); choose engine = 'sequential'")))
+        return
 
     # Where the parent has ended, the worker stops at once, even in the middle of a training: either thread may be the first to notice.
     def read() -> None:
