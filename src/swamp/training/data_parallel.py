@@ -26,7 +26,7 @@ from swamp.core.job import Job
 from swamp.tasks.task import Batch, EpochPlan, Task, num_examples
 from swamp.training.learner import Learner
 from swamp.training.numerics import autocast, seed_model_draws
-from swamp.training.step import Loss, Parts, split_batch
+from swamp.training.step import Loss, StepFunctions, split_batch
 from swamp.training.update import Rate
 
 
@@ -153,9 +153,9 @@ class SharingLearner(Learner):
                 LossModule(self.network), process_group=group, broadcast_buffers=False, find_unused_parameters=True
             )
 
-    def step(self, batch: Batch, rate: Rate, parts: Parts | None = None) -> Tensor:
+    def step(self, batch: Batch, rate: Rate, functions: StepFunctions | None = None) -> Tensor:
         self._seed_draws_by_rank()
-        return super().step(batch, rate, parts)
+        return super().step(batch, rate, functions)
 
     def act(self, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
         self._seed_draws_by_rank()

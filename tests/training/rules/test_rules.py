@@ -140,7 +140,7 @@ def rigl_steps(task: Blobs, rule: RigL) -> list[dict[str, Any]]:
             acted = training.acts(step)
             dense: dict[str, Tensor] = {}
             if acted:
-                _, gradients = training.learner.gradient(task.batch(plan, step), training.learner.parts)
+                _, gradients = training.learner.gradient(task.batch(plan, step), training.learner.functions)
                 dense = {name: g.clone() for name, g in zip(training.parameters, gradients, strict=True) if g is not None}
                 assert training.act(plan, step) is not None
             else:
