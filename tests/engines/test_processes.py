@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -121,6 +122,31 @@ def test_modules_of_the_users_folder_do_not_reach_workers(tmp_path: Path, monkey
     monkeypatch.setattr("sys.path", [folder for folder in sys.path if folder])
     with engine_of(tmp_path) as (engine, jobs, _):
         assert len(list(engine.train(jobs[:1], ignore))) == 1
+
+
+def test_a_task_of_a_module_that_workers_do_not_find_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that was loaded from a file by hand."""
+    module = ModuleType("only_here")
+    module.Deadly = Deadly  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    monkeypatch.setattr(Deadly, "__module__", "only_here")
+    with (
+        engine_of(tmp_path) as (engine, jobs, _),
+        pytest.raises(
+            ValueError, match=r"cannot load the task \(ModuleNotFoundError: No module named 'only_here'\); choose .*'sequential'"
+        ),
+    ):
+        list(engine.train(jobs[:1], ignore))
+
+
+def test_workers_make_models_in_the_default_type_of_this_process(tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with engine_of(tmp_path) as (engine, jobs, _):
+            (solution,) = engine.train(jobs[:1], ignore)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert solution.load().parameters["first.weight"].dtype == torch.float64
 
 
 def test_a_worker_whose_parent_sends_nothing_ends_silently() -> None:

@@ -134,6 +134,17 @@ def test_errors_of_workers_are_raised_unchanged() -> None:
 
 
 @pytest.mark.slow
+def test_workers_make_models_in_the_default_type_of_this_process() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        store, _ = trained(Blobs(), engine.Config())
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {state.parameters["first.weight"].dtype for state in store.states.values()} == {torch.float64}
+    assert len(store.states) == 2  # the start and the solution
+
+
+@pytest.mark.slow
 def test_a_worker_with_other_software_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "software_versions", lambda: {"torch": "0.1", "swamp's code": "x"})  # This does not reach the workers.
     with pytest.raises(ValueError, match=r"a Ray worker differs from this process: torch is '.*' there and '0\.1' here"):

@@ -56,6 +56,15 @@ class OwnBlobs(Blobs):
     own_optimizer = OwnOptimizer(lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True))
 
 
+class TwiceBlobs(Blobs):
+    """Blobs whose BatchNorm layer is called twice for each batch."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.last.register_forward_pre_hook(lambda layer, inputs: model.bn(3 * inputs[0] + 1))  # type: ignore[operator, union-attr]
+        return model
+
+
 OWN = OwnBlobs(batch_size=8, num_examples=12)
 
 
@@ -111,6 +120,8 @@ def main(rank: int, folder: str) -> None:
     if rank < 2:
         local = trained(JOBS["accumulate"], groups[0], synced=False)
         found["local by 2"] = difference(alone("accumulate"), local)
+        twice, job = TwiceBlobs(batch_size=8, num_examples=12), JOBS["accumulate"]
+        found["local and called twice"] = difference(trained(job, task=twice), trained(job, groups[0], synced=False, task=twice))
         found["parts against the whole"] = difference(alone("plain"), local)
         dropping = Blobs(dropout=0.5, batch_size=8, num_examples=12)
         one, again = (trained(make_job(dropping), groups[0], task=dropping) for _ in range(2))

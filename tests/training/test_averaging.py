@@ -34,6 +34,16 @@ def test_running_mean_does_not_hold_on_to_what_it_was_given() -> None:
     assert mean.tensors["w"].item() == 1.0
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int64, torch.bool])
+def test_running_mean_of_other_types_is_rounded_once(dtype: torch.dtype) -> None:
+    """Frozen parameters may be whole numbers, and a loop of the user's own may train in bf16, in which small steps would be lost."""
+    steps = (torch.arange(40) % 7).to(dtype)
+    mean = RunningMean()
+    for value in steps:
+        mean.add({"w": value.reshape(1)})
+    torch.testing.assert_close(mean.tensors["w"], steps.float().mean().reshape(1))
+
+
 def test_mean_by_hand_ignores_buffers_and_divides_once() -> None:
     states = [State({"w": torch.tensor([value, 0.0])}, {"n": torch.tensor(100)}) for value in (1.0, 2.0, 6.0)]
     mean = mean_parameters(states)
@@ -94,6 +104,25 @@ def test_refresh_of_tracking_instance_norm_by_hand() -> None:
     x = task.x.unflatten(1, (2, 2))
     torch.testing.assert_close(model[1].running_mean, x.mean(2).mean(0))
     torch.testing.assert_close(model[1].running_var, x.var(2).mean(0))
+
+
+def test_refresh_counts_all_calls_of_a_layer() -> None:
+    """As for a network that goes through the same layers several times, and for a pair of inputs."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bn, self.last = nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.bn(x) + self.bn(3 * x + 5))  # type: ignore[no-any-return]
+
+    task, model = Blobs(), Twice()
+    refresh_batchnorm(model, task, Noise(5), Numerics())
+    mean = task.x.mean(0)
+    torch.testing.assert_close(model.bn.running_mean, (mean + 3 * mean + 5) / 2)
+    assert model.bn.momentum == 0.1
+    assert not model.bn._forward_pre_hooks
 
 
 class Frozen(nn.BatchNorm1d):

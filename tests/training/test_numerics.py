@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
+import pytest
 import torch
 
 from swamp.core.job import Numerics
-from swamp.training.numerics import applied, autocast
+from swamp.training.numerics import PRODUCTS, applied, autocast, backends
 
 
 def test_settings_are_applied_and_given_back() -> None:
@@ -30,6 +32,34 @@ def test_a_users_own_determinism_is_given_back() -> None:
             assert torch.is_deterministic_algorithms_warn_only_enabled()
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def set_newer_name() -> None:
+    backends.mkldnn.matmul.fp32_precision = "bf16"
+    backends.cuda.matmul.fp32_precision = "tf32"
+
+
+@pytest.mark.parametrize(
+    "choose", [lambda: torch.set_float32_matmul_precision("medium"), set_newer_name], ids=["older names", "newer names"]
+)
+def test_products_are_float32_whatever_the_caller_has_chosen(choose: Callable[[], None]) -> None:
+    """On CPUs, too: workers, which are new processes, would otherwise compute other bits than this one."""
+    before = [product.fp32_precision for product in PRODUCTS]
+    choose()
+    chosen = [product.fp32_precision for product in PRODUCTS]
+    try:
+        assert {"tf32", "bf16"} <= set(chosen)
+        with applied(Numerics()):
+            assert {product.fp32_precision for product in PRODUCTS} == {"ieee"}
+            assert torch.get_float32_matmul_precision() == "highest"  # Libraries read the older names, which must not contradict.
+            assert not torch.backends.cudnn.allow_tf32
+        assert [product.fp32_precision for product in PRODUCTS] == chosen
+        if choose is not set_newer_name:
+            assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        for product, precision in zip(PRODUCTS, before, strict=True):
+            product.fp32_precision = precision
 
 
 def test_a_training_does_not_import_the_compiler() -> None:

@@ -12,7 +12,7 @@ from swamp.core.state import State
 from swamp.engines.graph_stream import GraphStream
 from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.training.learner import Learner
-from swamp.training.step import Parts
+from swamp.training.step import StepFunctions
 from swamp.training.train import Training
 
 
@@ -30,7 +30,9 @@ class Particle:
     which step a loss was not finite.
     """
 
-    def __init__(self, task: Task, job: Job, start: State, device: torch.device, eager: Parts, fast: Parts, fused: bool) -> None:
+    def __init__(
+        self, task: Task, job: Job, start: State, device: torch.device, eager: StepFunctions, fast: StepFunctions, fused: bool
+    ) -> None:
         self.task = task
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
         self.learner = Learner(task, job.optimizer, job.numerics, device, job.rule, tuned=True, fused=fused, count=self.count)
@@ -41,7 +43,7 @@ class Particle:
         self.learner.model.train()
         self._capture_steps(job, eager, fast)
 
-    def _capture_steps(self, job: Job, eager: Parts, fast: Parts) -> None:
+    def _capture_steps(self, job: Job, eager: StepFunctions, fast: StepFunctions) -> None:
         task, last = self.task, self._last_size()
         self.tables = dict(task.plan(job.noise, 0, self.count.device).tables)
         # A smaller last batch has its own graph. It comes once an epoch and is not worth compiling.
@@ -52,13 +54,13 @@ class Particle:
         """Return the number of examples in the last batch of an epoch."""
         return self.task.num_examples - (self.task.steps_per_epoch - 1) * self.task.batch_size
 
-    def _captured_at(self, size: int, parts: Parts) -> Callable[[], None]:
+    def _captured_at(self, size: int, functions: StepFunctions) -> Callable[[], None]:
         """Capture a step whose batch of this size is made from the tables, at the count of steps."""
-        return self._captured(lambda: parts.batch(self.tables, self.count, size), parts)
+        return self._captured(lambda: functions.batch(self.tables, self.count, size), functions)
 
-    def _captured(self, batch: Callable[[], Batch], parts: Parts) -> Callable[[], None]:
+    def _captured(self, batch: Callable[[], Batch], functions: StepFunctions) -> Callable[[], None]:
         def step() -> None:
-            loss = self.learner.step(batch(), self.rates.index_select(0, self.count).squeeze(0), parts)
+            loss = self.learner.step(batch(), self.rates.index_select(0, self.count).squeeze(0), functions)
             self.losses.index_copy_(0, self.count, loss.reshape(1))
             self.count.add_(1)
 

@@ -18,7 +18,7 @@ from swamp.engines.staged_particle import StagedParticle
 from swamp.tasks.task import Task, is_staged
 from swamp.training.learner import Learner, fusable, rule_parameters
 from swamp.training.rules import behaviour
-from swamp.training.step import Parts, compiled_parts, eager_step
+from swamp.training.step import StepFunctions, compiled_functions, eager_functions
 from swamp.training.update import Update
 
 MAX_VARIANTS = 8  # the number of variants that are kept; runs of a group take turns with a few, a search makes many
@@ -37,7 +37,7 @@ class CompiledVariant:
     """What was compiled and captured for jobs with the same VariantKey."""
 
     fused: bool  # whether layers use their own kernels
-    parts: tuple[Parts, Parts]  # the eager functions of a step, and the fastest ones
+    functions: tuple[StepFunctions, StepFunctions]  # the eager functions of a step, and the fastest ones
     can_capture: bool  # whether steps can be captured, as far as is known
     try_again: bool = False  # A capture failed beside others, which may have had the memory. It is tried again alone.
     particles: list[Particle] = field(default_factory=list)
@@ -104,7 +104,7 @@ class ParticlePool:
         """Return a learner for a training without captured steps. Its steps are compiled if the settings ask for it."""
         task, variant = self.context.task_of(job), self._variant(job, ())
         learner = Learner(task, job.optimizer, job.numerics, self.context.device, job.rule, tuned=True, fused=variant.fused)
-        learner.parts = variant.parts[1]
+        learner.functions = variant.functions[1]
         return learner
 
     def clear(self) -> None:
@@ -123,31 +123,31 @@ class ParticlePool:
     def _new_variant(self, job: Job) -> CompiledVariant:
         task = self.context.task_of(job)
         fused = self.kernels and bool(fusable(task.model()))
-        return CompiledVariant(fused, self._parts(job, fused), can_capture(task))
+        return CompiledVariant(fused, self._functions(job, fused), can_capture(task))
 
-    def _parts(self, job: Job, fused: bool) -> tuple[Parts, Parts]:
+    def _functions(self, job: Job, fused: bool) -> tuple[StepFunctions, StepFunctions]:
         task = self.context.task_of(job)
         model = task.model()
         own = rule_parameters(behaviour(job.rule).network(model, task.prunable), model)
         update = Update(job.optimizer, [*dict(model.named_parameters()), *own])
-        eager = eager_step(task, update)
+        eager = eager_functions(task, update)
         # The compiler selects kernels by timing them, and kernels differ in the last bits.
         if not self.compiled or job.numerics.deterministic:
             return eager, eager
-        return eager, compiled_parts(task, update, model=not fused)
+        return eager, compiled_functions(task, update, model=not fused)
 
     def _make(self, variant: CompiledVariant, job: Job) -> Particle:
         task, device, start = self.context.task_of(job), self.context.device, self.context.store.load_state(job.start)
         kind = Particle if task.resident else StagedParticle
         try:
-            return kind(task, job, start, device, *variant.parts, variant.fused)
+            return kind(task, job, start, device, *variant.functions, variant.fused)
         except Exception as error:
             if not (variant.fused and type(error).__module__.startswith("triton")):
                 raise
             log.warning(f"engine 'graphed': the kernels of this model's layers do not work on this GPU ({reason_of(error)}); compiling it")
         self.kernels = variant.fused = False
-        variant.parts = self._parts(job, fused=False)
-        return kind(task, job, start, device, *variant.parts, False)
+        variant.functions = self._functions(job, fused=False)
+        return kind(task, job, start, device, *variant.functions, False)
 
     def _limit_to(self, num: int) -> None:
         log.warning(f"engine 'graphed': there is memory for {num} particles at a time, not for {num + 1}")

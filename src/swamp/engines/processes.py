@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Annotated
 
+import torch
 from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Solution
@@ -148,7 +149,7 @@ class Worker:
         theirs.close()
         self.connection: Connection = Connection(ours.detach())
         self.job: Job | None = None
-        self.unsent: list[object] = [search_path(), context]
+        self.unsent: list[object] = [search_path(), torch.get_default_dtype(), context]
 
     def give(self, job: Job) -> None:
         """Send the job. If the worker is dead, the next attempt to receive from it finds that out."""
@@ -168,14 +169,20 @@ class Worker:
 
 
 def serve(descriptor: int) -> None:
-    """Be the worker: read a search path, a context and then jobs from this socket, and send progress, results and errors back."""
+    """Be the worker: read from this socket how the parent is set up, its context and then jobs, and send progress, results and errors."""
     connection: Connection = Connection(descriptor)
     jobs: queue.Queue[Job] = queue.Queue()
     try:
         sys.path[:] = pickle.loads(connection.recv_bytes())  # The context may need modules of the user's own.
+        torch.set_default_dtype(pickle.loads(connection.recv_bytes()))  # Models are made in it.
         context: EngineContext = pickle.loads(connection.recv_bytes())
     except EOFError:
         return  # The parent ended before it sent anything.
+    except Exception as error:
+        connection.recv_bytes()  # the first job, to which this is the answer
+        reason = f"{type(error).__name__}: {error}"
+        connection.send_bytes(pickle.dumps(ValueError(f"worker processes cannot load the task ({reason}); choose engine = 'sequential'")))
+        return
 
     # Where the parent has ended, the worker stops at once, even in the middle of a training: either thread may be the first to notice.
     def read() -> None:

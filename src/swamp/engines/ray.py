@@ -94,12 +94,13 @@ class Ray(Engine):
 
     @cached_property
     def shared_context(self) -> Any:
-        """The context without its store, and where this process looks for modules. It is put into the object store once for all jobs.
+        """The context without its store, where this process looks for modules, and torch's default type, in which models are made. It is
+        put into the object store once for all jobs.
 
         The context is pickled here, because a worker has to look in further places before it can read a task of the user's own.
         """
         packed = self.ray.cloudpickle.dumps(replace(self.context, store=cast(Any, None)))
-        return self.ray.put((packed, search_path()))
+        return self.ray.put((packed, search_path(), torch.get_default_dtype()))
 
     def train(self, jobs: Sequence[Job], report: Report) -> Iterator[Solution]:
         self.train_streaming(jobs, report, lambda: ())
@@ -256,10 +257,11 @@ def software_versions() -> dict[str, str]:
 
 
 def train_on_worker(
-    shared: tuple[bytes, list[str]], job: Job, start: State, board: Any, versions: Mapping[str, str]
+    shared: tuple[bytes, list[str], torch.dtype], job: Job, start: State, board: Any, versions: Mapping[str, str]
 ) -> RemoteStore | Exception:
     """Train a job in a worker, and return its result or the error. `versions` are those of the process that runs the method."""
-    packed, folders = shared
+    packed, folders, default_dtype = shared
+    torch.set_default_dtype(default_dtype)
     sys.path += [folder for folder in folders if folder not in sys.path]  # after the worker's own, which they cannot replace
     context: EngineContext = pickle.loads(packed)
     try:

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from swamp.core.job import Job
 from swamp.engines.particle import Particle
 from swamp.tasks.task import MOST_EPOCHS, Batch, num_examples, stretches
-from swamp.training.step import Parts, channels_last
+from swamp.training.step import StepFunctions, channels_last
 
 BatchShapes = tuple[Any, ...]
 
@@ -51,7 +51,7 @@ class StagedParticle(Particle):
     replay finds it complete; what it is made from was read and sent while the steps before were computed.
     """
 
-    def _capture_steps(self, job: Job, eager: Parts, fast: Parts) -> None:
+    def _capture_steps(self, job: Job, eager: StepFunctions, fast: StepFunctions) -> None:
         self.tables = {}
         self.inputs: dict[BatchShapes, StagedBatch] = {}
         self.steps: dict[BatchShapes, Callable[[], None]] = {}
@@ -63,10 +63,10 @@ class StagedParticle(Particle):
             for size in sorted({num_examples(whole), self._last_size()}, reverse=True):
                 self._capture_shape(first_rows(whole, size), fast if size == self.task.batch_size else eager)
 
-    def _capture_shape(self, batch: Batch, parts: Parts) -> None:
+    def _capture_shape(self, batch: Batch, functions: StepFunctions) -> None:
         if (shapes := shapes_of(batch)) not in self.inputs:
             staged = StagedBatch(batch)
-            self.inputs[shapes], self.steps[shapes] = staged, self._captured(lambda: staged.batch, parts)
+            self.inputs[shapes], self.steps[shapes] = staged, self._captured(lambda: staged.batch, functions)
 
     def _replay(self, step: int) -> None:
         batch = self.task.batch(self.plan, step)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.recorded import RecordedPass, recorded_pass
+from swamp.engines.captured_refresh import CapturedRefresh, capture_refresh
 from swamp.tasks.metrics import accuracy, nll
 from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.averaging import refresh_batchnorm
@@ -66,10 +66,10 @@ class PointEvaluator:
     def __init__(self, setup: EvaluationSetup, batches: Sequence[Batch]) -> None:
         self.setup, self.batches = setup, batches
         self.model = setup.task.model().to(setup.device)
-        self.recorded: RecordedPass | None = None
+        self.refresh: CapturedRefresh | None = None
         if setup.device.type == "cuda" and setup.task.resident:
             with applied(setup.numerics):
-                self.recorded = recorded_pass(setup.task, self.model, setup.noise, setup.numerics, setup.device)
+                self.refresh = capture_refresh(setup.task, self.model, setup.noise, setup.numerics, setup.device)
 
     def __call__(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> dict[str, float]:
         """Recompute BatchNorm for these parameters and return error and loss on the test set, and the mean loss over the batches.
@@ -80,8 +80,8 @@ class PointEvaluator:
         task, numerics, device = setup.task, setup.numerics, setup.device
         with applied(numerics):
             State(parameters, buffers).into(model)
-            if self.recorded:
-                self.recorded.run()
+            if self.refresh:
+                self.refresh.run()
             else:
                 refresh_batchnorm(model, task, setup.noise, numerics)
             model.eval()

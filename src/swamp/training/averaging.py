@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from swamp.training.numerics import autocast, seed_model_draws
 
 
 class RunningMean:
-    """Averages the weights of a trajectory, as SWA does: mean ← mean + (w − mean) / n."""
+    """Averages the weights of a trajectory, as SWA does: mean ← mean + (w − mean) / n, in float32 or more."""
 
     def __init__(self, tensors: Mapping[str, Tensor] | None = None, count: int = 0) -> None:
         self.tensors = {name: tensor.clone() for name, tensor in (tensors or {}).items()}
@@ -28,9 +29,9 @@ class RunningMean:
         self.count += 1
         for name, tensor in parameters.items():
             if self.count == 1:
-                self.tensors[name] = tensor.detach().clone()
+                self.tensors[name] = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
             else:
-                self.tensors[name].lerp_(tensor.detach(), 1.0 / self.count)
+                self.tensors[name].lerp_(tensor.detach().to(self.tensors[name]), 1.0 / self.count)
 
 
 def mean_parameters(states: Iterable[State]) -> dict[str, Tensor]:
@@ -61,7 +62,8 @@ def batchnorm_layers(model: nn.Module) -> list[Any]:
 
 
 class BatchStatistics:
-    """Collects the statistics of a model's BatchNorm layers over batches: means and unbiased variances, weighted by batch size."""
+    """Collects the statistics of a model's BatchNorm layers over batches: means and unbiased variances, weighted by batch size. Of a layer
+    that is called several times for a batch, all calls count alike."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -69,6 +71,7 @@ class BatchStatistics:
         self.latest = [*(layer.running_mean for layer in self.layers), *(layer.running_var for layer in self.layers)]
         self.totals = [torch.zeros_like(statistic) for statistic in self.latest]
         self.num_examples = 0
+        self.num_calls: Counter[Any] = Counter()  # of each layer for the latest batch
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
@@ -82,21 +85,29 @@ class BatchStatistics:
         for layer in self.layers:
             layer.train()
             layer.momentum = 1.0  # The running statistics are then exactly those of the latest batch.
+        hooks = [layer.register_forward_pre_hook(self._before_call) for layer in self.layers]
         for total in self.totals:
             total.zero_()
         self.num_examples = 0
         try:
             yield
         finally:
-            for layer, (momentum, tracked) in zip(self.layers, before, strict=True):
+            for layer, hook, (momentum, tracked) in zip(self.layers, hooks, before, strict=True):
+                hook.remove()
                 layer.num_batches_tracked.copy_(tracked)
                 layer.momentum = momentum
             self.model.eval()
         for statistic, total in zip(self.latest, self.totals, strict=True):
             statistic.copy_(total / self.num_examples)
 
+    def _before_call(self, layer: Any, inputs: Any) -> None:
+        """Make the running statistics the mean over the calls of a layer for a batch. Those of a single call are exactly its own."""
+        self.num_calls[layer] += 1
+        layer.momentum = 1.0 / self.num_calls[layer]
+
     def add(self, task: Task, batch: Batch, numerics: Numerics) -> None:
         size = num_examples(batch)
+        self.num_calls.clear()
         with autocast(numerics, next(self.model.parameters()).device):
             task.loss(self.model, batch)
         torch._foreach_add_(self.totals, self.latest, alpha=size)  # It is a single kernel launch on a GPU.

@@ -26,7 +26,7 @@ from swamp.core.job import Job
 from swamp.tasks.task import Batch, EpochPlan, Task, num_examples
 from swamp.training.learner import Learner
 from swamp.training.numerics import autocast, seed_model_draws
-from swamp.training.step import Loss, Parts, split_batch
+from swamp.training.step import Loss, StepFunctions, split_batch
 from swamp.training.update import Rate
 
 
@@ -153,9 +153,9 @@ class SharingLearner(Learner):
                 LossModule(self.network), process_group=group, broadcast_buffers=False, find_unused_parameters=True
             )
 
-    def step(self, batch: Batch, rate: Rate, parts: Parts | None = None) -> Tensor:
+    def step(self, batch: Batch, rate: Rate, functions: StepFunctions | None = None) -> Tensor:
         self._seed_draws_by_rank()
-        return super().step(batch, rate, parts)
+        return super().step(batch, rate, functions)
 
     def act(self, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
         self._seed_draws_by_rank()
@@ -210,10 +210,14 @@ class SharingLearner(Learner):
     @torch.no_grad()
     def _update_all_statistics(self, shares: BatchShares) -> None:
         """Update the running statistics of every rank by the moments of all parts, in the order in which a single rank computes them."""
-        norms = [norm for norm in self.norms if norm.seen]
+        calls = {norm: len(norm.seen) // len(shares.parts) for norm in self.norms}  # for each part; a layer may be called more than once
+        norms = [norm for norm, count in calls.items() for _ in range(count)]
         if not norms:
             return
-        mine = torch.stack([torch.cat([norm.seen[part].flatten() for norm in norms]) for part in range(len(shares.parts))])
+        seen = [
+            [moments for norm, count in calls.items() for moments in norm.seen[part * count :][:count]] for part in range(len(shares.parts))
+        ]
+        mine = torch.stack([torch.cat([moments.flatten() for moments in part]) for part in seen])
         parts = mine
         if not shares.whole:
             found = [torch.empty_like(mine) for _ in range(self.count)]

@@ -19,7 +19,7 @@ from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.training.captured_update import CapturedUpdate
 from swamp.training.own_update import OwnUpdate
 from swamp.training.rules import behaviour
-from swamp.training.step import Loss, Parts, channels_last, compiled_parts, eager_step, gradient
+from swamp.training.step import Loss, StepFunctions, channels_last, compiled_functions, eager_functions, gradient
 from swamp.training.update import Rate, Update
 
 ROUNDED = (nn.modules.conv._ConvNd, nn.Linear)  # the modules whose weights and biases autocast rounds to bf16
@@ -69,7 +69,7 @@ class Learner:
             self.own_update = OwnUpdate(*given) if count is None else CapturedUpdate(*given, task.steps_per_epoch, count)
         self.update = Update(optimizer, list(self.moved))
         self.memory = {} if self.own_update else self.update.memory(list(self.moved.values()))
-        self.parts = compiled_parts(task, self.update) if numerics.compile else eager_step(task, self.update)
+        self.functions = compiled_functions(task, self.update) if numerics.compile else eager_functions(task, self.update)
 
     @property
     def slots(self) -> dict[str, dict[str, Tensor]]:
@@ -120,21 +120,21 @@ class Learner:
         """Return a copy of the current weights and buffers."""
         return State.copy(self.weights, dict(self.model.named_buffers()), self.slot_tensors if with_memory else None)
 
-    def gradient(self, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
+    def gradient(self, batch: Batch, functions: StepFunctions) -> tuple[Tensor, Sequence[Tensor | None]]:
         """Return the loss of a batch, and its gradient by all weights, pruned ones included."""
-        return self.gradient_of(parts.loss, self.model, batch)
+        return self.gradient_of(functions.loss, self.model, batch)
 
     def gradient_of(self, loss_of: Loss, network: nn.Module, batch: Batch) -> tuple[Tensor, Sequence[Tensor | None]]:
         """Return any loss and its gradient by all parameters of the network. All gradients of a training are computed here."""
         return gradient(loss_of, network, batch, self.optimizer.accumulate, self.numerics)
 
-    def step(self, batch: Batch, rate: Rate, parts: Parts | None = None) -> Tensor:
+    def step(self, batch: Batch, rate: Rate, functions: StepFunctions | None = None) -> Tensor:
         """Do one step of masked training and return its loss."""
-        parts = parts or self.parts
-        loss, gradients = self.rule.gradient(self, self.laid_out(batch), parts)
+        functions = functions or self.functions
+        loss, gradients = self.rule.gradient(self, self.laid_out(batch), functions)
         factors = [self.factors.get(name) for name in self.moved]
         copies = [self.copies.get(name) for name in self.moved]
-        update = self.own_update or parts.update  # A user's own is never compiled.
+        update = self.own_update or functions.update  # A user's own is never compiled.
         update(list(self.moved.values()), gradients, factors, self.memory, rate, copies)
         return loss
 

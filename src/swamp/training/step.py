@@ -22,22 +22,22 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
-    """Three functions of a step, eager or compiled."""
+class StepFunctions:
+    """The functions of a step, all eager or compiled."""
 
     batch: Callable[[dict[str, Tensor], Tensor, int], Batch]  # makes a step's batch from the plan's tables, the step and the batch size
     loss: Loss
     update: Callable[..., None]  # see `Update`
-    compiled: Callable[[Callable[..., Any]], Callable[..., Any]]  # compiles a function of tensors that a rule has, or leaves it eager
+    compile: Callable[[Callable[..., Any]], Callable[..., Any]]  # compiles a function of tensors that a rule has, or leaves it eager
 
 
-def eager_step(task: Task, update: Update) -> Parts:
+def eager_functions(task: Task, update: Update) -> StepFunctions:
     """Return the functions as they are written, not compiled."""
 
     def batch(tables: dict[str, Tensor], step: Tensor, size: int) -> Batch:
         return channels_last(batch_at(task, tables, step, size))
 
-    return Parts(batch, task.loss, update, lambda function: function)
+    return StepFunctions(batch, task.loss, update, lambda function: function)
 
 
 def batch_at(task: Task, tables: Mapping[str, Tensor], step: Tensor, size: int) -> Batch:
@@ -47,9 +47,9 @@ def batch_at(task: Task, tables: Mapping[str, Tensor], step: Tensor, size: int) 
     return task.batch(EpochPlan({name: table[rows] for name, table in tables.items()}), 0)
 
 
-def compiled_parts(task: Task, update: Update, *, model: bool = True) -> Parts:
+def compiled_functions(task: Task, update: Update, *, model: bool = True) -> StepFunctions:
     """Return the functions compiled for fixed shapes, the loss only if `model`. Random draws are those of the eager functions."""
-    eager = eager_step(task, update)
+    eager = eager_functions(task, update)
     compiled = cache(partial(torch.compile, dynamic=False, options={"fallback_random": True}))
     batch, loss, move = (compiled(part) for part in (eager.batch, eager.loss, eager.update))
 
@@ -58,7 +58,7 @@ def compiled_parts(task: Task, update: Update, *, model: bool = True) -> Parts:
         # A plain number would become a constant of the compiled code.
         move(weights, *others, torch.as_tensor(rate, dtype=torch.float32, device=weights[0].device), copies)
 
-    return Parts(batch, loss if model else eager.loss, compiled_update, compiled)
+    return StepFunctions(batch, loss if model else eager.loss, compiled_update, compiled)
 
 
 @contextmanager

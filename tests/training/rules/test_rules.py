@@ -18,7 +18,7 @@ from swamp.core.schedules import Schedule, learning_rates
 from swamp.core.state import State
 from swamp.training.rules.dst import thresholded
 from swamp.training.rules.rigl import exchanged
-from swamp.training.train import Training
+from swamp.training.train import Diverged, Training
 from tests.support.blobs import Blobs
 from tests.support.jobs import CPU, half_mask, make_job, trained
 
@@ -140,7 +140,7 @@ def rigl_steps(task: Blobs, rule: RigL) -> list[dict[str, Any]]:
             acted = training.acts(step)
             dense: dict[str, Tensor] = {}
             if acted:
-                _, gradients = training.learner.gradient(task.batch(plan, step), training.learner.parts)
+                _, gradients = training.learner.gradient(task.batch(plan, step), training.learner.functions)
                 dense = {name: g.clone() for name, g in zip(training.parameters, gradients, strict=True) if g is not None}
                 assert training.act(plan, step) is not None
             else:
@@ -226,6 +226,13 @@ def test_gradual_pruning_removes_the_smallest_for_good() -> None:
     assert all(before.contains(after) for before, after in pairwise(masks))
     assert masks[-1].num_survivors == 10
     assert len({mask.num_survivors for mask in masks}) > 3
+
+
+@pytest.mark.parametrize("rule", [RigL(interval=1, fraction=0.5, until=1.0), Gradual(num_keep=10, interval=1, begin=0.0, end=1.0)])
+def test_a_training_that_diverges_says_where(rule: Rule) -> None:
+    """Rules rank weights before the end of the epoch finds a loss that is no number."""
+    with pytest.raises(Diverged, match=r"the loss became nan at cycle 3, particle 2, epoch 0, step [12] "):
+        trained(Blobs(), make_job(Blobs(), rule=rule, schedule=Schedule(epochs=6, learning_rate=1e30)))
 
 
 def test_gradual_pruning_ranks_over_all_layers() -> None:

@@ -19,7 +19,7 @@ from swamp.core.mask import Mask
 from swamp.core.state import call_with_tensors
 from swamp.tasks.task import Batch
 from swamp.training.rules.plain import PlainTraining
-from swamp.training.step import Parts
+from swamp.training.step import StepFunctions
 
 if TYPE_CHECKING:
     from swamp.training.learner import Learner
@@ -87,10 +87,10 @@ class DSTTraining(PlainTraining):
     def network(self, model: nn.Module, prunable: Mapping[str, tuple[int, ...]]) -> nn.Module:
         return Thresholded(model, prunable)
 
-    def gradient(self, learner: Learner, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
+    def gradient(self, learner: Learner, batch: Batch, functions: StepFunctions) -> tuple[Tensor, Sequence[Tensor | None]]:
         network: Any = learner.network
         # There are many small tensors: compiled, they take a tenth of the launches.
-        reset, effective = parts.compiled(reset_thresholds), parts.compiled(effective_weights)
+        reset, effective = functions.compile(reset_thresholds), functions.compile(effective_weights)
         thresholds = list(network.thresholds)
         dtypes = [torch.bfloat16 if name in learner.rounded else learner.weights[name].dtype for name in network.names]
         with torch.no_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ class GradualTraining(PlainTraining):
     def act(self, learner: Learner, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
         mask = self.mask(learner)
         num_keep = self.rule.survivors(step, num_steps, mask.num_weights)
-        scores = {name: learner.weights[name].abs() for name in mask.layers}
+        # In a training that diverges, NaN ranks highest: the end of the epoch says in which step that began.
+        scores = {name: learner.weights[name].abs().nan_to_num(nan=math.inf, posinf=math.inf) for name in mask.layers}
         smaller = keep_highest(scores, mask, min(num_keep, mask.num_survivors), **self.rule.ranking)
         for name, layer in smaller.layers.items():
             learner.factors[name].copy_(layer)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from swamp.core.mask import Mask
 from swamp.tasks.task import Batch
-from swamp.training.step import Parts
+from swamp.training.step import StepFunctions
 
 if TYPE_CHECKING:
     from swamp.training.learner import Learner
@@ -28,9 +28,9 @@ class PlainTraining:
         """Return the network that the loss is computed with. Parameters that it adds to the model's are learnt too."""
         return model
 
-    def gradient(self, learner: Learner, batch: Batch, parts: Parts) -> tuple[Tensor, Sequence[Tensor | None]]:
+    def gradient(self, learner: Learner, batch: Batch, functions: StepFunctions) -> tuple[Tensor, Sequence[Tensor | None]]:
         """Return the loss and the gradient for the optimizer. It uses tensor operations alone, so that it can be captured."""
-        return learner.gradient(batch, parts)
+        return learner.gradient(batch, functions)
 
     def acts(self, step: int, num_steps: int) -> bool:
         """Return whether `act` is to be called before that step, or instead of it."""

@@ -29,7 +29,7 @@ class RigLTraining(PlainTraining):
         return bool(self.rule.acts(step, num_steps))
 
     def act(self, learner: Learner, batch: Callable[[], Batch], step: int, num_steps: int) -> Tensor | None:
-        loss, gradients = learner.gradient(batch(), learner.parts)
+        loss, gradients = learner.gradient(batch(), learner.functions)
         share = self.rule.drop_fraction(step, num_steps)
         dense = dict(zip(learner.weights, gradients, strict=True))
         for name, factor in learner.factors.items():

@@ -10,8 +10,8 @@ import torch
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines import recorded
-from swamp.engines.recorded import Averager, RecordedPass, recorded_pass
+from swamp.engines import captured_refresh
+from swamp.engines.captured_refresh import Averager, CapturedRefresh, capture_refresh
 from swamp.landscape import point
 from swamp.landscape.hessian import Hessian, lanczos, probe_traces
 from swamp.landscape.point import EvaluationSetup, PointEvaluator, combined, measured, subset
@@ -33,10 +33,10 @@ def digits(**settings: Any) -> ImageTask:
 def test_a_captured_pass_gives_the_statistics_of_an_eager_one_at_any_weights(
     task: Any, precision: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorded, "GraphStream", EagerGraphStream)
+    monkeypatch.setattr(captured_refresh, "GraphStream", EagerGraphStream)
     numerics = Numerics(precision=precision)
     model = task.model()
-    one = RecordedPass(task, model, Noise(5), numerics, CPU)
+    one = CapturedRefresh(task, model, Noise(5), numerics, CPU)
     for seed in (1, 2):  # The first run must not affect the second.
         state = task.init(Noise(seed))
         state.into(model)
@@ -53,12 +53,12 @@ def test_a_captured_pass_gives_the_statistics_of_an_eager_one_at_any_weights(
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_one_averager_computes_several_averages(where: str, precision: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if where == "cpu":
-        monkeypatch.setattr(recorded, "GraphStream", EagerGraphStream)
+        monkeypatch.setattr(captured_refresh, "GraphStream", EagerGraphStream)
     task, numerics, device = digits(), Numerics(precision=precision), torch.device(where)
     start = task.init(Noise(0))
     with applied(numerics):
         averager = Averager(task, Noise(9), numerics, device)
-        assert averager.recorded is not None
+        assert averager.refresh is not None
         for seed in (1, 2, 1):
             parameters = {name: tensor.to(device) for name, tensor in task.init(Noise(seed)).parameters.items()}
             found = averager(parameters, start.buffers, Noise(seed))
@@ -91,10 +91,10 @@ def test_a_pass_that_cannot_be_captured_is_made_batch_by_batch_with_a_warning(
         def capture(self, *_: Any, **__: Any) -> Any:
             raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    monkeypatch.setattr(recorded, "GraphStream", Refusing)
+    monkeypatch.setattr(captured_refresh, "GraphStream", Refusing)
     model = Blobs().model()
     momentum = model.bn.momentum
-    assert recorded_pass(Blobs(), model, Noise(0), Numerics(), CPU) is None
+    assert capture_refresh(Blobs(), model, Noise(0), Numerics(), CPU) is None
     assert "(operation not permitted when stream is capturing); it is made batch by batch" in caplog.text
     assert model.bn.momentum == momentum
     assert not model.bn.training
@@ -110,7 +110,7 @@ def test_on_a_gpu_points_are_those_of_the_cpu(precision: Any) -> None:
     for device in (CPU, torch.device("cuda")):
         setting = EvaluationSetup(task, Noise(3), Numerics(precision=precision), device)
         evaluator = PointEvaluator(setting, subset(setting))
-        assert (evaluator.recorded is not None) == (device.type == "cuda")
+        assert (evaluator.refresh is not None) == (device.type == "cuda")
         found.append([evaluator(weights, first.buffers) for weights in (first.parameters, middle, first.parameters)])
     for ours, theirs in zip(*found, strict=True):
         for name, value in ours.items():
@@ -122,7 +122,7 @@ def test_on_a_gpu_points_are_those_of_the_cpu(precision: Any) -> None:
 def test_on_a_gpu_a_loss_that_cannot_be_captured_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     task = UncapturableBlobs()
     device = torch.device("cuda")
-    assert recorded_pass(task, task.model().to(device), Noise(0), Numerics(), device) is None
+    assert capture_refresh(task, task.model().to(device), Noise(0), Numerics(), device) is None
     assert "cannot be captured as a CUDA graph" in caplog.text
 
 

@@ -21,7 +21,7 @@ from swamp.training.step import batch_at, channels_last
 log = logging.getLogger("swamp")
 
 
-class RecordedPass:
+class CapturedRefresh:
     """Recomputes the BatchNorm statistics of one model by a captured pass over the data. The model's tensors must not move.
 
     Data that do not lie on the device are copied into fixed tensors, batch by batch.
@@ -81,12 +81,12 @@ class RecordedPass:
             self.statistics.num_examples = sum(self.num_counted[size] for size in self.rows)
 
 
-def recorded_pass(task: Task, model: nn.Module, noise: Noise, numerics: Numerics, device: torch.device) -> RecordedPass | None:
-    """Return a captured pass, or None if the model has no BatchNorm or the pass cannot be captured."""
+def capture_refresh(task: Task, model: nn.Module, noise: Noise, numerics: Numerics, device: torch.device) -> CapturedRefresh | None:
+    """Capture the pass over the data. Return None if the model has no BatchNorm or the pass cannot be captured."""
     if not BatchStatistics(model).layers:
         return None
     try:
-        return RecordedPass(task, model, noise, numerics, device)
+        return CapturedRefresh(task, model, noise, numerics, device)
     except RuntimeError as error:  # There is no memory for it, or the loss reads a tensor on the host.
         log.warning(f"the pass for BatchNorm cannot be captured as a CUDA graph ({reason_of(error)}); it is made batch by batch")
         return None
@@ -98,12 +98,12 @@ class Averager:
     def __init__(self, task: Task, noise: Noise, numerics: Numerics, device: torch.device) -> None:
         self.task, self.numerics, self.device = task, numerics, device
         self.model = task.model().to(device)
-        self.recorded = recorded_pass(task, self.model, noise, numerics, device)
+        self.refresh = capture_refresh(task, self.model, noise, numerics, device)
 
     def __call__(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise) -> State:
-        if self.recorded is None:
+        if self.refresh is None:
             return averaged_state(self.task, parameters, buffers, noise, self.numerics, self.device)
         State(parameters, buffers).into(self.model)
-        self.recorded.use_noise(noise)
-        self.recorded.run()
+        self.refresh.use_noise(noise)
+        self.refresh.run()
         return State.copy(parameters, dict(self.model.named_buffers()))
