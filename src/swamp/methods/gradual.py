@@ -1,7 +1,7 @@
 """Gradual magnitude pruning (Zhu and Gupta 2017).
 
-    while training, every ΔT steps:  keep the k_t largest |w|
-    k_t = k + (D − k)(1 − (t − t_0) / (t_1 − t_0))³
+while training, every ΔT steps:  m ← the k_t largest |w|, over all layers
+k_t = k + (D − k)(1 − (t − t_0) / (t_1 − t_0))³
 """
 
 from __future__ import annotations
