@@ -155,6 +155,10 @@ def run_command(arguments: Sequence[str] | None) -> None:
         with command_imports():
             make_app()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # What prints the help ends with status 1 when nobody reads it.
+            raise SystemExit(141) from None
+        raise
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)
     except ValueError as error:

@@ -57,4 +57,4 @@ def _print_ruled(table: Table) -> None:
     needed = sum(column.min_width or 0 for column in rich.columns) + len(rich.columns) + 2
     console.print(rich, width=max(console.width, needed), crop=False)
     for note in filter(None, [*table.note.splitlines(), legend(table)]):
-        console.print(escape(visible(note)), style="yellow")
+        console.print(escape(visible(note)), style="yellow", highlight=False)

@@ -66,16 +66,16 @@ def test_a_sparse_file_has_weights_mask_and_where_they_come_from(swamp_run: Path
 
 
 def test_rows_are_found_by_sparsity(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of("export", swamp_run, "--sparsity", "52", "--format", "sparse", "--out", tmp_path / "m") == 0
+    assert status_of("export", swamp_run, "--sparsity", "0.52", "--format", "sparse", "--out", tmp_path / "m") == 0
     assert "cycle 1, 50.00 % sparse" in capsys.readouterr().out
     for given, why in [
-        ("90", "no network near 90 % sparsity; it has 0.00, 50.00, 75.00"),
-        ("0.5", "expected percent"),
-        ("nan", "expected percent"),
+        ("0.9", "no network near 90 % sparsity; it has 0.00, 50.00, 75.00"),
+        ("50", "such as 0.95 for 95 %"),
+        ("nan", "such as 0.95 for 95 %"),
     ]:
         assert status_of("export", swamp_run, "--sparsity", given, "--format", "sparse", "--out", tmp_path / "n") == 2
         assert why in capsys.readouterr().err
-    assert status_of("export", swamp_run, "--sparsity", "50", "--cycle", "1", "--format", "sparse", "--out", tmp_path / "n") == 2
+    assert status_of("export", swamp_run, "--sparsity", "0.5", "--cycle", "1", "--format", "sparse", "--out", tmp_path / "n") == 2
     assert status_of("export", swamp_run, "--cycle", "1.5", "--format", "sparse", "--out", tmp_path / "n") == 2
     assert "1.5: expected a whole number" in capsys.readouterr().err
     assert not (tmp_path / "n").exists()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from swamp import cli
 from swamp.commands import arguments
@@ -16,9 +17,12 @@ from swamp.runs.bench import bench, copy_bandwidth, measure_machine, numbers_mov
 from swamp.runs.config import Config, build_config, resolve
 from swamp.runs.opening import open_task
 from swamp.runs.plan import estimate, make_plan
+from swamp.tasks.custom import CustomTask
 from swamp.tasks.task import EpochPlan
 from tests.support import trainings
 from tests.support.blobs import Blobs
+from tests.support.own_models.case import NUM_EXAMPLES
+from tests.support.own_models.tables import Graphs, collated_graphs, graph_accuracy, graphs
 from tests.support.prepared import write_prepared
 from tests.support.trainings import graphed_on_cpu
 
@@ -26,6 +30,14 @@ from tests.support.trainings import graphed_on_cpu
 def test_the_least_traffic_is_counted_by_layers_with_weights() -> None:
     # first 4 → 8, BatchNorm 8 → 8, last 8 → 2, for one example; the model's own parameter, which no layer uses, moves input and output
     assert numbers_moved(Blobs()) == 3 * ((4 + 8) + (8 + 8) + (8 + 2) + (4 + 2))
+
+
+def test_the_least_traffic_is_that_of_the_mean_example_where_a_batch_cannot_be_split() -> None:
+    """Graphs of one to four nodes, all in one batch: 5 → 8 for each node, and 8 → 3 for each graph."""
+    data = DataLoader(graphs(), batch_size=NUM_EXAMPLES, collate_fn=collated_graphs)  # type: ignore[arg-type]
+    task = CustomTask(Graphs(), data, data, metric=graph_accuracy)
+    nodes = sum(len(nodes) for nodes, _ in graphs()) / NUM_EXAMPLES
+    assert numbers_moved(task) == pytest.approx(3 * ((5 + 8) * nodes + 8 + 3))
 
 
 def test_a_copy_has_a_speed() -> None:

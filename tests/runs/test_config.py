@@ -37,6 +37,7 @@ from swamp.runs.setting_list import all_settings, parse_setting, to_toml
         ({"method": "swmap"}, "unknown method 'swmap'; did you mean 'swamp'?"),
         ({"engine": "sequental"}, "unknown engine 'sequental'; did you mean 'sequential'?"),
         ({"task": "images"}, "unknown task 'images'; did you mean 'image'?"),
+        ({"task": "mine"}, "a task of your own is named as module:function"),
         ({"methods.swmap.particles": 3}, r"unknown table \[methods.swmap\]; did you mean 'swamp'?"),
         ({"methods.swamp.particle": 3}, "unknown setting 'methods.swamp.particle'; did you mean 'particles'?"),
         ({"methods.swamp.particles": 0}, "methods.swamp.particles = 0: expected an integer >= 1"),

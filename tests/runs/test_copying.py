@@ -144,7 +144,7 @@ def test_a_group_is_copied_with_a_cache_that_its_runs_share(quick: Make, tmp_pat
     command = ["run", "digits", *flags, "--engine=sequential", "--method", "imp,swamp", "--keep", "last"]
     group, cache = tmp_path / "group", tmp_path / "cache"
     call(capsys, *command, "--out", group, "--cache", cache)
-    status, out, _ = call(capsys, "resume", group, "--cache", cache, "--copy-to", tmp_path / "copy")
+    status, out, _ = call(capsys, "copy", group, tmp_path / "copy", "--cache", cache)
     assert (status, out.count("copy: ")) == (0, 2)
     names = [path for path in (tmp_path / "copy").rglob("objects/*.safetensors") if path.stat().st_nlink > 1]
     assert names  # Equal files are stored once.
@@ -158,16 +158,16 @@ def test_a_group_of_which_a_run_is_at_work_is_not_copied_in_part(quick: Make, tm
     for seed in (0, 1):
         stopped(quick(seed=seed), tmp_path / "group" / f"seed-{seed}", 3)
     with Store(tmp_path / "group" / "seed-1").locked():
-        status, _, said = call(capsys, "resume", tmp_path / "group", "--copy-to", tmp_path / "copy")
+        status, _, said = call(capsys, "copy", tmp_path / "group", tmp_path / "copy")
     assert (status, "in use by another process" in said, (tmp_path / "copy").exists()) == (2, True, False)
-    assert call(capsys, "resume", tmp_path / "group", "--copy-to", tmp_path / "copy")[0] == 0
+    assert call(capsys, "copy", tmp_path / "group", tmp_path / "copy")[0] == 0
 
 
 def test_a_place_that_is_taken_is_refused(quick: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stopped(quick(), tmp_path / "run", 3)
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine").touch()
-    status, _, said = call(capsys, "resume", tmp_path / "run", "--copy-to", tmp_path / "taken")
+    status, _, said = call(capsys, "copy", tmp_path / "run", tmp_path / "taken")
     assert (status, "is there already" in said) == (2, True)
-    status, _, said = call(capsys, "resume", tmp_path / "run", "--copy-to", tmp_path / "copy", "--cache", tmp_path / "cache")
+    status, _, said = call(capsys, "copy", tmp_path / "run", tmp_path / "copy", "--cache", tmp_path / "cache")
     assert (status, "single run" in said) == (2, True)

@@ -41,5 +41,5 @@ def test_training_never_sees_what_is_held_out() -> None:
 
 def test_without_one_there_is_no_validation_split() -> None:
     task = ImageTask(Config())
-    with pytest.raises(ValueError, match=r"unknown split 'validation' of this data set; .*Known: test, train"):
+    with pytest.raises(ValueError, match=r"unknown split 'validation' of this data set; .*known: test, train"):
         task.evaluate(task.model(), "validation")

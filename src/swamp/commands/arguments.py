@@ -28,6 +28,7 @@ def whole_number(_: object, tokens: Sequence[Token]) -> int:
 WholeNumber = Annotated[int, Parameter(converter=whole_number)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]  # an option without a value and without its --no- form
 RecipeArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
+SettingArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS", help="Settings as --name value.")]
 TaskOption = Annotated[str | None, Parameter(help="module:function that makes the task of a run with a model and data of your own.")]
 TrustOption = Annotated[Flag, Parameter(help="Run the code that the run directory names, such as the function that makes its task.")]
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]

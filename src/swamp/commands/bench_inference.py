@@ -9,6 +9,8 @@ from cyclopts import Parameter
 
 from swamp.commands.arguments import WholeNumber, made_task
 
+usage = "Usage: swamp bench-inference FILE … [OPTIONS]"
+
 
 def bench_inference(
     *files: Annotated[

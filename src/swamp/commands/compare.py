@@ -23,6 +23,9 @@ FORMAT_HELP = (
 )
 
 
+usage = "Usage: swamp compare DIR … [OPTIONS]"
+
+
 def compare(
     *directories: Directory,
     format: Annotated[FormatName | None, Parameter(help=FORMAT_HELP)] = None,

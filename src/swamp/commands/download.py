@@ -9,6 +9,8 @@ from cyclopts import Parameter
 
 from swamp.commands.arguments import DISPLAY_OPTIONS, DisplayOptions
 
+usage = "Usage: swamp download [NAME] [OPTIONS]"
+
 
 def download(
     name: Annotated[str | None, Parameter(name="NAME", help="The data set; without it, all are listed.")] = None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from swamp.commands.arguments import Directory, Flag, TaskOption, TrustOption, made_task
 from swamp.commands.notices import print_notices
 
+usage = "Usage: swamp ensemble DIR DIR … [OPTIONS]"
+
 
 def ensemble(
     *directories: Directory, json: Flag = False, task: TaskOption = None, trust: TrustOption = False, device: str = "auto"
@@ -27,6 +29,8 @@ def ensemble(
     from swamp.store.files import Damaged, explain_os_error
     from swamp.terminal import print_json, print_remark, print_table
 
+    if not directories:
+        raise ValueError("ensemble needs at least two runs, or a group of runs")
     runs, left_out = require_runs(directories)
     print_notices(runs, left_out)
     rows = list(average_predictions(runs, made_task(task), device, trust))

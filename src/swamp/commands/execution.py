@@ -4,15 +4,40 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swamp.commands.arguments import ProgressOptions
+from swamp.commands.arguments import ProgressOptions, split_arguments
 
 if TYPE_CHECKING:
     from swamp.runs.grid import Sweep
     from swamp.runs.opening import RunRequest
+
+
+def stored_requests(
+    directory: Path, arguments: Sequence[str], command: Callable[..., None], task: str | None, data: Path | None, trust: bool
+) -> list[RunRequest]:
+    """Return requests for the runs in a directory, with the settings that a command was given changed."""
+    from swamp.runs.config import require_trust, with_settings
+    from swamp.runs.opening import RunRequest
+    from swamp.runs.stored import read_config
+    from swamp.store.finding import runs_in
+
+    alone, settings = split_arguments(arguments, command)
+    if alone:
+        raise ValueError(f"one directory at a time, not {', '.join(alone)} too; settings are written --name value")
+    if task is not None:
+        settings["task"] = task
+    if data is not None:
+        settings["data"] = data
+    paths = runs_in(directory)
+    if linked := [path for path in paths if path != directory and path.is_symlink()]:
+        raise ValueError(f"{linked[0]} is a link, through which nothing is written: name the directory that it leads to")
+    requests = [RunRequest(with_settings(read_config(path), settings), path) for path in paths]
+    for request in requests:
+        require_trust(request.config, request.directory, trust, settings)
+    return requests
 
 
 def execute(

@@ -36,7 +36,7 @@ def export(
     cycle
         The row of this cycle.
     sparsity
-        The row nearest to this sparsity, in percent.
+        The row nearest to this sparsity, such as 0.95.
     values
         Type of the stored weights of pruned layers. 16 bits halve their size, int8 (sparse files) quarters it and makes inference faster;
         the effect on the metric is printed.

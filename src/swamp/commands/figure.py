@@ -7,6 +7,8 @@ from pathlib import Path
 from swamp.commands.arguments import Directory
 from swamp.commands.notices import print_notices
 
+usage = "Usage: swamp figure NAME DIR … [OPTIONS]"
+
 
 def figure(
     name: str,
@@ -26,9 +28,10 @@ def figure(
     out
         The file, whose name ends in .pdf, .svg or .png. Default: NAME.png in the current directory.
     """
-    from swamp.report.figures.gallery import draw
+    from swamp.report.figures.gallery import draw, require_figure
     from swamp.terminal import print_line
 
+    require_figure(name)
     if not directories:
         raise ValueError("figure needs at least one run directory")
     out = out or Path(f"{name}.png")

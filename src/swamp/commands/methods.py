@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+usage = "Usage: swamp methods [NAME]"
+
 
 def methods(name: str | None = None, /) -> None:
     """List the methods and presets with what they do, what they cost and where they come from; or explain one.

@@ -9,6 +9,8 @@ from cyclopts import Parameter
 
 from swamp.commands.arguments import DISPLAY_OPTIONS, DisplayOptions, Flag, WholeNumber
 
+usage = "Usage: swamp prepare [NAME] [OPTIONS]"
+
 
 def prepare(
     name: Annotated[str | None, Parameter(name="NAME", help="The data set; without it, those that can be prepared are listed.")] = None,

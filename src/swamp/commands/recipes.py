@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+usage = "Usage: swamp recipes [NAME]"
+
 
 def recipes(name: str | None = None, /) -> None:
     """List the recipes, or print one as TOML with all its settings and what they mean.

@@ -7,6 +7,8 @@ from pathlib import Path
 from swamp.commands.arguments import Directory
 from swamp.commands.notices import print_notices
 
+usage = "Usage: swamp report DIR … [OPTIONS]"
+
 
 def report(*directories: Directory, out: Path = Path("report.html")) -> None:
     """Make one page from any number of runs: curves, tables, costs, particles, training, layers, configurations, commands.

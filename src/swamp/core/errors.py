@@ -39,16 +39,17 @@ def closest(name: str, names: Iterable[str]) -> str | None:
 
 
 def nearest(name: str, names: Iterable[str], meant: str | None = None) -> str:
-    """Return the end of a message about an unknown name: the nearest valid name, and all of them where there are at most 20. Where it is
-    known which one is `meant`, that is the nearest.
+    """Return the end of a message about an unknown name: the nearest valid name, and all of them where there are at most 20; the first
+    ones where none is near. Where it is known which one is `meant`, that is the nearest.
 
-    >>> nearest("swmap", ["imp", "swamp"])
-    "did you mean 'swamp'? Known: imp, swamp"
+    >>> nearest("swmap", ["imp", "swamp"]), nearest("x", ["imp", "swamp"])
+    ("did you mean 'swamp'? Known: imp, swamp", 'known: imp, swamp')
     """
     known = sorted(names)
     close = meant or closest(name, known)
-    guess = f"did you mean {close!r}? " if close else ""
-    return guess + ("Known: " + ", ".join(known) if len(known) <= 20 else "").strip()
+    if not close:
+        return "known: " + ", ".join([*known[:30], *["…"] * (len(known) > 30)])
+    return f"did you mean {close!r}?" + (f" Known: {', '.join(known)}" if len(known) <= 20 else "")
 
 
 def require_kind(name: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:

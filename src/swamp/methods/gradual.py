@@ -1,6 +1,6 @@
 """Gradual magnitude pruning (Zhu and Gupta 2017).
 
-while training, every ΔT steps:  keep the k_t largest |w|
+while training, every ΔT steps:  m ← the k_t largest |w|, over all layers
 k_t = k + (D − k)(1 − (t − t_0) / (t_1 − t_0))³
 """
 

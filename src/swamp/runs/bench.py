@@ -183,5 +183,9 @@ def numbers_moved(task: Task) -> float:
         if any(True for _ in module.parameters(recurse=False)):
             module.register_forward_hook(count)
     batch = task.batch(task.plan(Noise(0), 0, torch.device("cpu")), 0)
-    task.loss(model, split_batch(batch, task.batch_size)[0])
-    return 3.0 * total
+    try:
+        batch, examples = split_batch(batch, task.batch_size)[0], 1
+    except ValueError:  # Examples of several sizes lie in one tensor.
+        examples = min(task.batch_size, task.num_examples)
+    task.loss(model, batch)
+    return 3.0 * total / examples

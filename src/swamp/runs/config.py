@@ -147,7 +147,7 @@ def module_of(selector: str, name: str) -> Any:
     if selector == "engine":
         return find_engine(name)
     if name not in task_modules():
-        raise ValueError(f"unknown task {name!r}; {nearest(name, task_modules())}")
+        raise ValueError(f"unknown task {name!r}; {nearest(name, task_modules())}; a task of your own is named as module:function")
     return task_modules()[name]
 
 

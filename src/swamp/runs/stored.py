@@ -69,7 +69,7 @@ def _with_local_data(config: Config) -> Config:
 
 
 def find_row(directory: Path, rows: Sequence[RowRecord], cycle: int | None = None, sparsity: float | None = None) -> RowRecord:
-    """Return the row of a cycle of a run, or the row nearest to a sparsity in percent. The last row is the default."""
+    """Return the row of a cycle of a run, or the row nearest to a sparsity. The last row is the default."""
     if cycle is not None and sparsity is not None:
         raise ValueError("give either --cycle or --sparsity")
     results = {row.cycle: row for row in rows}
@@ -84,12 +84,12 @@ def find_row(directory: Path, rows: Sequence[RowRecord], cycle: int | None = Non
 
 
 def _nearest(directory: Path, rows: Sequence[RowRecord], sparsity: float) -> RowRecord:
-    if not (sparsity == 0 or 1 <= sparsity < 100):
-        raise ValueError(f"--sparsity {sparsity:g}: expected percent, from 0 to below 100, such as 95")
-    nearest = min(rows, key=lambda row: abs(row.sparsity - sparsity / 100))
-    if not abs(nearest.sparsity - sparsity / 100) <= NEAR:
+    if not 0 <= sparsity < 1:
+        raise ValueError(f"--sparsity {sparsity:g}: expected a share of the weights below 1, such as 0.95 for 95 %")
+    nearest = min(rows, key=lambda row: abs(row.sparsity - sparsity))
+    if not abs(nearest.sparsity - sparsity) <= NEAR:
         known = ", ".join(f"{100 * row.sparsity:.2f}" for row in rows)
-        raise ValueError(f"{directory} has no network near {sparsity:g} % sparsity; it has {known}")
+        raise ValueError(f"{directory} has no network near {100 * sparsity:g} % sparsity; it has {known}")
     return nearest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,11 +34,16 @@ FIGURES = {
 }
 
 
+def require_figure(name: str) -> None:
+    """Check that there is a figure, or an analysis, of that name."""
+    if name not in FIGURES and name not in analyses():
+        raise ValueError(f"unknown figure {name!r}; {nearest(name, {*FIGURES, *analyses()})}")
+
+
 def draw(name: str, directories: Sequence[Path], out: Path) -> list[str]:
     """Draw the figure of that name of these runs, or groups of runs, into a file, and say what could not be read or is not as it was. Any
     analysis that has no figure of the same name here shows what it has found."""
-    if name not in FIGURES and name not in analyses():
-        raise ValueError(f"unknown figure {name!r}; {nearest(name, {*FIGURES, *analyses()})}")
+    require_figure(name)
     check_picture(out)
     runs, left_out = require_runs(directories)
     notices = [*(warning for run in runs for warning in run.warnings), *map(str, left_out)]
@@ -67,7 +73,8 @@ def analysis(plt: Any, kind: Analysis, runs: Sequence[StoredRun], say: Callable[
     damaged = {problem.directory for problem in problems}
     for run in runs:
         if run.directory not in {one.directory for one in stored} | damaged:
-            raise ValueError(f"figure {kind.name!r} needs an analysis that is not there yet: swamp analyse {run.directory} --{kind.name}")
+            command = f"swamp analyse {shlex.quote(str(run.directory))} --{kind.name}"
+            raise ValueError(f"figure {kind.name!r} needs an analysis that is not there yet: {command}")
     if not stored:
         raise problems[0]
     for problem in problems:
