@@ -30,8 +30,7 @@ MISTAKES = (IndexError, RuntimeError, TypeError, ValueError)  # what torch raise
 
 def check_task(task: CustomTask, model: nn.Module) -> tuple[str, ...]:
     """Pass one batch through model, loss and metric, and return remarks on what the user may not expect."""
-    check_parameters(model, task.prunable)
-    check_spectral_norm(model)
+    check_weights(model, task.prunable)
     criterion, batch = task.criterion, task.examples["train"].first()
     criterion.takes_labels = takes_labels(model)
     broadcast = False
@@ -92,8 +91,8 @@ def takes_derivatives(criterion: Criterion, model: nn.Module, batch: Batch) -> b
     return False
 
 
-def check_parameters(model: nn.Module, prunable: Collection[str]) -> None:
-    """Check that what is trained or pruned are real numbers of at least 32 bits, with dense gradients."""
+def check_weights(model: nn.Module, prunable: Collection[str]) -> None:
+    """Check that what is trained or pruned are real numbers of at least 32 bits, with dense gradients and without spectral_norm."""
     for name, parameter in model.named_parameters():
         if parameter.is_complex():
             raise ValueError(
@@ -112,11 +111,7 @@ def check_parameters(model: nn.Module, prunable: Collection[str]) -> None:
     for path, module in model.named_modules():
         if getattr(module, "sparse", False) is True and isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.weight.requires_grad:
             raise ValueError(f"{path or 'the model'} has sparse gradients, which swamp does not train with: leave sparse=True out")
-
-
-def check_spectral_norm(model: nn.Module) -> None:
-    """Check that no layer has spectral_norm: it keeps estimates in buffers, which do not fit the average of several networks."""
-    for weight in computed_weights(model):
+    for weight in computed_weights(model):  # spectral_norm keeps estimates in buffers.
         if "spectral" in weight.by.lower():
             raise ValueError(
                 f"{weight.name} has spectral_norm, whose estimate of the norm does not fit averaged weights; remove it ({weight.removal})"
@@ -150,7 +145,7 @@ def check_pairs(
     task: CustomTask, model: nn.Module, split: str, what: str, function: Callable[[Tensor, Tensor], Mapping[str, float]]
 ) -> None:
     """Check that a loss or a metric of N outputs and N targets does not compare each of them with all others, as torch does with shapes
-    such as N×1 and N. Its value is then the same whichever target belongs to which output, though it is not once both have one shape."""
+    such as N×1 and N. Its value then stays the same when the targets change places, and changes once both have one shape."""
     try:
         for count in (2, NUM_PAIRS):  # Targets of a few examples may be equal, and more are rarely needed.
             outputs, targets = next(iter(task.outputs(model, [task.examples[split].first(count)])))
