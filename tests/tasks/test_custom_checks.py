@@ -104,9 +104,13 @@ def test_a_sum_over_examples_is_refused_however_it_is_written() -> None:
     def of_model(model: nn.Module, batch: Any) -> torch.Tensor:
         return summed(model(batch[0]), batch[1])
 
-    for loss in (summed, of_model, partial(nn.functional.cross_entropy, reduction="sum")):
+    def of_tuple(outputs: tuple[torch.Tensor, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
+        return summed(outputs[1], targets)
+
+    losses = (summed, of_model, partial(nn.functional.cross_entropy, reduction="sum"))
+    for model, loss in (*((nn.Linear(4, 3), loss) for loss in losses), (Hidden(), of_tuple)):
         with pytest.raises(ValueError, match=r"^the loss of a few examples is .*: a sum depends on the batch's size; divide it by"):
-            CustomTask(nn.Linear(4, 3), DATA, DATA, loss=loss)
+            CustomTask(model, DATA, DATA, loss=loss)
     weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 5.0]))
     CustomTask(nn.Linear(4, 3), DATA, DATA, loss=weighted)
 

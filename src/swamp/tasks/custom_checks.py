@@ -33,7 +33,7 @@ def check_task(task: CustomTask, model: nn.Module) -> tuple[str, ...]:
     check_weights(model, task.prunable)
     criterion, batch = task.criterion, task.examples["train"].first()
     criterion.takes_labels = takes_labels(model)
-    broadcast = False
+    returned, targets, broadcast = None, None, False
     if criterion.takes_model:
         with refusing("the model and the loss", "training"):
             loss = criterion.loss(model.eval(), batch)
@@ -53,7 +53,8 @@ def check_task(task: CustomTask, model: nn.Module) -> tuple[str, ...]:
     if not math.isfinite(loss.item()):
         raise ValueError(f"the loss of the untrained model is {loss.item()}")
     criterion.takes_derivatives = takes_derivatives(criterion, model, batch)
-    check_mean(task, model, loss.item())
+    if criterion.given is not None and task.batch_size > 1:
+        check_mean(task, model, loss.item(), returned, targets)
     if task.own_optimizer:
         with saying_whose():
             task.own_optimizer.check(task.model())
@@ -63,7 +64,7 @@ def check_task(task: CustomTask, model: nn.Module) -> tuple[str, ...]:
         _ = task.metric
     check_batches_of_one(task)
     with saying_whose():
-        return tuple(custom_remarks(task, model, loss, None if criterion.takes_model else returned))
+        return tuple(custom_remarks(task, model, loss, returned))
 
 
 @contextmanager
@@ -175,15 +176,23 @@ def _alike(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
 
 
 @torch.no_grad()
-def check_mean(task: CustomTask, model: nn.Module, once: float) -> None:
+def check_mean(task: CustomTask, model: nn.Module, once: float, returned: Any, targets: Tensor | None) -> None:
     """Check that a loss is no sum over the examples, given that of a few: batches may be split, and the last one of an epoch is smaller. A
-    sum is proportional to how many times these examples stand in a batch, if only about, where the model draws at random."""
-    if task.criterion.given is None or task.batch_size == 1 or abs(once) <= 1e-6:
+    sum is proportional to how many times these examples stand in a batch, if only about, where the model draws at random.
+
+    The model need not run again where it `returned` one tensor with a row for each of the `targets`."""
+    if abs(once) <= 1e-6:
         return
-    found = []
+
+    def repeated(times: int) -> float:
+        if isinstance(returned, Tensor) and targets is not None and returned.shape[:1] == targets.shape[:1] != ():
+            return float(task.criterion.loss_of(torch.cat([returned] * times), torch.cat([targets] * times)))
+        return float(task.loss(model, task.examples["train"].first(times=times)))
+
+    found: list[float] = []
     try:
         for times in (2, 3, 8):
-            found.append(float(task.loss(model, task.examples["train"].first(times=times))))
+            found.append(repeated(times))
             if not math.isclose(found[-1], times * once, rel_tol=0.1):
                 return
     except Exception:  # It may need examples that differ.
