@@ -77,6 +77,13 @@ def test_what_a_blind_classifier_reaches(labels: list[int], expected: float) -> 
     assert blind_accuracy(task) is None
 
 
+def test_labels_that_do_not_count_are_no_class_to_name_blindly() -> None:
+    x, labels = torch.randn(200, 4), torch.arange(200) % 2
+    labels[20:] = -100
+    task = swamp.CustomTask(nn.Linear(4, 2), (x, torch.arange(200) % 2), (x, labels))
+    assert blind_accuracy(task) == pytest.approx(0.5 + 2 * math.sqrt(0.25 / 200))
+
+
 def test_a_dense_network_at_the_majority_class_is_named_and_a_trained_one_is_not(tmp_path: Path) -> None:
     """Nine of ten labels are 0, and a rate of next to nothing leaves the network with the bias that it starts with."""
     x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))

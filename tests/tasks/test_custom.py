@@ -87,6 +87,27 @@ def test_a_module_is_its_own_init_and_a_factory_draws_one() -> None:
     assert drawn.init(Noise(1)).digest() == drawn.init(Noise(1)).digest() != drawn.init(Noise(2)).digest()
 
 
+class DrawnElsewhere(nn.Module):
+    """Draws its init from NumPy and Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+        nn.init.constant_(self.head.weight, np.random.rand())
+        nn.init.constant_(self.head.bias, random.random())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x)
+
+
+def test_an_init_that_is_not_drawn_from_torch_follows_from_the_noise_too() -> None:
+    task = CustomTask(DrawnElsewhere, (X, LABELS), (X, LABELS))
+    for name in ("head.weight", "head.bias"):
+        one, again, other = (task.init(Noise(seed)).parameters[name] for seed in (1, 1, 2))
+        assert torch.equal(one, again)
+        assert not torch.equal(one, other)
+
+
 def test_regression_without_batchnorm(tmp_path: Path) -> None:
     data = (X, X.sum(1, keepdim=True))
     found = prune(tmp_path / "run", lambda: mlp(1), data, data)

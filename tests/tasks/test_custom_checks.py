@@ -104,9 +104,13 @@ def test_a_sum_over_examples_is_refused_however_it_is_written() -> None:
     def of_model(model: nn.Module, batch: Any) -> torch.Tensor:
         return summed(model(batch[0]), batch[1])
 
-    for loss in (summed, of_model, partial(nn.functional.cross_entropy, reduction="sum")):
-        with pytest.raises(ValueError, match=r"^the loss of one example is .*: a sum depends on the batch's size; divide it by"):
-            CustomTask(nn.Linear(4, 3), DATA, DATA, loss=loss)
+    def of_tuple(outputs: tuple[torch.Tensor, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
+        return summed(outputs[1], targets)
+
+    losses = (summed, of_model, partial(nn.functional.cross_entropy, reduction="sum"))
+    for model, loss in (*((nn.Linear(4, 3), loss) for loss in losses), (Hidden(), of_tuple)):
+        with pytest.raises(ValueError, match=r"^the loss of a few examples is .*: a sum depends on the batch's size; divide it by"):
+            CustomTask(model, DATA, DATA, loss=loss)
     weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 5.0]))
     CustomTask(nn.Linear(4, 3), DATA, DATA, loss=weighted)
 
@@ -207,8 +211,11 @@ class Noisy(nn.Module):
 @pytest.mark.parametrize("loss", [None, lambda outputs, targets: nn.functional.cross_entropy(outputs, targets)])
 def test_checks_leave_the_random_generators_as_they_are(loss: Any) -> None:
     model, before = Noisy(), generators()
-    CustomTask(model, DATA, DATA, loss=loss)
-    CustomTask(Noisy, DATA, DATA, loss=loss)
+    for source in (model, Noisy):
+        task = CustomTask(source, DATA, DATA, loss=loss)
+        task.model()
+        _ = task.metrics
+        task.constant_answer("test")
     assert generators() == before
 
 
@@ -221,6 +228,58 @@ def test_a_sum_over_one_example_is_its_mean() -> None:
     CustomTask(nn.Linear(4, 3), DATA, DATA, loss=summed, batch_size=1)
     with pytest.raises(ValueError, match="a sum depends on the batch's size"):
         CustomTask(nn.Linear(4, 3), DATA, DATA, loss=summed, batch_size=2)
+
+
+class Augmented(torch.utils.data.Dataset[Any]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return DATA[0][index] * (0.5 + torch.rand(())), DATA[1][index]
+
+
+def test_a_sum_over_augmented_examples_is_refused() -> None:
+    with pytest.raises(ValueError, match="a sum depends on the batch's size"):
+        CustomTask(nn.Linear(4, 3), Augmented(), DATA, loss=summed)
+
+
+class Autoencoder(nn.Module):
+    """A variational one, which draws in evaluation mode, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.means, self.decoder = nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        means = self.means(x)
+        return self.decoder(means + 0.05 * torch.randn_like(means)), means
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_a_sum_is_refused_where_the_model_draws_at_random_and_a_mean_is_taken(reduction: str) -> None:
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        again, means = model(batch[0])
+        return nn.functional.mse_loss(again, batch[0], reduction=reduction) + 0.1 * getattr(means.square(), reduction)()
+
+    def noisy(model: nn.Module, batch: Any) -> torch.Tensor:
+        """As of a diffusion model, whose loss depends most on the step that is drawn."""
+        return (loss(model, batch) * torch.rand(len(batch[0])) ** 4).mean()
+
+    if reduction == "mean":
+        for one in (loss, noisy):
+            CustomTask(Autoencoder(), DATA, DATA, loss=one)
+    else:
+        with pytest.raises(ValueError, match="a sum depends on the batch's size"):
+            CustomTask(Autoencoder(), DATA, DATA, loss=loss)
+
+
+def test_a_contrastive_loss_of_as_many_classes_as_examples_is_taken() -> None:
+    """Of twice as many alike examples it is twice as large: log 4, not log 2."""
+
+    def contrastive(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(0.01 * outputs @ outputs.T, torch.arange(len(outputs)))
+
+    CustomTask(nn.Linear(4, 3), DATA, DATA, loss=contrastive)
 
 
 def distances(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -117,6 +117,24 @@ def test_a_sigmoid_inside_is_no_sigmoid_at_the_end(last: bool) -> None:
     assert len(CustomTask(Gated(last), data, data).remarks) == last
 
 
+class Prototypes(nn.Module):
+    """A loss with weights, as metric learning has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.centres = nn.Parameter(torch.eye(2))
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs @ self.centres, targets)
+
+
+def test_weights_of_a_loss_that_are_not_trained_are_named() -> None:
+    data = X, LABELS
+    (remark,) = CustomTask(nn.Linear(4, 2), data, data, loss=Prototypes()).remarks
+    assert remark.startswith("the loss has weights of its own (centres), which stay as they are")
+    assert CustomTask(nn.Linear(4, 2), data, data, loss=Prototypes().requires_grad_(False)).remarks == ()
+
+
 class Forgetful(nn.Module):
     """Takes a buffer away when it is trained."""
 

@@ -78,6 +78,26 @@ def test_f1_is_that_of_all_examples_unless_it_is_a_mean_over_batches() -> None:
     assert label == "of_batches (mean over batches)"
 
 
+def test_metrics_get_float32_where_the_model_computes_in_bf16() -> None:
+    seen: list[torch.dtype] = []
+
+    def auc(outputs: Tensor, targets: Tensor) -> float:
+        seen.append(outputs.dtype)
+        return float(roc_auc_score(targets, outputs[:, 1].numpy()))  # NumPy has no bf16.
+
+    class Seen(F1):
+        def update(self, outputs: Tensor, targets: Tensor) -> None:
+            seen.append(outputs.dtype)
+            super().update(outputs, targets)
+
+    for metric in (auc, Seen()):
+        task = CustomTask(biased(), DATA, DATA, metric=metric)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert task.model()(X).dtype == torch.bfloat16
+            task.evaluate(task.model(), "test")
+    assert set(seen) == {torch.float32}
+
+
 def test_rows_and_tables_say_which_metric_is_a_mean(tmp_path: Path) -> None:
     found = swamp.prune(biased(), DATA, DATA, metric=of_batches, batch_size=20, out=tmp_path / "a", quiet=True, **SHORT)
     assert found.rows[-1].metric == "metric"

@@ -63,7 +63,7 @@ def test_pixels() -> None:
     targets = MASKS.clone()
     targets[:, 0] = -100
     task = CustomTask(nn.Conv2d(1, 3, 3, padding=1), (IMAGES, targets), (IMAGES, targets), batch_size=5)
-    assert task.objective == CrossEntropy(3, positions=True)
+    assert task.criterion.objective == CrossEntropy(3, positions=True)
     model, outputs = whole(task)
     logits, labels = outputs.movedim(1, -1)[:, 1:].reshape(-1, 3), targets[:, 1:].reshape(-1)
     assert task.loss(model, (IMAGES, targets)).item() == pytest.approx(F.cross_entropy(logits, labels).item())
@@ -78,7 +78,7 @@ def test_tokens(last: bool, tmp_path: Path) -> None:
     targets = TOKENS.flip(1) % 3
     targets[0, 0] = -100
     task = CustomTask(lambda: Words(last=last), (TOKENS, targets), (TOKENS, targets))
-    assert task.objective == CrossEntropy(3, positions=True, last=last)
+    assert task.criterion.objective == CrossEntropy(3, positions=True, last=last)
     model, outputs = whole(task)
     logits = (outputs if last else outputs.movedim(1, -1)).reshape(-1, 3)
     expected = F.cross_entropy(logits[1:], targets.reshape(-1)[1:]).item()
@@ -91,7 +91,7 @@ def test_tokens(last: bool, tmp_path: Path) -> None:
 def test_yes_or_no_and_several_labels() -> None:
     for model, targets in ((nn.Linear(4, 1), X[:, 0] > 0), (nn.Linear(4, 4), X > 0.5)):
         task = CustomTask(model, (X, targets), (X, targets), batch_size=5)
-        assert task.objective == BinaryCrossEntropy()
+        assert task.criterion.objective == BinaryCrossEntropy()
         outputs = model(X).reshape(targets.shape)
         expected = F.binary_cross_entropy_with_logits(outputs, targets.float()).item()
         assert task.loss(model, (X, targets)).item() == pytest.approx(expected)
@@ -147,7 +147,7 @@ def test_the_loss_that_a_model_returns_is_used(tmp_path: Path) -> None:
         lambda loss, logits: type("Output", (), {"loss": loss, "logits": logits}),
     ):
         task = CustomTask(Wrapped(form), data, data)
-        assert task.objective == ModelLoss(num_classes=2)
+        assert task.criterion.objective == ModelLoss(num_classes=2)
         model = task.model().eval()
         logits = model(X)["logits"] if isinstance(model(X), dict) else model(X).logits
         expected = F.cross_entropy(logits, data["labels"]).item()
@@ -156,13 +156,13 @@ def test_the_loss_that_a_model_returns_is_used(tmp_path: Path) -> None:
     found = swamp.prune(task.model(), data, data, out=tmp_path / "run", quiet=True, **SHORT)
     assert found.rows[-1].metric == "accuracy"
     without = CustomTask(Plain(), data, data)  # its forward pass takes no labels
-    assert without.objective == CrossEntropy(2)
+    assert without.criterion.objective == CrossEntropy(2)
     floats = CustomTask(Wrapped(lambda loss, logits: {"loss": (logits**2).mean(), "logits": logits}), data | {"labels": X[:, :2]}, data)
     assert floats.evaluate(floats.model(), "test").keys() == {"loss"}  # nothing says what its outputs mean
 
 
 def test_float_targets_are_regression() -> None:
-    assert CustomTask(nn.Linear(4, 2), (X, X[:, :2]), (X, X[:, :2])).objective == SquaredError()
+    assert CustomTask(nn.Linear(4, 2), (X, X[:, :2]), (X, X[:, :2])).criterion.objective == SquaredError()
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,17 @@ def test_batches_depend_on_the_plan_and_not_on_the_workers(workers: int, data: P
         assert torch.equal(y, expected[1])
 
 
+def test_workers_end_with_their_epoch_though_its_plan_is_held(data: Path) -> None:
+    stream, before = source(data, 1), set(multiprocessing.active_children())
+    plan = stream.plan(Noise(3), 0, CPU)
+    for step in range(2):
+        stream.batch(plan, step)
+    assert len(set(multiprocessing.active_children()) - before) == 1
+    x, _ = stream.batch(plan, 2)
+    assert set(multiprocessing.active_children()) <= before
+    assert torch.equal(stream.batch(plan, 2)[0], x)  # as when the last step is asked for again
+
+
 def test_epochs_may_have_sizes_of_their_own(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "num_usable", lambda *_: 0)
     task = ImageTask(settings(data, sizes={"0": 8, "2": 12}))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from swamp.tasks.measuring import MeanOverBatches, mean_over_batches
-from swamp.tasks.objectives import BinaryCrossEntropy, CrossEntropy, Objective, SquaredError, counted, find_objective
+from swamp.tasks.objectives import BinaryCrossEntropy, CrossEntropy, Objective, SquaredError, counted, find_objective, pair
 
 if TYPE_CHECKING:
     from swamp.tasks.custom import CustomTask
@@ -30,11 +30,11 @@ def constant_metrics(task: CustomTask, split: str) -> dict[str, float]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             example = next(iter(task.outputs(task.model().eval(), [task.examples[split].first()])))
-            targets = [target for _, target in map(task.inputs_and_targets, task.batches(split, torch.device("cpu")))]
+            targets = [target for _, target in map(pair, task.batches(split, torch.device("cpu")))]
             pairs = list(constant_pairs(example, targets))
             found = task.measurement.of_pairs(pairs, task.size(split))
-            if not found and isinstance(task.objective_or_none, SquaredError):
-                found = mean_over_batches(lambda one: task.objective.loss(*one), pairs, "loss", [len(batch) for batch in targets])
+            if not found and isinstance(objective := task.criterion.objective, SquaredError):
+                found = mean_over_batches(lambda one: objective.loss(*one), pairs, "loss", [len(batch) for batch in targets])
     except Exception:  # Batches may be of any form, and the user's metric need not take such outputs.
         return {}
     return {name: value for name, value in found.items() if math.isfinite(value)}

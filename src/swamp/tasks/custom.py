@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, Any
 
 import torch
@@ -19,22 +18,15 @@ from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.tasks.constant_answer import constant_metrics
-from swamp.tasks.custom_checks import check_range, check_task, require_makers
+from swamp.tasks.criterion import Criterion
+from swamp.tasks.custom_checks import check_range, check_task, loss_is_mean, require_functions, require_makers
 from swamp.tasks.custom_data import CustomData
 from swamp.tasks.custom_remarks import moving_buffers
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
-from swamp.tasks.measuring import (
-    LossOfBatches,
-    Measurement,
-    gathered,
-    measurement_of,
-    own_measurement,
-    require_shares,
-    standard_metrics,
-)
+from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, require_shares, standard_metrics
 from swamp.tasks.metrics import STANDARD, measurement_key
-from swamp.tasks.objectives import ModelLoss, Objective, counted, find_objective, logits_in, pair
+from swamp.tasks.objectives import counted, pair
 from swamp.tasks.own_model import new_model, without_sharing
 from swamp.tasks.own_optimizer import OwnOptimizer
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
@@ -42,13 +34,12 @@ from swamp.tasks.task import Batch, Task, seeded_state
 from swamp.tasks.task_function import find_task_function
 from swamp.tasks.user_code import (
     call_factory,
-    call_loss,
     call_model,
-    is_of_torch,
+    restoring_generators,
     saying_whose,
+    seeded,
     seeded_everywhere,
     takes_labels,
-    takes_model,
 )
 
 name = "custom"
@@ -132,24 +123,22 @@ class CustomTask(CustomData):
             raise ValueError(f"model is a {type(model).__name__}; give a module, or a function that makes one")
         require_kind("maximise", maximise, bool, "True or False")
         require_selectors(prunable=prunable, exclude=exclude)
-        self.original = model
-        super().__init__(train_data, test_data, batch_size, validation, limit_examples)
-        self.given_loss, self.given_metric, self.given_maximise = loss, metric, maximise
-        self._losses: dict[torch.device, Any] = {}
-        self.include, self.exclude = tuple(prunable), tuple(exclude)
         require_makers(optimizer=optimizer, schedule=schedule)
         if optimizer is None and schedule is not None:
             raise ValueError("schedule is for an optimizer of your own: give optimizer, too")
+        require_functions(loss=loss, metric=metric)
+        super().__init__(train_data, test_data, batch_size, validation, limit_examples)
+        self.criterion, self.given_metric, self.given_maximise = Criterion(loss), metric, maximise
         self.own_optimizer = OwnOptimizer(optimizer, schedule) if optimizer is not None else None
+        self.original = model
         if isinstance(model, nn.Module):
             self.original = self._construct()  # Lazy layers get their sizes and weights once, and changes of the given module no effect.
-        else:
-            with seeded_everywhere(Noise(0).fold("check")):
-                self.original = without_sharing(model)
-        self.noticed: tuple[str, ...] = ()  # what the check finds that the user may not expect
-        self.takes_derivatives = False  # The check finds out whether the loss does.
         with seeded_everywhere(Noise(0).fold("check")):  # The user's random generators stay as they are.
-            check_task(self)
+            if not isinstance(model, nn.Module):
+                self.original = without_sharing(model)
+            made = self.model()
+            self.prunable: Mapping[str, tuple[int, ...]] = prunable_weights(made, prunable, exclude)
+            self.noticed = check_task(self, made)  # what the user may not expect
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -160,9 +149,6 @@ class CustomTask(CustomData):
     def moving_buffers(self) -> list[str]:
         """Names of buffers that change in training and are no statistics of torch's norms. Averages have them as the ticket does."""
         return moving_buffers(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_losses": {}}  # The process that it is sent to may have other devices.
 
     def limited(self, most: Limit) -> CustomTask:
         """Return this task with at most so many examples of each split."""
@@ -175,7 +161,7 @@ class CustomTask(CustomData):
     # -- the model ----------------------------------------------------------------------------------------------------------------
 
     def model(self) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
+        with restoring_generators():
             return self._construct()
 
     def _construct(self) -> nn.Module:
@@ -183,17 +169,17 @@ class CustomTask(CustomData):
 
     def _run_example(self, model: nn.Module) -> None:
         """Run a model on one training example."""
-        batch = self._one_example()
-        if self.given_loss is not None and takes_model(self.given_loss):
-            call_loss(self.given_loss, model, batch)
+        batch = self.examples["train"].first(1)
+        if self.criterion.takes_model:
+            self.criterion.loss(model, batch)
         else:
             call_model(model, pair(batch, takes_labels(model))[0])
 
-    def _one_example(self) -> Batch:
-        return self.examples["train"].take(torch.zeros(1, dtype=torch.long), Noise(0))
-
     def init(self, noise: Noise) -> State:
-        return State.of(self.original) if isinstance(self.original, nn.Module) else seeded_state(self._construct, noise)
+        if isinstance(self.original, nn.Module):
+            return State.of(self.original)
+        with seeded(noise):  # A function may draw from NumPy or Python, too.
+            return seeded_state(self._construct, noise)
 
     def with_init(self, state: State) -> CustomTask | None:
         """Return the same task with other weights in its module; None where a function makes the model."""
@@ -206,10 +192,6 @@ class CustomTask(CustomData):
         for cached in ("fingerprint", "parts"):
             other.__dict__.pop(cached, None)
         return other
-
-    @cached_property
-    def prunable(self) -> Mapping[str, tuple[int, ...]]:
-        return prunable_weights(self.model(), self.include, self.exclude)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -235,7 +217,7 @@ class CustomTask(CustomData):
         return {
             "model": architecture(self.model()),
             "data": [examples.fingerprint() for examples in self.examples.values()],
-            "loss": identity(self.given_loss),
+            "loss": identity(self.criterion.given),
             "batch_size": self.batch_size,
             "prunable": list(self.prunable),
             **self.loader_key,
@@ -269,47 +251,21 @@ class CustomTask(CustomData):
 
         return {name: count // len(rows) for name, count in macs_per_weight(self.model(), forward).items()}
 
-    # -- the loss -----------------------------------------------------------------------------------------------------------------
+    # -- what is minimised, and what is measured ----------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        if self.takes_derivatives and not torch.is_grad_enabled():  # It needs them where nothing is trained, too.
-            with torch.enable_grad():
-                return self.loss(model, batch)
-        loss = self.given_loss
-        if loss is not None and takes_model(loss):
-            return call_loss(loss, model, batch)
-        inputs, targets = self.inputs_and_targets(batch)
-        returned = call_model(model, inputs)
-        if loss is None:
-            objective = self.objective
-            return objective.loss(returned) if isinstance(objective, ModelLoss) else objective.loss(logits_in(returned), targets)
-        outputs = logits_in(returned) if is_of_torch(loss) else returned
-        own = self._loss_module(next(model.parameters()).device) if isinstance(loss, nn.Module) else loss
-        return call_loss(own, outputs, targets)
+        return self.criterion.loss(model, batch)
 
-    def inputs_and_targets(self, batch: Batch) -> tuple[Any, Tensor]:
-        return pair(batch, self._takes_labels)
+    def outputs(self, model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the model's outputs for each batch, and its targets. Outputs of 16 bits, as in bf16, become float32, since not all metrics
+        take them and others would be rounded."""
+        for outputs, targets in self.criterion.outputs(model, batches):
+            yield outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs, targets
 
     @cached_property
-    def _takes_labels(self) -> bool:
-        return takes_labels(self.model())
-
-    @property
-    def objective_or_none(self) -> Objective | None:
-        return self.objective if self.given_loss is None else None
-
-    @cached_property
-    def objective(self) -> Objective:
-        """The loss of a task that names none. It follows from the first batch."""
-        inputs, targets = self.inputs_and_targets(self.examples["train"].first())
-        with torch.no_grad():
-            return find_objective(call_model(self.model().eval(), inputs), targets)
-
-    def _loss_module(self, device: torch.device) -> Any:
-        """Return a copy of the user's loss module on the device, since it may hold tensors, such as the weights of classes."""
-        if device not in self._losses:
-            self._losses[device] = copy.deepcopy(self.given_loss).to(device)  # type: ignore[union-attr]
-        return self._losses[device]
+    def measurement(self) -> Measurement:
+        """How the task is measured: by the user's metric, or by what fits the loss."""
+        return measurement_of(self.given_metric) if self.given_metric is not None else own_measurement(self.criterion.objective)
 
     @property
     def metric(self) -> str:
@@ -319,52 +275,24 @@ class CustomTask(CustomData):
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:
         """A metric of the user's own is called by its name; more of the one that counts is better unless the user says otherwise."""
-        found = {name: self.measurement.description(name) for name in self._metrics_of_a_batch}
+        means = self.measurement.is_mean_over_batches or (self.measurement.is_loss and not loss_is_mean(self))
+        found = {name: self.measurement.description(name, means) for name in self._metrics_of_a_batch}
         maximise = found[self.metric].maximise is not False if self.given_maximise is None else self.given_maximise
         return {**found, self.metric: structs.replace(found[self.metric], maximise=maximise)}
 
     @cached_property
-    def measurement(self) -> Measurement:
-        """How the task is measured: by the user's metric, or by what fits the loss."""
-        if self.given_metric is not None:
-            return measurement_of(self.given_metric)
-        found = own_measurement(self.objective_or_none)
-        return found if type(found) is not Measurement or self._loss_is_mean() else LossOfBatches(None, found.identity)
-
-    @torch.no_grad()
-    def _loss_is_mean(self) -> bool:
-        """Return whether the loss of a few test examples is the mean of those of two parts. One that draws at random counts as a mean."""
-        examples, model = self.examples["test"], self.model().eval()
-        rows = examples.spread_rows(4)
-
-        def of(some: Tensor) -> float:
-            return float(self.loss(model, examples.take(some, Noise(0))))
-
-        close = partial(math.isclose, rel_tol=1e-3, abs_tol=1e-7)
-        try:
-            with seeded_everywhere(Noise(0).fold("mean")):
-                whole, parts = of(rows), rows.tensor_split([1])
-                mean = sum(len(part) * of(part) for part in parts if len(part)) / len(rows)
-                return close(whole, mean) or not close(whole, of(rows))
-        except Exception:  # It may need several examples.
-            return False
-
-    @cached_property
     def _metrics_of_a_batch(self) -> dict[str, float]:
-        found = self._measured_of_a_batch()
-        require_shares(found)
-        return found
-
-    def _measured_of_a_batch(self) -> dict[str, float]:
-        """Return what is measured, by the example of two examples or, where they are too few for the metric, of a batch."""
+        """What is measured, by the example of two examples or, where they are too few for the metric, of a batch."""
         examples, model = self.examples["test"], self.model().eval()
         with torch.no_grad():
             try:
-                return self.measurement.measure(self, model, [examples.first()], [min(2, examples.count)], examples.count)
+                found = self.measurement.measure(self, model, [examples.first()], [min(2, examples.count)], examples.count)
             except Exception:
                 if examples.count < 3:
                     raise
-                return self.measurement.measure(self, model, [examples.spread()], examples.sizes[:1], examples.count)
+                found = self.measurement.measure(self, model, [examples.spread()], examples.sizes[:1], examples.count)
+        require_shares(found)
+        return found
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
@@ -374,22 +302,13 @@ class CustomTask(CustomData):
 
     def constant_answer(self, split: str) -> dict[str, float]:
         """Return what the best answer that is the same for all examples scores; nothing where it cannot be known."""
-        return constant_metrics(self, split)
-
-    def outputs(self, model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the model's outputs for each batch, and its targets."""
-        for inputs, targets in map(self.inputs_and_targets, batches):
-            yield logits_in(call_model(model, inputs)), targets
+        with seeded_everywhere(Noise(0).fold("measure", split)):
+            return constant_metrics(self, split)
 
     @property
     def classifies(self) -> bool:
         """Whether our cross-entropy, or the model's own loss, is one over classes of examples."""
-        return self.num_outputs is not None and not getattr(self.objective, "positions", False)
-
-    @property
-    def num_outputs(self) -> int | None:
-        """The number of classes that the model knows, where the loss is not the user's own."""
-        return getattr(self.objective_or_none, "num_classes", None)
+        return self.criterion.num_classes is not None and not getattr(self.criterion.objective, "positions", False)
 
     @torch.no_grad()
     def predict(self, model: nn.Module, split: str) -> tuple[Tensor, Tensor] | None:
@@ -407,6 +326,6 @@ class CustomTask(CustomData):
     def checked(self, batch: Batch, split: str) -> Batch:
         """Return the batch after a check of its labels. Those of a data set are first seen here, and on a GPU a wrong one would end the
         process."""
-        if self.num_outputs is not None:
-            check_range(self.inputs_and_targets(batch)[1], self.num_outputs, split)
+        if self.criterion.num_classes is not None:
+            check_range(pair(batch)[1], self.criterion.num_classes, split)
         return batch

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,11 +14,12 @@ from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
+from swamp.tasks.criterion import Criterion
 from swamp.tasks.custom_remarks import custom_remarks
-from swamp.tasks.objectives import IGNORED, shape_text
+from swamp.tasks.objectives import IGNORED, find_objective, logits_in, shape_text
 from swamp.tasks.prunable import computed_weights
 from swamp.tasks.task import Batch
-from swamp.tasks.user_code import UserCodeError, call_loss, saying_whose, takes_model
+from swamp.tasks.user_code import UserCodeError, saying_whose, seeded_everywhere, takes_labels
 
 if TYPE_CHECKING:
     from swamp.tasks.custom import CustomTask
@@ -25,64 +28,72 @@ NUM_PAIRS = 16  # the examples whose outputs and targets are compared
 MISTAKES = (IndexError, RuntimeError, TypeError, ValueError)  # what torch raises for data that do not fit
 
 
-def check_task(task: CustomTask) -> None:
-    """Pass one batch through model, loss and metric."""
-    check_functions(task)
-    _ = task.prunable
-    model = task.model()
-    check_parameters(model, task.prunable)
-    check_spectral_norm(model)
-    batch = task.examples["train"].first()
-    own = task.given_loss if task.given_loss is not None and not takes_model(task.given_loss) else None
-    pairs = (own is not None or task.given_metric is not None) and are_pairs(task, model, batch)
-    if pairs and own is not None:
-        check_pairs(task, model, "train", "loss", lambda outputs, targets: {"loss": float(call_loss(own, outputs, targets))})
-    try:
-        with saying_whose(" (for a batch of the training data)"):
-            check_labels(task)
-            loss = task.loss(model.eval(), batch)
-    except UserCodeError:
-        raise
-    except MISTAKES as error:
-        raise ValueError(f"the model and the loss cannot take a batch of the training data: {reason_of(error)}") from error
+def check_task(task: CustomTask, model: nn.Module) -> tuple[str, ...]:
+    """Pass one batch through model, loss and metric, and return remarks on what the user may not expect."""
+    check_weights(model, task.prunable)
+    criterion, batch = task.criterion, task.examples["train"].first()
+    criterion.takes_labels = takes_labels(model)
+    returned, targets, broadcast = None, None, False
+    if criterion.takes_model:
+        with refusing("the model and the loss", "training"):
+            loss = criterion.loss(model.eval(), batch)
+    else:
+        with refusing("the model and the loss", "training"):
+            returned, targets = criterion.returned(model.eval(), batch)  # All checks of outputs look at these.
+        broadcast = are_broadcast(returned, targets)
+        if broadcast and criterion.given is not None:
+            check_pairs(task, model, "train", "loss", lambda *pair: {"loss": float(criterion.loss_of(*pair))})
+        with refusing("the model and the loss", "training"):
+            if criterion.given is None:
+                criterion.objective = find_objective(returned, targets)
+                check_labels(task)
+            loss = criterion.loss_of(returned, targets)
     if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:
         raise ValueError("the loss must be one number that depends on the model's parameters, such as a mean over the batch")
     if not math.isfinite(loss.item()):
         raise ValueError(f"the loss of the untrained model is {loss.item()}")
-    task.takes_derivatives = takes_derivatives(task, model, batch)
-    check_mean(task, model)
+    criterion.takes_derivatives = takes_derivatives(criterion, model, batch)
+    if criterion.given is not None and task.batch_size > 1:
+        check_mean(task, model, loss.item(), returned, targets)
     if task.own_optimizer:
         with saying_whose():
             task.own_optimizer.check(task.model())
-    if pairs and task.given_metric is not None:
+    if task.given_metric is not None and (broadcast or criterion.takes_model):
         check_pairs(task, model, "test", "metric", lambda *pair: task.measurement.of_pairs([pair], len(pair[1])))
+    with refusing("the metric", "test"):
+        _ = task.metric
+    check_batches_of_one(task)
+    with saying_whose():
+        return tuple(custom_remarks(task, model, loss, returned))
+
+
+@contextmanager
+def refusing(what: str, split: str) -> Iterator[None]:
+    """Say of a batch of which split it is that the model, the loss or the metric cannot take."""
     try:
-        with saying_whose(" (for a batch of the test data)"):
-            _ = task.metric
+        with saying_whose(f" (for a batch of the {split} data)"):
+            yield
     except UserCodeError:
         raise
     except MISTAKES as error:
-        raise ValueError(f"the metric cannot take a batch of the test data: {reason_of(error)}") from error
-    check_batches_of_one(task)
-    with saying_whose():
-        task.noticed = tuple(custom_remarks(task, model, batch, loss))
+        raise ValueError(f"{what} cannot take a batch of the {split} data: {reason_of(error)}") from error
 
 
 @torch.no_grad()
-def takes_derivatives(task: CustomTask, model: nn.Module, batch: Any) -> bool:
+def takes_derivatives(criterion: Criterion, model: nn.Module, batch: Batch) -> bool:
     """Return whether the user's loss differentiates, as gradient penalties and physics-informed networks do, and so cannot be computed
     without gradients."""
-    if task.given_loss is None or not takes_model(task.given_loss):
+    if not criterion.takes_model:
         return False
     try:
-        task.loss(model, batch)
+        criterion.loss(model, batch)
     except RuntimeError as error:
         return "require grad" in str(error)
     return False
 
 
-def check_parameters(model: nn.Module, prunable: Collection[str]) -> None:
-    """Check that what is trained or pruned are real numbers of at least 32 bits, with dense gradients."""
+def check_weights(model: nn.Module, prunable: Collection[str]) -> None:
+    """Check that what is trained or pruned are real numbers of at least 32 bits, with dense gradients and without spectral_norm."""
     for name, parameter in model.named_parameters():
         if parameter.is_complex():
             raise ValueError(
@@ -101,38 +112,33 @@ def check_parameters(model: nn.Module, prunable: Collection[str]) -> None:
     for path, module in model.named_modules():
         if getattr(module, "sparse", False) is True and isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.weight.requires_grad:
             raise ValueError(f"{path or 'the model'} has sparse gradients, which swamp does not train with: leave sparse=True out")
-
-
-def check_spectral_norm(model: nn.Module) -> None:
-    """Check that no layer has spectral_norm: it keeps estimates in buffers, which do not fit the average of several networks."""
-    for weight in computed_weights(model):
+    for weight in computed_weights(model):  # spectral_norm keeps estimates in buffers.
         if "spectral" in weight.by.lower():
             raise ValueError(
                 f"{weight.name} has spectral_norm, whose estimate of the norm does not fit averaged weights; remove it ({weight.removal})"
             )
 
 
-def check_functions(task: CustomTask) -> None:
-    """Check that the loss and the metric are no class and no name, and that a loss of torch is a mean."""
-    for what, given in (("loss", task.given_loss), ("metric", task.given_metric)):
-        if isinstance(given, type):
-            raise ValueError(f"{what} = {given.__name__} is a class; give an object of it: {given.__name__}(…)")
-        if isinstance(given, str):
-            raise ValueError(f"{what} = {given!r} is a name; give the function itself")
-    if getattr(task.given_loss, "reduction", "mean") == "sum":
-        # Batches may be split, and the last one of an epoch is smaller: a sum would be another loss for each.
-        raise ValueError(f"loss = {type(task.given_loss).__name__}(reduction='sum') depends on the batch's size; take reduction='mean'")
+def require_functions(**given: Any) -> None:
+    """Check that a loss and a metric are no class and no name, and that a loss of torch is a mean."""
+    for what, value in given.items():
+        if isinstance(value, type):
+            raise ValueError(f"{what} = {value.__name__} is a class; give an object of it: {value.__name__}(…)")
+        if isinstance(value, str):
+            raise ValueError(f"{what} = {value!r} is a name; give the function itself")
+        if what == "loss" and getattr(value, "reduction", "mean") == "sum":
+            # Batches may be split, and the last one of an epoch is smaller: a sum would be another loss for each.
+            raise ValueError(f"loss = {type(value).__name__}(reduction='sum') depends on the batch's size; take reduction='mean'")
 
 
-@torch.no_grad()
-def are_pairs(task: CustomTask, model: nn.Module, batch: Batch) -> bool:
+def are_broadcast(returned: Any, targets: Tensor) -> bool:
     """Return whether outputs and targets have shapes such as N×1 and N, which torch broadcasts to N×N."""
     try:
-        outputs, targets = next(iter(task.outputs(model.eval(), [batch])))
-    except Exception:  # A loss or a metric of the model may take batches of any form.
+        outputs = logits_in(returned)
+    except ValueError:  # The user's own loss may take any form.
         return False
-    wide, narrow = sorted((outputs.shape, targets.shape), key=len, reverse=True)
-    return wide == (*narrow, 1)
+    narrow, wide = sorted((outputs.shape, targets.shape), key=len)
+    return bool(wide == (*narrow, 1))
 
 
 @torch.no_grad()
@@ -140,10 +146,12 @@ def check_pairs(
     task: CustomTask, model: nn.Module, split: str, what: str, function: Callable[[Tensor, Tensor], Mapping[str, float]]
 ) -> None:
     """Check that a loss or a metric of N outputs and N targets does not compare each of them with all others, as torch does with shapes
-    such as N×1 and N. Its value is then the same whichever target belongs to which output, though it is not once both have one shape."""
+    such as N×1 and N. Its value then stays the same when the targets change places, and changes once both have one shape."""
     try:
         for count in (2, NUM_PAIRS):  # Targets of a few examples may be equal, and more are rarely needed.
             outputs, targets = next(iter(task.outputs(model, [task.examples[split].first(count)])))
+            if not are_broadcast(outputs, targets):
+                return
             narrow = min(outputs.shape, targets.shape, key=len)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Some losses of torch warn, and go on.
@@ -168,27 +176,51 @@ def _alike(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
 
 
 @torch.no_grad()
-def check_mean(task: CustomTask, model: nn.Module) -> None:
-    """Check that a loss is no sum over the examples: batches may be split, and the last one of an epoch is smaller. One example has no
-    other sum than its mean."""
-    if task.given_loss is None or task.batch_size == 1:
+def check_mean(task: CustomTask, model: nn.Module, once: float, returned: Any, targets: Tensor | None) -> None:
+    """Check that a loss is no sum over the examples, given that of a few: batches may be split, and the last one of an epoch is smaller. A
+    sum is proportional to how many times these examples stand in a batch, if only about, where the model draws at random.
+
+    The model need not run again where it `returned` one tensor with a row for each of the `targets`."""
+    if abs(once) <= 1e-6:
         return
 
-    def repeated(count: int) -> float:
-        return float(task.loss(model, task.examples["train"].take(torch.zeros(count, dtype=torch.long), Noise(0))))
+    def repeated(times: int) -> float:
+        if isinstance(returned, Tensor) and targets is not None and returned.shape[:1] == targets.shape[:1] != ():
+            return float(task.criterion.loss_of(torch.cat([returned] * times), torch.cat([targets] * times)))
+        return float(task.loss(model, task.examples["train"].first(times=times)))
 
+    found: list[float] = []
     try:
-        one, two = repeated(1), repeated(2)
-        if abs(one) <= 1e-6 or not math.isclose(two, 2 * one, rel_tol=1e-4):
-            return
-        three = repeated(3)
-    except Exception:  # It may need several examples that differ.
+        for times in (2, 3, 8):
+            found.append(repeated(times))
+            if not math.isclose(found[-1], times * once, rel_tol=0.1):
+                return
+    except Exception:  # It may need examples that differ.
         return
-    if math.isclose(three, 3 * one, rel_tol=1e-4):
-        raise ValueError(
-            f"the loss of one example is {one:.4g}, that of the same example twice {two:.4g}, and three times {three:.4g}: a sum depends "
-            "on the batch's size; divide it by the number of examples (reduction='mean')"
-        )
+    raise ValueError(
+        f"the loss of a few examples is {once:.4g}, that of the same examples twice {found[0]:.4g}, and three times {found[1]:.4g}: a sum "
+        "depends on the batch's size; divide it by the number of examples (reduction='mean')"
+    )
+
+
+@torch.no_grad()
+def loss_is_mean(task: CustomTask) -> bool:
+    """Return whether the loss of a few test examples is the mean of those of two parts. One that draws at random counts as a mean."""
+    examples = task.examples["test"]
+    rows = examples.spread_rows(4)
+    close = partial(math.isclose, rel_tol=1e-3, abs_tol=1e-7)
+    try:
+        with seeded_everywhere(Noise(0).fold("mean")):
+            model = task.model().eval()
+
+            def of(some: Tensor) -> float:
+                return float(task.loss(model, examples.take(some, Noise(0))))
+
+            whole, parts = of(rows), rows.tensor_split([1])
+            mean = sum(len(part) * of(part) for part in parts if len(part)) / len(rows)
+            return close(whole, mean) or not close(whole, of(rows))
+    except Exception:  # It may need several examples.
+        return False
 
 
 def check_batches_of_one(task: CustomTask) -> None:
@@ -213,11 +245,11 @@ def check_batches_of_one(task: CustomTask) -> None:
 
 def check_labels(task: CustomTask) -> None:
     """Check that all labels that are at hand are classes of the model, where the loss is not the user's own."""
-    if task.num_outputs is None:
+    if task.criterion.num_classes is None:
         return
     for split, examples in task.examples.items():
         if (labels := examples.labels()) is not None:
-            check_range(labels, task.num_outputs, split)
+            check_range(labels, task.criterion.num_classes, split)
 
 
 def check_range(labels: Tensor, num_outputs: int, split: str) -> None:

@@ -15,7 +15,7 @@ from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import HeldOut, Limit, hold_out, resolved_limit
 from swamp.tasks.examples import Examples, moved
 from swamp.tasks.loaders import Order
-from swamp.tasks.objectives import is_class
+from swamp.tasks.objectives import IGNORED, is_class
 from swamp.tasks.task import Batch, EpochPlan
 
 
@@ -121,9 +121,9 @@ class CustomData:
         return None if labels is None or labels.is_floating_point() or labels.ndim != 1 else len(labels.unique())
 
     def all_labels(self, split: str) -> Tensor | None:
-        """Return the classes of a whole split, where they can be had without reading its examples."""
+        """Return the classes of a whole split that count, where they can be had without reading its examples."""
         labels = self.examples[split].labels()
-        return None if labels is None or labels.is_floating_point() or labels.ndim != 1 else labels
+        return None if labels is None or labels.is_floating_point() or labels.ndim != 1 else labels[labels != IGNORED]
 
     def labels(self, batch: Batch) -> Tensor | None:
         """Return the targets if they look like classes: one whole number for each example."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
-from swamp.tasks.objectives import BinaryCrossEntropy, CrossEntropy, SquaredError
-from swamp.tasks.task import Batch
+from swamp.tasks.objectives import BinaryCrossEntropy, CrossEntropy, Objective, SquaredError, logits_in, pair
 
 if TYPE_CHECKING:
     from swamp.tasks.custom import CustomTask
@@ -20,20 +19,27 @@ NAMED = 4  # so many names stand in a sentence
 RESHAPING = ("Alias", "Permute", "Reshape", "Select", "Slice", "Squeeze", "Transpose", "UnsafeView", "Unsqueeze", "View")
 
 
-def custom_remarks(task: CustomTask, model: nn.Module, batch: Batch, loss: Tensor) -> Iterator[str]:
-    """Yield sentences about a task, given a model and its loss of a batch."""
+def custom_remarks(task: CustomTask, model: nn.Module, loss: Tensor, returned: Any) -> Iterator[str]:
+    """Yield sentences about a task, given a model, its loss of a batch and what it returned for it."""
     if unreached := never_reached(task, unreached_weights(model, loss, task.prunable)):
         yield (
             f"the loss does not depend on {some(unreached)}: these weights stay as they began, and are pruned and counted all the same; if "
             "the model returns several tensors, call the outputs `logits`, or give a loss(model, batch); weights inside "
             "torch.utils.checkpoint need use_reentrant=False; `exclude` leaves weights out"
         )
-    if isinstance(task.objective_or_none, SquaredError) and targets_are_zero_or_one(task):
+    if isinstance(given := task.criterion.given, nn.Module) and (
+        own := [name for name, one in given.named_parameters() if one.requires_grad]
+    ):
+        yield (
+            f"the loss has weights of its own ({some(own)}), which stay as they are, since the model alone is trained: let the model hold "
+            "and use them, or freeze them (requires_grad_(False)) if that is meant"
+        )
+    if isinstance(task.criterion.objective, SquaredError) and targets_are_zero_or_one(task):
         yield (
             "all targets are 0 or 1 and floats, which mean regression: the mean squared error is minimised; for classes give whole numbers "
             "(of one-hot rows targets.argmax(1)), for yes or no bool targets (targets.bool()), or name a loss"
         )
-    if twice_normalised(task, model, batch):
+    if twice_normalised(task.criterion.objective, returned):
         yield (
             "the model's outputs are probabilities already, and cross-entropy takes logits, which it makes probabilities itself: leave the "
             "last softmax or sigmoid out, or give a loss of probabilities"
@@ -73,17 +79,16 @@ def targets_are_zero_or_one(task: CustomTask) -> bool:
     """Return whether all targets that are at hand, or those of a few examples, are 0 or 1."""
     examples = task.examples["train"]
     found = examples.labels()
-    targets = task.inputs_and_targets(examples.first(8))[1] if found is None else found
+    targets = pair(examples.first(8))[1] if found is None else found
     are = (((part == 0) | (part == 1)).all() for part in targets.split(1024))  # The first part that has others ends the search.
     return all(are) and bool(targets.any())
 
 
-def twice_normalised(task: CustomTask, model: nn.Module, batch: Batch) -> bool:
+def twice_normalised(objective: Objective | None, returned: Any) -> bool:
     """Return whether the outputs for a few examples are probabilities where swamp's own cross-entropy takes logits."""
-    objective = task.objective_or_none
     if not isinstance(objective, (CrossEntropy, BinaryCrossEntropy)):
         return False
-    outputs, _ = next(task.outputs(model, [batch]))
+    outputs = logits_in(returned)
     if outputs.min() < 0 or outputs.max() > 1:
         return False
     if isinstance(objective, BinaryCrossEntropy):  # Logits of a few examples may lie between 0 and 1 too.

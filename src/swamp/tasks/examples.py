@@ -82,12 +82,13 @@ class Examples:
             self._on_device[indices.device] = pytree.tree_map(lambda leaf: leaf.to(indices.device), self.data)
         return pytree.tree_map(lambda leaf: leaf[indices], self._on_device[indices.device])
 
-    def take(self, indices: Tensor, noise: Noise) -> Batch:
-        """Return a batch of the examples with these indices. The noise decides random draws inside a data set, such as augmentation."""
+    def take(self, indices: Tensor, noise: Noise, times: int = 1) -> Batch:
+        """Return a batch of the examples with these indices, each of which is read once and stands in it several `times`. The noise decides
+        random draws inside a data set, such as augmentation."""
         if self.are_tensors:
-            return pytree.tree_map(lambda leaf: leaf[indices], self.data)
+            return pytree.tree_map(lambda leaf: leaf[indices.repeat(times)], self.data)
         with seeded(noise), saying_whose(f" (in the {self.what} data)"):
-            examples = [read_example(self.data, index) for index in indices.tolist()]
+            examples = [read_example(self.data, index) for index in indices.tolist()] * times
             batch = make_batch(self.collate, examples) if self.collate is not default_collate else self._collated(examples)
         if isinstance(batch, Mapping) and not isinstance(batch, dict):  # as tokenizers of transformers make
             batch = dict(batch)
@@ -96,7 +97,7 @@ class Examples:
                 f"a batch of the {self.what} data is a {type(batch).__name__} in which no tensor is found; make it a tensor, or a tuple, "
                 "list or dict of tensors (collate_fn)"
             )
-        require_finite(batch, self.what, [self.numbers[index] for index in indices.tolist()])
+        require_finite(batch, self.what, [self.numbers[index] for index in indices.tolist()] * times)
         return batch
 
     @cached_property
@@ -111,9 +112,9 @@ class Examples:
         except (RuntimeError, TypeError) as error:  # Images may be no tensors, or have several sizes.
             raise ValueError(f"examples of the {self.what} data make no batch: {reason_of(error)}") from error
 
-    def first(self, count: int = 2) -> Batch:
+    def first(self, count: int = 2, times: int = 1) -> Batch:
         """Return a batch of the first two examples, or of the only one, to show what batches look like."""
-        return self.take(torch.arange(min(count, self.count)), Noise(0))
+        return self.take(torch.arange(min(count, self.count)), Noise(0), times)
 
     def spread(self) -> Batch:
         """Return a batch of examples from all over the data, whose order may be that of their classes."""

@@ -66,7 +66,11 @@ class Measurement:
 
     metric: Any = None
     identity: Any = ("loss",)  # for the keys of evaluations
-    mark = ""  # what tables add to the name of the metric
+    is_mean_over_batches = False  # which need not be the metric of all examples
+
+    @property
+    def is_loss(self) -> bool:
+        return self.metric is None
 
     def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
         """Return the metric's values for batches of these numbers of examples; those of a whole split have `count`."""
@@ -80,19 +84,14 @@ class Measurement:
         """Do with a batch of one example what measuring does with each batch."""
         self.measure(task, model, [batch], [1], 1)
 
-    def description(self, name: str) -> Metric:
+    def description(self, name: str, mean_over_batches: bool) -> Metric:
         """Describe the value of this name. A plain number is described by the name of the metric's function or class."""
         found, own = find_metric(name), name_of(self.metric)
         if name == NUMBER and own:
             found = structs.replace(found, label=own, maximise=find_metric(own).maximise)
         better = getattr(self.metric, "higher_is_better", None)  # as the metrics of torchmetrics say
-        return structs.replace(found, label=found.label + self.mark, maximise=better if isinstance(better, bool) else found.maximise)
-
-
-class LossOfBatches(Measurement):
-    """The task's loss, where that of all examples is not the mean of those of each: classes have weights, or examples unequal parts."""
-
-    mark = " (mean over batches)"
+        label = found.label + (" (mean over batches)" if mean_over_batches else "")
+        return structs.replace(found, label=label, maximise=better if isinstance(better, bool) else found.maximise)
 
 
 class OfOutputs(Measurement):
@@ -141,7 +140,7 @@ class Streamed(Measurement):
 class MeanOverBatches(Measurement):
     """A function metric(model, batch), whose values can only be averaged. The mean need not be the metric of all examples."""
 
-    mark = " (mean over batches)"
+    is_mean_over_batches = True
 
     def measure(self, task: Measured, model: nn.Module, batches: Iterable[Batch], sizes: Sequence[int], count: int) -> dict[str, float]:
         return mean_over_batches(partial(call_metric, self.metric, model), batches, NUMBER, sizes)

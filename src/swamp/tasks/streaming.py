@@ -231,6 +231,8 @@ class StreamedSource:
                 requests = (self._requests(stream, later) for later in range(step, len(stream.edges) - 1))
                 stream.images = decoded(stream.decoder, requests, self.num_workers, device)
             stream.latest, stream.next_step = next(stream.images), step + 1
+            if stream.next_step == len(stream.edges) - 1:
+                stream.images = iter(())  # Whoever holds the plan of a past epoch does not hold its workers.
         assert stream.latest is not None
         labels = self.files.splits["train"].labels[stream.order[_rows(stream, step)]]
         return self.normalised(stream.latest), labels.to(device)

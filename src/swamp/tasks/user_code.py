@@ -168,7 +168,10 @@ def takes_model(function: Callable[..., Any]) -> bool:
 
 def takes_labels(model: nn.Module) -> bool:
     """Return whether a model's forward pass takes `labels` by name, as those of `transformers` do."""
-    parameters = inspect.signature(model.forward).parameters.values()
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # as in takes_model
+        return False
     return any(parameter.name == "labels" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
