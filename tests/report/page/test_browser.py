@@ -337,11 +337,21 @@ def test_evaluations_within_trainings(open_page: Open, tmp_path: Path) -> None:
     assert chart.locator("path.line").count() == 6 * 4
     host.get_by_role("slider").fill("2")
     assert chart.locator("path.line").count() == 4
+    assert chart.locator("path.marker[d]").count() == 4 * 2
     open_numbers(chart)
     assert chart.locator("thead th").all_inner_texts() == ["series", "epoch", "validation error %"]
     assert [row.inner_text().split("\t")[1:] for row in chart.locator("tbody tr").all()[:2]] == [["2", "40.00"], ["4", "20.00"]]
     chart.get_by_label("Evaluated").select_option("validation.nll")
     assert chart.locator("tbody tr").first.inner_text().split("\t") == ["cycle 1, particle 0", "2", "0.5000"]
+
+
+def test_few_cycles_have_ticks_of_equally_many_digits(open_page: Open, tmp_path: Path) -> None:
+    write_report([make_run(tmp_path / "run", "imp", rows=2, finished=False)], tmp_path / "report.html")
+    chart = curve(open_page(file=tmp_path / "report.html"))
+    assert {"0", "10", "20", "30", "40", "50"} <= set(ticks(chart))
+    values = [text for text in ticks(chart) if "." in text]
+    assert len(values) > 2
+    assert len({len(text.split(".")[1]) for text in values}) == 1
 
 
 def test_analyses(open_page: Open) -> None:

@@ -69,14 +69,14 @@ class Chart {
     const [yLow, yHigh] = this.domain.y;
     const rows = Math.max(3, Math.floor(height / 62));
     const yTicks = y.ticks ? y.ticks(yLow, yHigh, rows) : (y.log ? logTicks : niceTicks)(yLow, yHigh, rows);
-    const texts = (axis, ticks) => (axis.format ? ticks.map(axis.format) : tickTexts(ticks.map(axis.shown || ((tick) => tick))));
+    const texts = (axis, ticks) => (axis.format ? ticks.map(axis.format) : tickTexts(ticks.map(axis.shown || ((tick) => tick)), !axis.log));
     const yTexts = texts(y, yTicks);
     this.names = this.labels && this.width > 460 && model.marks.length <= 8 ? shortNames(model.marks.filter(({ kind }) => kind === "line")) : new Map();
     const named = this.names.size ? this.labels : null;
     const longest = Math.max(...[...this.names.values()].map((name) => name.length));
     const left = 14 + Math.max(...yTexts.map((text) => text.length), 2) * 7;
     const right = named ? Math.min(20 + longest * 7.6, 150) : 16;
-    const bottom = x.tilt ? 104 : 46;
+    const bottom = x.tilt ? Math.min(104, 28 + 4.8 * Math.max(...x.ticks().map((tick) => x.format(tick).length))) : 46;
     this.box = { left, right: this.width - right, top: 28, bottom: height - bottom, named };
     const { box } = this;
     this.x = makeScale(this.domain.x, x.flip ? [box.right, box.left] : [box.left, box.right], x.log);
@@ -129,11 +129,13 @@ class Chart {
           const path = [...banded.map((p) => `${p.px} ${floor(p.high)}`), ...banded.reverse().map((p) => `${p.px} ${floor(p.low)}`)];
           bands.append(svg("path", { class: `band ${mark.look.colour}${model.marks.length > 3 ? " many" : ""}`, d: `M${path.join("L")}Z` }));
         }
+        const group = svg("g", {});
+        if (mark.share !== undefined) group.style.setProperty("--share", mark.share);
         const line = svg("path", { class: `line ${mark.look.colour}${mark.faint ? " faint" : ""}`, d: `M${pixels.map((p) => `${p.px.toFixed(1)} ${p.py.toFixed(1)}`).join("L")}`, "stroke-dasharray": mark.look.dash });
-        if (mark.share !== undefined) line.style.setProperty("--share", mark.share);
-        if (pixels.length > 1) lines.append((mark.node = line));
+        if (pixels.length > 1) group.append((mark.node = line));
         if (mark.dots || pixels.length === 1)
-          for (const p of pixels) lines.append(svg("path", { class: `marker ${mark.look.colour}`, d: mark.look.marker, transform: `translate(${p.px.toFixed(1)} ${p.py.toFixed(1)})` }));
+          for (const p of pixels) group.append(svg("path", { class: `marker ${mark.look.colour}`, d: mark.look.marker || MARKERS[0], transform: `translate(${p.px.toFixed(1)} ${p.py.toFixed(1)})` }));
+        lines.append(group);
         const inside = pixels.filter((p) => this.inside(p)).sort((a, b) => a.px - b.px);
         if (this.names.has(mark) && inside.length) ends.push({ at: inside[inside.length - 1], mark });
       }
