@@ -154,6 +154,23 @@ def test_the_headline_says_over_how_many_seeds_and_what_training_took(tmp_path: 
     assert below(unknown) == "One seed."
 
 
+def test_captions_are_true_of_a_single_run(tmp_path: Path) -> None:
+    one = make_run(tmp_path / "one", "imp")
+    alone = made([one], tmp_path / "report.html")
+    beside = made([one, make_run(tmp_path / "two", "imp", 1)], tmp_path / "report.html")
+    said = ["Means over seeds", "Mean ± standard deviation", "mean over seeds"]
+    assert [text in alone for text in said] == [False] * 3
+    assert [text in beside for text in said] == [True] * 3
+
+
+def test_many_unfinished_runs_leave_the_results_in_sight(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / f"seed-{seed}", "imp", seed, rows=1, finished=False) for seed in range(10)]
+    page = made(runs, tmp_path / "report.html")
+    assert "Not finished: 10 runs" in page
+    assert "<summary>2 more</summary>" in page
+    assert all(f"swamp resume {run}" in text_of(page) for run in runs)
+
+
 def test_a_cell_of_fewer_seeds_than_its_method_has_says_so(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "0", seed=0, rows=2, finished=False), make_run(tmp_path / "1", seed=1)]
     table = made(runs, tmp_path / "report.html").split('class="results"')[1].split("</table>")[0]
@@ -204,6 +221,11 @@ def test_evaluations_within_a_training_are_drawn_as_errors_where_there_are_some(
     drawn, plain = (series["curves"][0]["evaluated"] for series in data["training"])
     assert drawn == {"validation.accuracy": [[2, 40.0], [4, 20.0]], "validation.nll": [[2, 0.5], [4, 0.25]]}
     assert plain == {}
+    ticket = make_run(tmp_path / "ticket", "imp", epochs=1, evaluated=(0,), finished=False)
+    curves = (ticket / "metrics.jsonl").read_text()
+    (ticket / "metrics.jsonl").write_text(re.sub("cycle 0, particle 0", "ticket", curves.splitlines()[0]) + "\n")
+    data = data_of(made([ticket], tmp_path / "ticket.html"))
+    assert data["evaluated"] == {}  # A single value is no curve.
     assert "and its evaluations (the setting evaluate_every)" in page
     assert "its evaluations" not in made([tmp_path / "other"], tmp_path / "without.html")
     monkeypatch.setattr(training, "MAX_EPOCHS", 20)  # a half of 40 epochs

@@ -33,6 +33,7 @@ SCRIPTS = ("elements", "scales", "series", "chart", "heatmap", "results", "train
 
 
 MOST = 4  # methods in the headline
+MOST_OPEN = 8  # items of a notice
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")  # of thousand, million, … multiply-adds
 
 
@@ -189,7 +190,12 @@ def notices(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], warnings: Se
 
 
 def notice(title: str, items: Sequence[Html], kind: str) -> Html | None:
-    return element("div", element("h2", title), element("ul", *items), class_=kind, role="note") if items else None
+    """Return a notice of its items, of which only some are open at first where they are many; None where there are none."""
+    if not items:
+        return None
+    more = items[MOST_OPEN:]
+    folded = element("details", element("summary", f"{len(more)} more"), element("ul", *more)) if more else None
+    return element("div", element("h2", title), element("ul", *items[:MOST_OPEN]), folded, class_=kind, role="note")
 
 
 def lack(run: StoredRun) -> Html:

@@ -115,8 +115,7 @@ class Chart {
     this.hits = [];
     const ends = [];
     for (const mark of model.marks) {
-      const usable = mark.points.filter((p) => Number.isFinite(p.x) && Number.isFinite(p.y) && (!model.y.log || p.y > 0) && (!model.x.log || p.x > 0));
-      const pixels = usable.map((p) => ({ ...p, px: this.x(p.x), py: this.y(p.y), mark }));
+      const pixels = mark.points.filter((p) => this.canShow(p)).map((p) => ({ ...p, px: this.x(p.x), py: this.y(p.y), mark }));
       if (mark.kind === "bars") {
         const half = Math.abs(this.x(mark.width / 2) - this.x(0));
         for (const p of pixels) lines.append(svg("rect", { class: `bar ${mark.look.colour}${mark.tint ? " tint" : ""}`, x: p.px - half, width: 2 * half, y: p.py, height: Math.max(box.bottom - p.py, 0.5), rx: Math.min(2, half) }));
@@ -131,8 +130,7 @@ class Chart {
         }
         const group = svg("g", {});
         if (mark.share !== undefined) group.style.setProperty("--share", mark.share);
-        const line = svg("path", { class: `line ${mark.look.colour}${mark.faint ? " faint" : ""}`, d: `M${pixels.map((p) => `${p.px.toFixed(1)} ${p.py.toFixed(1)}`).join("L")}`, "stroke-dasharray": mark.look.dash });
-        if (pixels.length > 1) group.append((mark.node = line));
+        if (pixels.length > 1) group.append((mark.node = svg("path", { class: `line ${mark.look.colour}${mark.faint ? " faint" : ""}`, d: this.path(mark.points), "stroke-dasharray": mark.look.dash })));
         if (mark.dots || pixels.length === 1)
           for (const p of pixels) group.append(svg("path", { class: `marker ${mark.look.colour}`, d: mark.look.marker || MARKERS[0], transform: `translate(${p.px.toFixed(1)} ${p.py.toFixed(1)})` }));
         lines.append(group);
@@ -146,6 +144,17 @@ class Chart {
     this.brush = svg("rect", { class: "brush", visibility: "hidden" });
     this.place.append(bands, this.cursor, lines, this.ring, this.brush);
     this.nameEnds(ends);
+  }
+
+  canShow({ x, y }) {
+    const { model } = this;
+    return Number.isFinite(x) && Number.isFinite(y) && (!model.y.log || y > 0) && (!model.x.log || x > 0);
+  }
+
+  // A line through points, broken where one cannot be shown: what lies there is not between its neighbours.
+  path(points) {
+    const steps = points.map((p, index) => this.canShow(p) && `${index && this.canShow(points[index - 1]) ? "L" : "M"}${this.x(p.x).toFixed(1)} ${this.y(p.y).toFixed(1)}`);
+    return steps.filter(Boolean).join("");
   }
 
   inside(p) {
