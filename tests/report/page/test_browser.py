@@ -455,6 +455,10 @@ def test_it_prints(open_page: Open, tmp_path: Path) -> None:
     assert page.locator("[data-chart=tables] .scroll:visible").count() == 4  # all metrics
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
     assert page.pdf().startswith(b"%PDF")
+    write_report([make_run(tmp_path / str(seed), "imp", seed, cycles=13) for seed in (0, 1)], tmp_path / "long.html")
+    page = open_page(688, file=tmp_path / "long.html")  # as wide as A4 within its margins
+    page.emulate_media(media="print")
+    assert page.evaluate("Math.max(...[...document.querySelectorAll('table.results')].map((table) => table.offsetWidth))") <= 690
 
 
 def test_recipes_stand_apart_and_a_method_looks_alike_in_each(open_page: Open, tmp_path: Path) -> None:
