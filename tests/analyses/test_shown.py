@@ -201,7 +201,9 @@ def test_a_picture_of_many_cycles_has_room_for_its_axes(tmp_path: Path) -> None:
     cell = {"iou": 0.5, "chance": 0.3, "beyond": 0.2}
     result = {**made_up_results()["masks"], "rows": rows, "overlap": [[cell] * 40] * 40}
     AnalysisStore(tmp_path).write_result("masks", msgspec.convert(result, analyses()["masks"].Result))
-    figure = analyses()["masks"].figure(plt, read_stored(tmp_path, analyses()["masks"]))
+    stored = read_stored(tmp_path, analyses()["masks"])
+    assert stored
+    figure = analyses()["masks"].figure(plt, stored)
     figure.canvas.draw()
     densities, overlap = figure.axes[:2]
     assert densities.get_position().height > 0.5

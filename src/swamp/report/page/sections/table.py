@@ -24,7 +24,7 @@ def show(content: PageContent) -> Section | None:
         parts += [element("h3", recipe)] if len(groups) > 1 else []
         parts.append(element("div", *(result_table(group, metric) for metric in metrics_of(group)), data_chart="tables"))
         parts += [element("p", note, class_="note") for note in result_notes(group)]
-    means = "Mean ± standard deviation over seeds at each sparsity (%)." if content.has_means else "At each sparsity (%)."
+    means = "Mean ± standard deviation over seeds at each sparsity (%)." if content.has_means else "Each metric at each sparsity (%)."
     ranks = " The best of a column is bold, the second best underlined." if len(content.series) > 1 else ""
     return section(
         "Table",
