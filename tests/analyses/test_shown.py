@@ -195,6 +195,23 @@ def test_titles_fit_their_pictures(name: str, tmp_path: Path) -> None:
         plt.close(figure)
 
 
+def test_a_picture_of_many_cycles_has_room_for_its_axes(tmp_path: Path) -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    rows = [{"cycle": cycle, "sparsity": 1 - 0.8**cycle, "densities": {"a.weight": 0.5, "b.weight": 0.0}} for cycle in range(40)]
+    cell = {"iou": 0.5, "chance": 0.3, "beyond": 0.2}
+    result = {**made_up_results()["masks"], "rows": rows, "overlap": [[cell] * 40] * 40}
+    AnalysisStore(tmp_path).write_result("masks", msgspec.convert(result, analyses()["masks"].Result))
+    stored = read_stored(tmp_path, analyses()["masks"])
+    assert stored
+    figure = analyses()["masks"].figure(plt, stored)
+    figure.canvas.draw()
+    densities, overlap = figure.axes[:2]
+    assert densities.get_position().height > 0.5
+    assert [text.get_text() for text in densities.get_legend().get_texts()][:2] == ["0 %", "48.8 %"]
+    assert [text.get_text() for text in overlap.get_xticklabels()][:4] == ["0", "", "", "3"]
+    plt.close(figure)
+
+
 def test_sparsities_that_differ_little_stay_apart() -> None:
     """Cycles 30 and 31 at a fifth each are 99.88 and 99.90 % sparse."""
     axes = pyplot().subplots()[1]

@@ -11,7 +11,7 @@ from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, Line, RowResult, Settings, StoredResult, cycle_fields
 from swamp.analyses.presentation import CYCLE, cycle_cells, titled
 from swamp.analyses.study import Study, Work
-from swamp.drawing.canvas import GREY, STYLES, shades, tidy
+from swamp.drawing.canvas import GREY, STYLES, few, shades, tidy
 from swamp.landscape.calibration import reliability
 from swamp.store.records import RowRecord
 from swamp.training.numerics import applied, autocast
@@ -77,8 +77,8 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     rows = found.result.rows
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(5.6, 6.8), layout="constrained", height_ratios=(3, 1), sharex=True)
     upper.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
-    for row, colour, (_, marker) in zip(rows, shades(plt, len(rows)), STYLES * len(rows), strict=False):
-        label = f"{row.percentage}: ECE {100 * row.ece:.2f} %, T = {row.temperature:.2f}"
+    labels = few([f"{row.percentage}: ECE {100 * row.ece:.2f} %, T = {row.temperature:.2f}" for row in rows], 16)
+    for row, label, colour, (_, marker) in zip(rows, labels, shades(plt, len(rows)), STYLES * len(rows), strict=False):
         look = {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.2}
         for axes, values, least in ((upper, row.accuracy, FEW), (lower, row.counts, 1)):
             known = [i for i, count in enumerate(row.counts) if count >= least]

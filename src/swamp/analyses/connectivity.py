@@ -13,9 +13,9 @@ from swamp.analyses.analysis import Arrays, PageResults, SeriesResults, StoredRe
 from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, drawn, line_between, measured, path_section
 from swamp.analyses.presentation import draw_band, draw_by_sparsity, finish_spread, measure_axes, titled, training_losses
 from swamp.analyses.study import Study, Work
-from swamp.drawing.canvas import BLUE, GREY, ORANGE, shades, tidy
+from swamp.drawing.canvas import BLUE, GREY, ORANGE, few, shades, tidy
 from swamp.drawing.markup import Section
-from swamp.drawing.numbers import measure_of
+from swamp.drawing.numbers import measure_of, short_percent
 from swamp.landscape.connectivity import between
 
 name = "connectivity"
@@ -92,19 +92,19 @@ def _one_after_the_other(plt: Any, axes: Any, lambdas: Sequence[float], paths: S
         axes.plot(*ends, color=GREY, linestyle=":", linewidth=1)
         axes.plot(*ends, "o", color=ORANGE, markersize=5, zorder=3)
     stops = [path.label.removeprefix("cycle ").split(" to ") for path in paths]
-    axes.set_xticks(range(len(paths) + 1), [stops[0][0], *(stop[1] for stop in stops)])
+    axes.set_xticks(range(len(paths) + 1), few([stops[0][0], *(stop[1] for stop in stops)], 14))
     axes.set_xlabel("from cycle to cycle")
 
 
 def _fan(plt: Any, axes: Any, lambdas: Sequence[float], paths: Sequence[Path], measure: str) -> None:
     """Draw each line thin, and the mean over the lines of each cycle."""
     cycles = list(dict.fromkeys(path.cycle for path in paths))
-    for cycle, colour in zip(cycles, shades(plt, len(cycles)), strict=True):
+    labels = few([f"{cycle} ({short_percent(next(path for path in paths if path.cycle == cycle).sparsity)} %)" for cycle in cycles], 8)
+    for cycle, label, colour in zip(cycles, labels, shades(plt, len(cycles)), strict=True):
         found = [path for path in paths if path.cycle == cycle]
         curves = [drawn(path.values[measure], measure) for path in found]
         for curve in curves if len(curves) > 1 else ():
             axes.plot(lambdas, curve, color=colour, linewidth=0.8, alpha=0.4)
-        label = f"{cycle} ({100 * found[0].sparsity:.1f} %)"
         axes.plot(lambdas, np.mean(curves, axis=0), color=colour, linewidth=2.2, label=label)
     axes.set_xlabel("λ, from one particle to the next")
     title = "mean at cycle (sparsity); thin: each pair"
@@ -132,7 +132,7 @@ def _bands(axes: Any, found: Sequence[SeriesResults], measure: str) -> None:
             curves = [drawn(path.values[measure], measure) for lambdas, path in paths if lambdas == paths[0][0]]
             if curves:
                 draw_band(axes, [place + x for x in paths[0][0]], curves, index, series.legend, marker="")
-    axes.set_xticks([place + 0.5 for place in range(len(stops))], [stop.removeprefix("cycle ") for stop in stops])
+    axes.set_xticks([place + 0.5 for place in range(len(stops))], few([stop.removeprefix("cycle ") for stop in stops], 7))
     axes.tick_params(axis="x", length=0)
     axes.set_xlabel("from cycle to cycle")
 

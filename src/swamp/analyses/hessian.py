@@ -16,7 +16,7 @@ from swamp.analyses.analysis import Arrays, Line, PageResults, RowResult, Series
 from swamp.analyses.presentation import CYCLE, are_single, cycle_cells, draw_by_sparsity, examples_of, finish_spread, sparsity_ticks, titled
 from swamp.analyses.study import PRODUCT, CachedStep, Study, Work
 from swamp.core.metric import Metric
-from swamp.drawing.canvas import BLUE, STYLES, shades, tidy
+from swamp.drawing.canvas import BLUE, STYLES, few, shades, tidy
 from swamp.drawing.markup import Html, Section, element, scrolled_table, section
 from swamp.drawing.numbers import percent
 from swamp.drawing.tables import Table
@@ -211,9 +211,9 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     middle.legend(frameon=False, fontsize=8, ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1.0), title="rank", title_fontsize=8)
     for axes in (left, middle):
         sparsity_ticks(axes, rows)
-    for row, colour in zip(rows, shades(plt, len(rows)), strict=True):
+    for row, colour, label in zip(rows, shades(plt, len(rows)), few([row.percentage for row in rows], 8), strict=True):
         x, y = (found.arrays[f"cycle-{row.cycle}.{axis}"] for axis in ("eigenvalue", "density"))
-        right.semilogy(x, y.clip(1e-12), color=colour, label=row.percentage, linewidth=1.4)
+        right.semilogy(x, y.clip(1e-12), color=colour, label=label, linewidth=1.4)
     right.set_ylim(bottom=1e-7)
     right.set_xlabel("eigenvalue")
     right.set_ylabel("density")

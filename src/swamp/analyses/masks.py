@@ -16,7 +16,7 @@ from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, BetweenRuns, Line, PageResults, RowResult, Settings, StoredResult, cycle_fields
 from swamp.analyses.presentation import CYCLE, cycle_cells, titled
 from swamp.analyses.study import Study, Work
-from swamp.drawing.canvas import GREY, STYLES, density_axes, shades, text, tidy
+from swamp.drawing.canvas import GREY, STYLES, density_axes, few, shades, text, tidy
 from swamp.drawing.markup import Section, chart, command_line, element, section
 from swamp.drawing.tables import Table
 from swamp.landscape.geometry import Overlap, comparable, overlap
@@ -70,9 +70,9 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     result, rows = found.result, found.result.rows
     layers = list(rows[0].densities)
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.3), layout="constrained", width_ratios=(3, 2))
-    for row, colour in zip(rows, shades(plt, len(rows)), strict=True):
+    for row, colour, label in zip(rows, shades(plt, len(rows)), few([row.percentage for row in rows], 16), strict=True):
         values = [100 * row.densities[layer] for layer in layers]
-        left.plot(range(len(layers)), values, color=colour, marker=".", label=row.percentage)
+        left.plot(range(len(layers)), values, color=colour, marker=".", label=label)
     density_axes(left, layers)
     left.legend(frameon=False, fontsize=8, title="sparsity", title_fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     image = right.imshow([[cell.iou for cell in line] for line in result.overlap], vmin=0, vmax=1, cmap="viridis")
@@ -81,7 +81,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
             for j, cell in enumerate(line):
                 ink = "black" if cell.iou > 0.6 else "white"
                 right.text(j, i, f"{cell.iou:.2f}\n({cell.chance:.2f})", ha="center", va="center", fontsize=7, color=ink)
-    cycles = [str(row.cycle) for row in rows]
+    cycles = few([str(row.cycle) for row in rows], 14)
     right.set_xticks(range(len(rows)), cycles)
     right.set_yticks(range(len(rows)), cycles)
     right.set_xlabel("cycle")

@@ -126,7 +126,7 @@ def _draw_errors(axes: Any, rows: list[Row]) -> None:
     lowest = min(heights) - margin
     axes.set_ylim(lowest if min(heights) < 0 else max(0.0, lowest), max(heights) + 0.25 * margin)
     sparsity_ticks(axes, rows)
-    axes.set_ylabel("test error (%)" if metric.error else metric.label)
+    axes.set_ylabel("test error (%)" if metric.error else metric.chart_label)
     axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper right")
 
 

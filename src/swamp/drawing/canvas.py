@@ -80,6 +80,17 @@ def text(label: str) -> str:
     return label.replace("$", r"\$")
 
 
+def few(names: Sequence[str], most: int) -> list[str]:
+    """Return names for the ticks of an axis or the lines of a legend that has room for so many: of more, only some stay, evenly spread from
+    the first on, and the others are empty.
+
+    >>> few(["0", "1", "2", "3", "4"], 3)
+    ['0', '', '2', '', '4']
+    """
+    every = -(-len(names) // most) or 1
+    return [name if index % every == 0 else "" for index, name in enumerate(names)]
+
+
 def legend_label(label: str) -> str:
     """Return a label for a legend, in several lines where it names many settings: a wide legend would leave no room for the axes."""
     return textwrap.fill(text(label), LEGEND_WIDTH, break_on_hyphens=False)

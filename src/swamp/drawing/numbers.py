@@ -26,6 +26,16 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.2f}"
 
 
+def short_percent(fraction: float) -> str:
+    """Return a share in three digits, or in as many as tell it from 100 %.
+
+    >>> [short_percent(fraction) for fraction in (0.0, 0.9375, 0.99976, 1.0)]
+    ['0', '93.8', '99.98', '100']
+    """
+    texts = [f"{100 * fraction:.{digits}g}" for digits in range(3, 10)]
+    return next((text for text in texts if text != "100"), texts[-1])
+
+
 def spread(values: Sequence[float], digits: int) -> str:
     """Return the mean of values, and ± their standard deviation if there are several."""
     if not values:

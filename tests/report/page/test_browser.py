@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import statistics
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from swamp.report.page.document import write_report
-from tests.support.made_up_runs import add_analyses, add_overlap, make_run
+from tests.support.made_up_runs import add_analyses, add_overlap, made_up, make_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -337,11 +338,33 @@ def test_evaluations_within_trainings(open_page: Open, tmp_path: Path) -> None:
     assert chart.locator("path.line").count() == 6 * 4
     host.get_by_role("slider").fill("2")
     assert chart.locator("path.line").count() == 4
+    assert chart.locator("path.marker[d]").count() == 4 * 2
     open_numbers(chart)
     assert chart.locator("thead th").all_inner_texts() == ["series", "epoch", "validation error %"]
     assert [row.inner_text().split("\t")[1:] for row in chart.locator("tbody tr").all()[:2]] == [["2", "40.00"], ["4", "20.00"]]
     chart.get_by_label("Evaluated").select_option("validation.nll")
     assert chart.locator("tbody tr").first.inner_text().split("\t") == ["cycle 1, particle 0", "2", "0.5000"]
+
+
+def test_a_line_is_broken_at_an_empty_layer(open_page: Open, tmp_path: Path) -> None:
+    densities = {"a.weight": 0.5, "b.weight": 0.4, "c.weight": 0.0, "d.weight": 0.3, "e.weight": 0.2}
+    write_report([made_up(tmp_path / "run", [{"metrics": {"accuracy": 0.9}, "densities": densities}])], tmp_path / "report.html")
+    page = open_page(file=tmp_path / "report.html")
+    assert "A layer without weights is a gap" in page.locator("#layers .intro").inner_text()
+    path = page.locator("#layers .plot path.line").get_attribute("d")
+    assert path
+    assert re.sub("[^ML]", "", path) == "MLML"
+    assert not [text for text in ticks(curve(page)) if text.startswith("-")]  # of a single cycle, which is dense
+
+
+def test_few_cycles_have_ticks_of_equally_many_digits(open_page: Open, tmp_path: Path) -> None:
+    write_report([make_run(tmp_path / "run", "imp", rows=2, finished=False)], tmp_path / "report.html")
+    chart = curve(open_page(file=tmp_path / "report.html"))
+    assert {"0", "10", "20", "30", "40", "50"} <= set(ticks(chart))
+    assert not [text for text in ticks(chart) if text.startswith("-")]
+    values = [text for text in ticks(chart) if "." in text]
+    assert len(values) > 2
+    assert len({len(text.split(".")[1]) for text in values}) == 1
 
 
 def test_analyses(open_page: Open) -> None:
@@ -432,6 +455,10 @@ def test_it_prints(open_page: Open, tmp_path: Path) -> None:
     assert page.locator("[data-chart=tables] .scroll:visible").count() == 4  # all metrics
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
     assert page.pdf().startswith(b"%PDF")
+    write_report([make_run(tmp_path / str(seed), "imp", seed, cycles=13) for seed in (0, 1)], tmp_path / "long.html")
+    page = open_page(688, file=tmp_path / "long.html")  # as wide as A4 within its margins
+    page.emulate_media(media="print")
+    assert page.evaluate("Math.max(...[...document.querySelectorAll('table.results')].map((table) => table.offsetWidth))") <= 690
 
 
 def test_recipes_stand_apart_and_a_method_looks_alike_in_each(open_page: Open, tmp_path: Path) -> None:

@@ -48,6 +48,10 @@ def made(directories: list[Path], out: Path) -> str:
     return out.read_text()
 
 
+def text_of(markup: str) -> str:
+    return re.sub(r"<.*?>", "", markup)
+
+
 def data_of(page: str) -> dict[str, list[dict[str, object]]]:
     return json.loads(Outline(page).scripts[0])
 
@@ -107,9 +111,9 @@ def test_unfinished_and_damaged_runs_are_said(tmp_path: Path) -> None:
     page = made([whole, half, bad], tmp_path / "report.html")
     assert "Damaged, and not shown: 1 run" in page
     assert "manifest.json is damaged" in page
-    assert f"2 rows so far; missing: cycles 2, 3, 4, 5. Go on with: swamp resume {half}" in page
+    assert f"2 rows so far; missing: cycles 2, 3, 4, 5. Go on with: swamp resume {half}" in text_of(page)
     spaced = make_run(tmp_path / "two words", rows=2, finished=False)
-    assert f"swamp resume &#x27;{spaced}&#x27;" in made([spaced], tmp_path / "spaced.html")
+    assert f"swamp resume &#x27;{spaced}&#x27;" in text_of(made([spaced], tmp_path / "spaced.html"))
     assert "2 runs of 2 configurations, 1 finished" in page
     assert [series["label"] for series in data_of(page)["series"]] == ["imp", "swamp"]
     only = made([bad], tmp_path / "only.html")
@@ -121,13 +125,56 @@ def test_the_headline_says_who_is_best_beside_imp_and_dense(tmp_path: Path) -> N
     runs = [make_run(tmp_path / name, name) for name in ("imp", "swamp", "snip", "rigl", "grasp", "gradual")]
     page = made(runs, tmp_path / "report.html")
     (line,) = re.findall(r'<p class="headline">(.*?)</p>', page)
-    text = re.sub(r"<.*?>", "", line)
+    text = text_of(line)
     best = {run.name: json.loads((run / "results.json").read_text())[-1]["metrics"]["accuracy"] for run in runs}
     first = max(best, key=lambda name: best[name])
     assert text.startswith(f"Accuracy at 96.87 % sparsity: {first} {100 * best[first]:.2f} %; ")
     assert f"imp {100 * best['imp']:.2f}" in text
     assert f"swamp {100 * best['swamp']:.2f}" in text
-    assert re.search(rf"dense \({first}\) [\d.]+; 2 more in the table\.$", text)
+    assert re.search(rf"dense \({first}\) [\d.]+; 2 more in the table\. One seed each\. All training", text)
+
+
+def test_the_headline_says_over_how_many_seeds_and_what_training_took(tmp_path: Path) -> None:
+    def below(*runs: Path) -> str:
+        (line,) = re.findall(r'<span class="below"> (.*?)</span>', made(list(runs), tmp_path / "report.html"))
+        return str(line)
+
+    two = [make_run(tmp_path / f"swamp-{seed}", seed=seed) for seed in (0, 1)]
+    imp = make_run(tmp_path / "imp", "imp")
+    took = "All training up to there, in TMACs (multiply-adds): imp 0.6, swamp 2.4, dense (imp) 0.1."
+    assert below(*two, imp) == f"Means ± standard deviations over 1 to 2 seeds. {took}"
+    assert below(*two).startswith("Means ± standard deviations over 2 seeds. All")
+    assert below(imp) == "One seed. All training up to there, in GMACs (multiply-adds): imp 600, dense (imp) 100."
+    rows = json.loads((imp / "results.json").read_text())
+    for row in rows:
+        row["uncounted"] = [LAYERS[0]]
+        row["checksum"] = msgspec.convert(row, RowRecord).expected_checksum()
+    unknown = make_run(tmp_path / "unknown", "imp", finished=False)
+    (unknown / "results.json").write_text(json.dumps(rows))
+    assert below(unknown) == "One seed."
+
+
+def test_captions_are_true_of_a_single_run(tmp_path: Path) -> None:
+    one = make_run(tmp_path / "one", "imp")
+    alone = made([one], tmp_path / "report.html")
+    beside = made([one, make_run(tmp_path / "two", "imp", 1)], tmp_path / "report.html")
+    said = ["Means over seeds", "Mean ± standard deviation", "mean over seeds"]
+    assert [text in alone for text in said] == [False] * 3
+    assert [text in beside for text in said] == [True] * 3
+
+
+def test_many_unfinished_runs_leave_the_results_in_sight(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / f"seed-{seed}", "imp", seed, rows=1, finished=False) for seed in range(10)]
+    page = made(runs, tmp_path / "report.html")
+    assert "Not finished: 10 runs" in page
+    assert "<summary>2 more</summary>" in page
+    assert all(f"swamp resume {run}" in text_of(page) for run in runs)
+
+
+def test_a_cell_of_fewer_seeds_than_its_method_has_says_so(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "0", seed=0, rows=2, finished=False), make_run(tmp_path / "1", seed=1)]
+    table = made(runs, tmp_path / "report.html").split('class="results"')[1].split("</table>")[0]
+    assert [text_of(cell).endswith("1 of 2 seeds") for cell in re.findall("<td.*?</td>", table)] == [False, False, True, True, True, True]
 
 
 def test_thirty_runs_of_the_papers_length_make_a_small_page(tmp_path: Path) -> None:
@@ -174,6 +221,11 @@ def test_evaluations_within_a_training_are_drawn_as_errors_where_there_are_some(
     drawn, plain = (series["curves"][0]["evaluated"] for series in data["training"])
     assert drawn == {"validation.accuracy": [[2, 40.0], [4, 20.0]], "validation.nll": [[2, 0.5], [4, 0.25]]}
     assert plain == {}
+    ticket = make_run(tmp_path / "ticket", "imp", epochs=1, evaluated=(0,), finished=False)
+    curves = (ticket / "metrics.jsonl").read_text()
+    (ticket / "metrics.jsonl").write_text(re.sub("cycle 0, particle 0", "ticket", curves.splitlines()[0]) + "\n")
+    data = data_of(made([ticket], tmp_path / "ticket.html"))
+    assert data["evaluated"] == {}  # A single value is no curve.
     assert "and its evaluations (the setting evaluate_every)" in page
     assert "its evaluations" not in made([tmp_path / "other"], tmp_path / "without.html")
     monkeypatch.setattr(training, "MAX_EPOCHS", 20)  # a half of 40 epochs

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from swamp.drawing.canvas import STYLES, density_axes, legend_label, shades, style, text, tidy
+from swamp.drawing.canvas import STYLES, density_axes, few, legend_label, shades, style, text, tidy
 from swamp.drawing.numbers import percent
 from swamp.report.figures.curves import recipes_of
 from swamp.results.cells import at_common_level
@@ -81,7 +81,7 @@ def _by_sparsity(plt: Any, series: Series) -> tuple[list[DensityLine], str]:
     rows = [series.rows_at(density) for density in asked]
     labels = [percent(statistics.fmean(row.sparsity for row in found)) for found in rows]
     looks = [{"color": shade, "marker": "o", "markersize": 4} for shade in shades(plt, len(asked))]
-    return list(zip(labels, looks, rows, strict=True)), f"Density of each layer: {text(series.label)} on {recipes_of([series])}"
+    return list(zip(few(labels, 16), looks, rows, strict=True)), f"Density of each layer: {text(series.label)} on {recipes_of([series])}"
 
 
 def _by_method(all_series: Sequence[Series]) -> tuple[list[DensityLine], str]:

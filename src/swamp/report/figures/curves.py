@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from swamp.core.metric import Metric
-from swamp.drawing.canvas import bars, legend_label, style, text, tidy
+from swamp.drawing.canvas import bars, few, legend_label, style, text, tidy
+from swamp.drawing.numbers import short_percent
 from swamp.results.ensemble import Ensemble
 from swamp.results.series import Series, by_recipe
 from swamp.store.records import RowRecord
@@ -25,7 +26,7 @@ def recipes_of(all_series: Sequence[Series]) -> str:
 def error_label(all_series: Sequence[Series]) -> str:
     """Name what is drawn of the metrics that count."""
     metrics = {row.described[row.metric] for series in all_series for row in series.rows}
-    return "test error (%)" if all(metric.error for metric in metrics) else ", ".join(sorted(metric.label for metric in metrics))
+    return "test error (%)" if all(metric.error for metric in metrics) else ", ".join(sorted(metric.chart_label for metric in metrics))
 
 
 def chart_error(metric: Metric, values: Mapping[str, float]) -> float:
@@ -128,14 +129,14 @@ def panel(
 def sparsity_axis(axes: Any, remaining: set[float]) -> None:
     """Shares of remaining weights, in %, on a logarithmic scale from dense to sparse, named by their sparsity."""
     size_axis(axes, remaining)
-    axes.set_xticks(axes.get_xticks(), [f"{100 - share:.3g}" for share in axes.get_xticks()])
+    axes.set_xticks(axes.get_xticks(), [short_percent(1 - share / 100) for share in axes.get_xticks()])
     axes.set_xlabel("sparsity of the prunable weights (%)")
 
 
 def size_axis(axes: Any, remaining: set[float]) -> None:
     axes.set_xscale("log")
     axes.invert_xaxis()
-    ticks = sorted(remaining) if len(remaining) <= 8 else sorted(remaining)[:: len(remaining) // 7 + 1]
+    ticks = sorted(remaining, reverse=True)[:: 1 if len(remaining) <= 8 else len(remaining) // 7 + 1]  # The dense network is among them.
     axes.set_xticks(ticks, [f"{share:.3g}" for share in ticks])
     axes.minorticks_off()
     axes.set_xlabel("prunable weights of all networks together (% of one dense)")
@@ -195,7 +196,7 @@ def _draw_bars(axes: Any, series: Series) -> None:
         ranked = _ranked(rows)
         averages = [row.described[row.metric].chart_value(row.metrics[row.metric]) for row in rows]
         bars(axes, place, ranked, statistics.fmean(averages), statistics.stdev(averages) if len(averages) > 1 else None)
-    axes.set_xticks(range(len(asked)), labels)
+    axes.set_xticks(range(len(asked)), few(labels, 10))
 
 
 def _ranked(rows: Sequence[RowRecord]) -> list[float]:

@@ -30,6 +30,11 @@ class PageContent:
             between_runs = [stored for path in compared if (stored := self._read(path, kind.between_runs, name))]
             self.results[name] = PageResults(found, between_runs, labels, self.warnings)
 
+    @property
+    def has_means(self) -> bool:
+        """Whether any number of the page is a mean over seeds."""
+        return any(len(series.runs) > 1 for series in self.series)
+
     def _read(self, directory: Path, kind: Any, flag: str = "") -> StoredResult[Any] | None:
         try:
             return read_stored(directory, kind, flag)

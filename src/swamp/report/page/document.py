@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from string import Template
 
 from swamp.core.metric import Metric
-from swamp.drawing.markup import Html, Section, count, element, join, json_text
+from swamp.drawing.markup import Html, Section, command_line, count, element, join, json_text
 from swamp.report.page.charts import series_data
 from swamp.report.page.content import PageContent
 from swamp.report.page.sections import make_sections
@@ -23,6 +25,7 @@ from swamp.results.cells import Cell, at_common_level, best_first, cells, levels
 from swamp.results.series import METHODS_NAMED_FIRST, Series, by_recipe, make_series
 from swamp.results.stored_run import LeftOut, StoredRun, read_runs
 from swamp.store.files import write_output
+from swamp.store.records import RowRecord
 from swamp.version import __version__
 
 # Each uses those before it.
@@ -30,6 +33,8 @@ SCRIPTS = ("elements", "scales", "series", "chart", "heatmap", "results", "train
 
 
 MOST = 4  # methods in the headline
+MOST_OPEN = 8  # items of a notice
+PREFIXES = ("", "k", "M", "G", "T", "P", "E")  # of thousand, million, … multiply-adds
 
 
 def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun], list[LeftOut]]:
@@ -110,35 +115,58 @@ def header(all_series: Sequence[Series], made: str) -> Html:
 
 
 def headline(all_series: Sequence[Series]) -> Html | None:
-    """Say in a sentence what the runs of one recipe found: the best at the highest sparsity that most methods reach, beside
-    SWAMP, IMP and dense."""
+    """Say what the runs of one recipe found: the best at the highest sparsity that most methods reach, beside SWAMP, IMP and dense; below
+    it, over how many seeds, and how much training it took."""
     metric = metrics_of(all_series)[0]
     level, at_level = at_common_level(all_series, metric)
-    found = {series.name: cell for series, cell in zip(all_series, at_level, strict=True) if cell and not cell.other_sparsity}
-    if not found:
+    pairs = [(series, cell) for series, cell in zip(all_series, at_level, strict=True) if cell and not cell.other_sparsity]
+    if not pairs:
         return None
+    found, rows = {series.name: cell for series, cell in pairs}, {series.name: series.rows_at(level.density) for series, _ in pairs}
     ranked = best_first({label: cell.mean for label, cell in found.items()}, metric)
     named = [ranked[0], *sorted(ranked[1:], key=lambda label: label not in METHODS_NAMED_FIRST)][:MOST]
     unit, what = (" %", metric.label.removesuffix(" %")) if metric.label.endswith(" %") else ("", metric.label)
     first, *others = [join(element("b", label), " ", number(found[label].text + unit * (not place))) for place, label in enumerate(named)]
+    shown = {label: rows[label] for label in named}
     if dense := dense_cell(all_series, metric, ranked) if level.sparsity else None:
-        others.append(join(f"{dense[0]} ", number(dense[1].text)))
+        label, cell, shown[label] = dense
+        others.append(join(f"{label} ", number(cell.text)))
     rest = join("; ", Html(", ".join(others))) if others else ""
     more = f"; {unnamed} more in the table" if (unnamed := len(ranked) - len(named)) else ""
-    return join(f"{what[:1].upper()}{what[1:]} at {level.label} % sparsity: ", first, rest, more, ".")
+    below = element("span", " ", seeds_of([found[label] for label in named]), training_of(shown), class_="below")
+    return join(f"{what[:1].upper()}{what[1:]} at {level.label} % sparsity: ", first, rest, more, ".", below)
+
+
+def seeds_of(shown: Sequence[Cell]) -> str:
+    """Say over how many seeds the numbers of a headline are."""
+    least, most = (limit(len(cell.values) for cell in shown) for limit in (min, max))
+    if most == 1:
+        return "One seed each." if len(shown) > 1 else "One seed."
+    return f"Means ± standard deviations over {most if least == most else f'{least} to {most}'} seeds."
+
+
+def training_of(shown: Mapping[str, Sequence[RowRecord]]) -> str:
+    """Say how many multiply-adds all training up to the networks of a headline took; nothing where those of some layer are unknown."""
+    if any(row.uncounted for rows in shown.values() for row in rows):
+        return ""
+    macs = {label: statistics.fmean(row.training_macs for row in rows) for label, rows in shown.items()}
+    power = min(int(math.log10(max(*macs.values(), 1))) // 3, len(PREFIXES) - 1)
+    listed = ", ".join(f"{label} {value / 1000**power:.3g}" for label, value in macs.items())
+    return f" All training up to there, in {PREFIXES[power]}MACs (multiply-adds): {listed}."
 
 
 def number(text: str) -> Html:
     return element("span", text, class_="number")
 
 
-def dense_cell(all_series: Sequence[Series], metric: Metric, ranked: Sequence[str]) -> tuple[str, Cell] | None:
+def dense_cell(all_series: Sequence[Series], metric: Metric, ranked: Sequence[str]) -> tuple[str, Cell, list[RowRecord]] | None:
     """The dense network: that of the method `dense`, or else cycle 0 of the best that has one, so that like is beside like."""
-    densest = [cell for (cell,) in cells(all_series, levels_of(all_series)[:1], metric)]
+    levels = levels_of(all_series)[:1]
+    densest = [cell for (cell,) in cells(all_series, levels, metric)]
     having = [(series, cell) for series, cell in zip(all_series, densest, strict=True) if cell and cell.cycle == 0]
     order = {name: place for place, name in enumerate(ranked)}
     for series, cell in sorted(having, key=lambda pair: (pair[0].method != "dense", order.get(pair[0].name, len(order)))):
-        return ("dense" if series.method == "dense" else f"dense ({series.name})"), cell
+        return ("dense" if series.method == "dense" else f"dense ({series.name})"), cell, series.rows_at(levels[0].density)
     return None
 
 
@@ -148,7 +176,7 @@ def notices(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], warnings: Se
         [element("li", element("code", one.directory), f": {one.why}") for one in left_out if one.damaged == damaged]
         for damaged in (True, False)
     )
-    missing = [element("li", element("code", run.directory), f": {lack(run)}") for run in runs if not run.finished]
+    missing = [element("li", element("code", run.directory), ": ", lack(run)) for run in runs if not run.finished]
     changed = [element("li", element("code", run.directory), f": {what}") for run in runs for what in run.warnings]
     changed += [element("li", warning) for warning in warnings]
     limited = [element("li", element("code", run.directory), f": {run.limit_note}") for run in runs if run.limit_note]
@@ -162,13 +190,18 @@ def notices(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], warnings: Se
 
 
 def notice(title: str, items: Sequence[Html], kind: str) -> Html | None:
-    return element("div", element("h2", title), element("ul", *items), class_=kind, role="note") if items else None
+    """Return a notice of its items, of which only some are open at first where they are many; None where there are none."""
+    if not items:
+        return None
+    more = items[MOST_OPEN:]
+    folded = element("details", element("summary", f"{len(more)} more"), element("ul", *more)) if more else None
+    return element("div", element("h2", title), element("ul", *items[:MOST_OPEN]), folded, class_=kind, role="note")
 
 
-def lack(run: StoredRun) -> str:
+def lack(run: StoredRun) -> Html:
     """Say what an unfinished run still lacks, and how to go on with it."""
     missing = run.missing_cycles()
     rows = f"{count(len(run.rows), 'row')} so far" if run.rows else "no row yet"
     what = f"; missing: {'cycles' if len(missing) > 1 else 'cycle'} {', '.join(map(str, missing))}" if missing else ""
     failed = f". It failed: {run.failure}" if run.failure else ""
-    return f"{rows}{what}{failed}. Go on with: {run.resume_command}"
+    return join(f"{rows}{what}{failed}. Go on with: ", element("code", command_line(run.resume_command)))

@@ -15,7 +15,7 @@ def show(content: PageContent) -> Section | None:
         return None
     return section(
         "Cost",
-        "Cost against error",
+        "Error against cost",
         "Each line goes through a method’s sparsities. The paper’s cost is the forward multiply-adds of one example in the masked network, "
         "summed over all trainings so far; the total counts every example, epoch and backward pass, and the ticket.",
         *each_recipe(content.series, lambda _, recipe: [chart("cost", data_recipe=recipe)]),

@@ -16,11 +16,12 @@ order = 10
 def show(content: PageContent) -> Section | None:
     if not by_recipe(content.series):
         return None
+    means = "Means over seeds on the test set, after the last epoch; bands are ± one standard deviation."
+    alone = "On the test set, after the last epoch."
     return section(
         "Curves",
         "Error against sparsity",
-        "Means over seeds on the test set, after the last epoch; bands are ± one standard deviation. Point at a chart to read it, "
-        "draw a box to look closer.",
+        f"{means if content.has_means else alone} Point at a chart to read it, draw a box to look closer.",
         element("div", data_chart="axes", class_="controls"),
         *each_recipe(content.series, curves),
     )

@@ -9,12 +9,15 @@ order = 60
 
 
 def show(content: PageContent) -> Section | None:
-    if not any(row.densities for series in content.series for row in series.rows):
+    densities = [density for series in content.series for row in series.rows for density in row.densities.values()]
+    if not densities:
         return None
+    means = ", as the mean over seeds" if content.has_means else ""
+    empty = "" if all(densities) else " A layer without weights is a gap in its line, or 0 on the linear axis."
     return section(
         "Layers",
         "Density of each layer",
-        "What remains of each layer’s weights, from the network’s input to its output, as the mean over seeds.",
+        f"What remains of each layer’s weights, from the network’s input to its output{means}.{empty}",
         element("div", data_chart="legend"),
         chart("layers"),
     )

@@ -24,10 +24,12 @@ def show(content: PageContent) -> Section | None:
         parts += [element("h3", recipe)] if len(groups) > 1 else []
         parts.append(element("div", *(result_table(group, metric) for metric in metrics_of(group)), data_chart="tables"))
         parts += [element("p", note, class_="note") for note in result_notes(group)]
+    means = "Mean ± standard deviation over seeds at each sparsity (%)." if content.has_means else "Each metric at each sparsity (%)."
+    ranks = " The best of a column is bold, the second best underlined." if len(content.series) > 1 else ""
     return section(
         "Table",
         "Table of results",
-        "Mean ± standard deviation over seeds at each sparsity (%). The best of a column is bold, the second best underlined.",
+        means + ranks,
         *parts,
     )
 
@@ -42,7 +44,7 @@ def result_table(group: Sequence[Series], metric: Metric) -> Html:
         element(
             "tr",
             element("th", series.name, None if alike else element("small", seeds(series)), scope="row"),
-            *(result_cell(cell, paper_numbers(series, metric.name)) for cell in line),
+            *(result_cell(cell, series, paper_numbers(series, metric.name)) for cell in line),
         )
         for series, line in zip(group, table, strict=True)
     ]
@@ -59,7 +61,7 @@ def seeds(series: Series) -> str:
     return f"{'seeds' if len(series.seeds) > 1 else 'seed'} {', '.join(map(str, series.seeds))}"
 
 
-def result_cell(cell: Cell | None, paper: Mapping[int, str]) -> Html:
+def result_cell(cell: Cell | None, series: Series, paper: Mapping[int, str]) -> Html:
     if cell is None:
         return element("td", "–")
     theirs = paper.get(cell.cycle)
@@ -67,6 +69,7 @@ def result_cell(cell: Cell | None, paper: Mapping[int, str]) -> Html:
         "td",
         element("span", cell.text),
         element("small", f"@ {cell.other_sparsity}") if cell.other_sparsity else None,
+        element("small", f"{len(cell.values)} of {len(series.seeds)} seeds") if len(cell.values) < len(series.seeds) else None,
         element("small", f"paper {theirs}") if theirs else None,
         class_={1: "best", 2: "second"}.get(cell.rank),
         title={1: "best", 2: "second best"}.get(cell.rank),

@@ -61,7 +61,8 @@ def training_curves(all_series: Sequence[Series]) -> dict[str, Any]:
         }
         for series, seed, curves in runs
     ]
-    used = {name for run in training for curve in run["curves"] for name in curve["evaluated"]}
+    # Every run evaluates its ticket, once: that alone is no curve.
+    used = {name for run in training for curve in run["curves"] if curve["stage"] != "ticket" for name in curve["evaluated"]}
     shown = {name: {"label": metric.chart_label, "digits": metric.digits} for name, metric in metrics.items() if name in used}
     return {"training": training, "rates": [list(rate) for rate in rates], "epochStep": step, "evaluated": shown}
 

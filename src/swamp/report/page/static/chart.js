@@ -69,14 +69,14 @@ class Chart {
     const [yLow, yHigh] = this.domain.y;
     const rows = Math.max(3, Math.floor(height / 62));
     const yTicks = y.ticks ? y.ticks(yLow, yHigh, rows) : (y.log ? logTicks : niceTicks)(yLow, yHigh, rows);
-    const texts = (axis, ticks) => (axis.format ? ticks.map(axis.format) : tickTexts(ticks.map(axis.shown || ((tick) => tick))));
+    const texts = (axis, ticks) => (axis.format ? ticks.map(axis.format) : tickTexts(ticks.map(axis.shown || ((tick) => tick)), !axis.log));
     const yTexts = texts(y, yTicks);
     this.names = this.labels && this.width > 460 && model.marks.length <= 8 ? shortNames(model.marks.filter(({ kind }) => kind === "line")) : new Map();
     const named = this.names.size ? this.labels : null;
     const longest = Math.max(...[...this.names.values()].map((name) => name.length));
     const left = 14 + Math.max(...yTexts.map((text) => text.length), 2) * 7;
     const right = named ? Math.min(20 + longest * 7.6, 150) : 16;
-    const bottom = x.tilt ? 104 : 46;
+    const bottom = x.tilt ? Math.min(104, 28 + 4.8 * Math.max(...x.ticks().map((tick) => x.format(tick).length))) : 46;
     this.box = { left, right: this.width - right, top: 28, bottom: height - bottom, named };
     const { box } = this;
     this.x = makeScale(this.domain.x, x.flip ? [box.right, box.left] : [box.left, box.right], x.log);
@@ -115,8 +115,7 @@ class Chart {
     this.hits = [];
     const ends = [];
     for (const mark of model.marks) {
-      const usable = mark.points.filter((p) => Number.isFinite(p.x) && Number.isFinite(p.y) && (!model.y.log || p.y > 0) && (!model.x.log || p.x > 0));
-      const pixels = usable.map((p) => ({ ...p, px: this.x(p.x), py: this.y(p.y), mark }));
+      const pixels = mark.points.filter((p) => this.canShow(p)).map((p) => ({ ...p, px: this.x(p.x), py: this.y(p.y), mark }));
       if (mark.kind === "bars") {
         const half = Math.abs(this.x(mark.width / 2) - this.x(0));
         for (const p of pixels) lines.append(svg("rect", { class: `bar ${mark.look.colour}${mark.tint ? " tint" : ""}`, x: p.px - half, width: 2 * half, y: p.py, height: Math.max(box.bottom - p.py, 0.5), rx: Math.min(2, half) }));
@@ -129,11 +128,12 @@ class Chart {
           const path = [...banded.map((p) => `${p.px} ${floor(p.high)}`), ...banded.reverse().map((p) => `${p.px} ${floor(p.low)}`)];
           bands.append(svg("path", { class: `band ${mark.look.colour}${model.marks.length > 3 ? " many" : ""}`, d: `M${path.join("L")}Z` }));
         }
-        const line = svg("path", { class: `line ${mark.look.colour}${mark.faint ? " faint" : ""}`, d: `M${pixels.map((p) => `${p.px.toFixed(1)} ${p.py.toFixed(1)}`).join("L")}`, "stroke-dasharray": mark.look.dash });
-        if (mark.share !== undefined) line.style.setProperty("--share", mark.share);
-        if (pixels.length > 1) lines.append((mark.node = line));
+        const group = svg("g", {});
+        if (mark.share !== undefined) group.style.setProperty("--share", mark.share);
+        if (pixels.length > 1) group.append((mark.node = svg("path", { class: `line ${mark.look.colour}${mark.faint ? " faint" : ""}`, d: this.path(mark.points), "stroke-dasharray": mark.look.dash })));
         if (mark.dots || pixels.length === 1)
-          for (const p of pixels) lines.append(svg("path", { class: `marker ${mark.look.colour}`, d: mark.look.marker, transform: `translate(${p.px.toFixed(1)} ${p.py.toFixed(1)})` }));
+          for (const p of pixels) group.append(svg("path", { class: `marker ${mark.look.colour}`, d: mark.look.marker || MARKERS[0], transform: `translate(${p.px.toFixed(1)} ${p.py.toFixed(1)})` }));
+        lines.append(group);
         const inside = pixels.filter((p) => this.inside(p)).sort((a, b) => a.px - b.px);
         if (this.names.has(mark) && inside.length) ends.push({ at: inside[inside.length - 1], mark });
       }
@@ -144,6 +144,17 @@ class Chart {
     this.brush = svg("rect", { class: "brush", visibility: "hidden" });
     this.place.append(bands, this.cursor, lines, this.ring, this.brush);
     this.nameEnds(ends);
+  }
+
+  canShow({ x, y }) {
+    const { model } = this;
+    return Number.isFinite(x) && Number.isFinite(y) && (!model.y.log || y > 0) && (!model.x.log || x > 0);
+  }
+
+  // A line through points, broken where one cannot be shown: what lies there is not between its neighbours.
+  path(points) {
+    const steps = points.map((p, index) => this.canShow(p) && `${index && this.canShow(points[index - 1]) ? "L" : "M"}${this.x(p.x).toFixed(1)} ${this.y(p.y).toFixed(1)}`);
+    return steps.filter(Boolean).join("");
   }
 
   inside(p) {

@@ -69,7 +69,7 @@ class HeatMap {
     const place = ([column, row]) => [left + (column + 0.5) * size, top + (rows - 1 - row + 0.5) * size];
     const still = svg("g", { "pointer-events": "none" }, ...(model.marks ? model.marks(place) : []));
     if (model.contours) still.prepend(svg("path", { class: "contour", d: this.contours(place, t, low, high) }));
-    this.place.replaceChildren(...this.cells.flat(), grid, size > 40 ? this.written(place, t, low, high) : "", still);
+    this.place.replaceChildren(...this.cells.flat(), grid, size > 40 && !model.contours ? this.written(place, t, low, high) : "", still);
   }
 
   // Lines of equal value: each square of four neighbours is cut where its sides pass a level (marching squares).
@@ -94,7 +94,7 @@ class HeatMap {
     return parts.join("");
   }
 
-  // The numbers themselves, where there is room for them.
+  // The numbers themselves, where there is room for them and no contour crosses them.
   written(place, t, low, high) {
     const texts = this.model.values.flatMap((line, row) => line.map((value, column) => {
       if (value === null) return null;

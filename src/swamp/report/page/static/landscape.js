@@ -77,9 +77,9 @@ const LIKENESS = [["iou", "intersection over union"], ["beyond", "beyond chance"
 function masks(host) {
   let [run, kind] = [data.masks[0], "iou"];
   const build = () => {
-    const ticks = run.rows.map((row, index) => [index, (100 * row.sparsity).toFixed(1)]);
+    const ticks = run.rows.map((row, index) => [index, (100 * row.sparsity).toFixed(2)]);
     return {
-      values: run[kind], domain: [0, 1], format: (value) => value.toFixed(3),
+      values: run[kind], domain: [0, 1], colour: LIKENESS.find(([key]) => key === kind)[1], format: (value) => value.toFixed(3),
       x: { label: "sparsity of one mask and of the other, %", ticks }, y: { ticks },
       name: (row, column) => `cycles ${run.rows[row].cycle} and ${run.rows[column].cycle}`,
     };

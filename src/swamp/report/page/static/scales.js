@@ -3,12 +3,15 @@
 const fixed = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits).replace(/^-(?=[0.]+$)/, ""));
 const compact = (value, digits = 3) => (value === 0 ? "0" : Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(Math.max(digits - 2, 1)) : String(+value.toPrecision(digits)));
 
-// Ticks in as many digits as tell them apart.
-function tickTexts(ticks) {
+// Ticks in as many digits as tell them apart; on a linear axis all have equally many behind the point.
+function tickTexts(ticks, linear) {
   const step = Math.min(...ticks.slice(1).map((tick, index) => Math.abs(tick - ticks[index])));
   let digits = 3;
   while (digits < 12 && ticks.some((tick) => Math.abs(+compact(tick, digits) - tick) > step / 100)) digits++;
-  return ticks.map((tick) => compact(tick, digits));
+  const texts = ticks.map((tick) => compact(tick, digits));
+  if (!linear || texts.some((text) => text.includes("e"))) return texts;
+  const behind = Math.max(...texts.map((text) => (text.split(".")[1] || "").length));
+  return ticks.map((tick) => (tick === 0 ? "0" : fixed(tick, behind)));
 }
 
 // Round numbers, about `count` of them and at least three, no closer than `least`.
@@ -27,7 +30,7 @@ function niceTicks(low, high, count, least = 0) {
 const wholeTicks = (low, high, count) => niceTicks(low, high, count, 1).filter(Number.isInteger);
 
 function logTicks(low, high, count) {
-  for (const digits of [[1], [1, 3], [1, 2, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9]]) {
+  for (const digits of [[1], [1, 3], [1, 2, 5]]) {
     const ticks = [];
     for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++)
       for (const digit of digits) {
@@ -43,9 +46,10 @@ const sparsityOf = (remaining) => +(100 - remaining).toFixed(9);
 
 // Remaining weights of which people know the sparsity.
 function sparsityTicks(low, high, log, count) {
-  if (!log) return niceTicks(100 - high, 100 - low, count).map((sparsity) => 100 - sparsity);
+  const nice = () => niceTicks(100 - high, 100 - low, count).filter((sparsity) => sparsity >= 0).map((sparsity) => 100 - sparsity);
+  if (!log) return nice();
   const round = [100, 80, 50, 30, 20, 10, 5, 3, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01].filter((v) => v >= low * 0.999 && v <= high * 1.001);
-  return round.length >= 2 ? round : niceTicks(low, high, count);
+  return round.length >= 4 ? round : nice();
 }
 
 function makeScale([low, high], [from, to], log) {
