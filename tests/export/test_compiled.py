@@ -19,7 +19,7 @@ from swamp.export.timing import fastest
 from swamp.tasks.models import find_model
 from swamp.tasks.models.resnet import ResNet
 from tests.support.compiling import needs_compiler
-from tests.support.networks import UNet
+from tests.support.networks import Function, UNet
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("compiled_runtime")]
 
@@ -241,6 +241,62 @@ def test_a_program_that_computes_something_else_is_refused(monkeypatch: pytest.M
     )
     with pytest.raises(NoProgram, match="something else than torch"):
         WholeNetwork(model, torch.ones(1, 6))
+
+
+def test_outputs_of_every_shape_are_those_of_torch() -> None:
+    """Graphs hold for sizes like the example's, whatever the forward pass does for others."""
+
+    def odd(x: Tensor, kernel: Tensor) -> Tensor:
+        return nn.functional.conv2d(nn.functional.max_pool2d(x, 3, 1, 1) if x.shape[2] % 2 else x, kernel, stride=2)
+
+    def square(x: Tensor, kernel: Tensor) -> Tensor:
+        return nn.functional.conv2d(x if x.shape[2] == x.shape[3] else -x, kernel)
+
+    def large(x: Tensor, kernel: Tensor) -> Tensor:
+        return nn.functional.conv2d(x if x.shape[2] > 7 else -x, kernel)
+
+    def resized(x: Tensor, kernel: Tensor) -> Tensor:
+        return nn.functional.interpolate(nn.functional.conv2d(x, kernel, stride=2), size=x.shape[2:])
+
+    def one(x: Tensor, kernel: Tensor) -> Tensor:
+        return nn.functional.conv2d(x, kernel).mean((2, 3), keepdim=True).squeeze()
+
+    for function in (odd, square, large, resized, one):
+        model = Function(function, kernel=torch.randn(3, 4, 2, 2))
+        fast = WholeNetwork(model, torch.randn(2, 4, 8, 8))
+        right = []
+        for shape in ((2, 4, 8, 8), (1, 4, 8, 8), (2, 4, 7, 9), (2, 4, 8, 8)):
+            x = torch.randn(shape)
+            with torch.no_grad():
+                check_same(fast(x), model(x))  # compared with torch
+                check_same(fast(-x), model(-x))
+            right.append(fast.is_right[(x.shape,)])
+        assert right[0] == right[3] is True
+        assert False in right
+
+
+def test_inputs_may_have_different_lengths() -> None:
+    model = pruned(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True))
+    inputs = torch.randn(2, 5, 8), torch.randn(2, 7, 8)
+    fast = swamp.compile_sparse(model, inputs)
+    assert "whole network" in fast.seconds
+    with torch.no_grad():
+        check_same(fast(*inputs), model(*inputs))
+
+
+def test_outputs_of_another_type_are_left_to_torch() -> None:
+    model = Function(lambda x, weight: nn.functional.linear(x, weight).double(), weight=torch.eye(4))
+    fast = swamp.compile_sparse(model, torch.ones(2, 4))
+    assert fast(torch.ones(2, 4)).dtype == torch.float64
+    assert any("something else than torch" in note for note in fast.notes)
+
+
+def test_a_network_without_zeros_is_compiled() -> None:
+    model, x = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(4, 6)
+    fast = swamp.compile_sparse(model, x)
+    assert "whole network" in fast.seconds
+    with torch.no_grad():
+        check_same(fast(x), model(x))
 
 
 def test_without_an_example_layers_decide_when_they_are_called() -> None:

@@ -14,10 +14,12 @@ from torch import nn
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import formats
+from swamp.export.formats import sparse
 from swamp.export.inference import open_network, read_about
-from swamp.export.program import NoProgram
+from swamp.export.program import NoProgram, read_program
 from swamp.runs.coupling import coupling_of
 from swamp.tasks.custom import CustomTask
+from tests.support.compiling import needs_compiler
 
 JSON_FORMAT = """
 import json
@@ -84,6 +86,21 @@ def test_a_change_of_a_metric_that_is_no_percentage_is_not_compared_with_points(
     assert change
     assert float(change[1]) > 0.1
     assert "points" not in note
+
+
+@needs_compiler
+@pytest.mark.usefixtures("compiled_runtime")
+@pytest.mark.parametrize("values", ["float32", "float16", "int8"])
+def test_a_program_that_computes_something_else_is_an_error(values: formats.ValueType, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = torch.randn(4, 3), torch.arange(4) % 2
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    task = CustomTask(lambda: copy.deepcopy(model), data, data)
+    wrong = read_program(nn.Sequential(model[0], nn.Tanh(), model[2]), data[:1])
+    wrong = wrong._replace(tensors={})
+    for module in (formats, sparse):
+        monkeypatch.setattr(module, "program_of", lambda *_: wrong)
+    with pytest.raises(RuntimeError, match="the program's outputs differ from torch's"):
+        formats.export(State.of(model), Mask({"2.weight": torch.eye(2, 4) > 0}), task, "sparse", values, {})
 
 
 @pytest.mark.parametrize("name", ["sparse", "safetensors", "torch"])

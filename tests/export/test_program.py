@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,14 @@ def test_tied_weights_have_the_name_that_states_have() -> None:
     assert not made.tensors
 
 
+def test_the_token_of_padding_need_not_be_in_the_example() -> None:
+    with_padding = BELOW_17.clone()
+    with_padding[:, 3:] = 17
+    number = torch.tensor(17)
+    for seen in (lambda ids: ids != 17, lambda ids: ids != number):
+        compare(Masked(seen), given(BELOW_17), given(with_padding))
+
+
 # -- operations by themselves ------------------------------------------------------------------------------------------------------------
 
 
@@ -158,6 +167,20 @@ class Branching(nn.Module):
 def first_pad(x: Tensor) -> Tensor:
     return x * len(x)
 
+
+class Masked(nn.Module):
+    """Attention that sees some of its tokens."""
+
+    def __init__(self, seen: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.embedding, self.seen = nn.Embedding(20, 6), seen
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=self.seen(ids)[:, None])
+
+
+BELOW_17 = torch.arange(4, 14).reshape(2, 5)  # no token of padding, nor any of 0 to 3
 
 REFUSALS: dict[str, tuple[nn.Module, Given, dict[str, Any], str]] = {
     "lstm": (own_sequences.Reader(), given(tokens(2, 5)), {}, r"^lstm cannot .* \(module rnn, sequences.py line \d+\): .* not known$"),
@@ -209,6 +232,11 @@ REFUSALS: dict[str, tuple[nn.Module, Given, dict[str, Any], str]] = {
         {},
         r"^add .* it repeats numbers",
     ),
+    "number of examples": (Function(lambda x: x if x.shape[0] > 4 else -x), given(VECTOR), {}, "depends on the number of examples"),
+    "rows of a free size": (Function(lambda x, p: x * p, p=normal(6, 1)), given(IMAGE), {"free_size": True}, "whose size is free"),
+    "tokens of two paddings": (Masked(lambda ids: (ids != 17) & (ids != 18)), given(BELOW_17), {}, "nor one of padding"),
+    "tokens in a range": (Masked(lambda ids: ids < 17), given(BELOW_17), {}, "nor one of padding"),
+    "other tokens": (Function(lambda x, p: F.embedding(x.clamp(max=16), p), p=normal(20, 6)), given(BELOW_17), {}, "neither an input nor"),
     "scores": (Function(lambda x: x @ x.transpose(1, 2)), given(SEQUENCE), {}, "output depends on no image"),
 }
 

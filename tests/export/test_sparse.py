@@ -86,6 +86,15 @@ def test_surviving_zeros_survive(tmp_path: Path) -> None:
     assert load_sparse(tmp_path / "m", nn.Linear(4, 1, bias=False)).mask.digest == mask.digest
 
 
+@pytest.mark.parametrize("values", ["float32", "bfloat16", "int8"])
+def test_a_network_without_pruned_tensors_comes_back(values: str, tmp_path: Path) -> None:
+    model, like = nn.Linear(3, 2), nn.Linear(3, 2)
+    model.weight.data, model.bias.data = torch.eye(2, 3), torch.ones(2)  # exact in every type
+    (tmp_path / "m").write_bytes(encode(State.of(model), Mask({}), values))  # type: ignore[arg-type]
+    assert load_sparse(tmp_path / "m", like).mask.layers == {}
+    assert State.of(like).digest() == State.of(model).digest()
+
+
 def test_a_weight_too_large_for_float16_is_refused() -> None:
     with pytest.raises(ValueError, match="a weight of w is too large for float16"):
         encode(State({"w": torch.tensor([1e6])}, {}), Mask({"w": torch.tensor([True])}), "float16")

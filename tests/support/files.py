@@ -43,12 +43,7 @@ def sparse_file(model: nn.Module, example: Given, density: float = 0.5, about: d
 
 
 def encoded(model: nn.Module, mask: Mask, made: NetworkProgram, about: dict[str, Any] | None = None) -> bytes:
-    """A network without matrices or kernels stores a weight that nothing reads: there is no file without pruned ones."""
-    state = state_of(model)
-    if not mask.layers:
-        state = State({**state.parameters, "unread": torch.ones(2, 2)}, state.buffers)
-        mask = Mask({"unread": torch.eye(2) > 0})
-    return encode(state, mask, about=about, program=made)
+    return encode(state_of(model), mask, about=about, program=made)
 
 
 def int8_file(model: nn.Module, example: Given, density: float = 0.5, **options: Any) -> tuple[bytes, NetworkProgram]:

@@ -291,6 +291,11 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[Given, ...], dict[str, 
         for way in ("gqa", "repeat_interleave", "expand")
     },
     "encoder with padding": (Padded, (padded(2, 5), padded(3, 4)), {"free_length": True}),
+    "cross-attention": (
+        lambda: nn.TransformerDecoderLayer(8, 2, 16, batch_first=True),
+        (given(normal(2, 5, 8), normal(2, 5, 8)), given(normal(3, 4, 8), normal(3, 4, 8))),
+        {"free_length": True},
+    ),
     "audio": (own_sequences.audio, (given(normal(2, 1, 40)), given(normal(2, 1, 50))), {"free_length": True}),
     "several inputs and outputs": (Two, (given(normal(2, 3, 5, 5), vector=normal(2, 6)),), {}),
 }

@@ -49,22 +49,27 @@ class FastNetwork(nn.Module):
 
 
 class WholeNetwork(nn.Module):
-    """A network that the runtime executes as a whole. It takes what the model takes and returns what the model returns."""
+    """A network that the runtime executes as a whole. It takes what the model takes and returns what the model returns. A forward pass may
+    depend on sizes in ways that its graph does not show, so outputs are compared once for inputs of each shape with those of the model,
+    which computes all inputs of a shape for which they differ."""
 
     def __init__(self, model: nn.Module, example: Any, threads: int | None = None) -> None:
         super().__init__()
         inputs, named = as_arguments(example)
+        self.model = model
         self.signature = inspect.signature(model.forward)
         self.given = self._leaves(inputs, named)[1]
         self.runtime = swamp_runtime.load_bytes(encoded(model, inputs, named), threads)
         with torch.no_grad():
             expected, self.structure = pytree.tree_flatten(model(*inputs, **named))
-        self.device = nn.Parameter(torch.empty(0), requires_grad=False)  # tasks read from the parameters to which device data go
         if len(expected) != len(self.runtime.outputs) or not all(isinstance(leaf, Tensor) for leaf in expected):
             raise NoProgram("its forward pass returns other things than the tensors that its program computes")
-        for ours, theirs in zip(pytree.tree_leaves(self(*inputs, **named)), expected, strict=True):
-            if not torch.allclose(ours, theirs, atol=TOLERANCE * max(float(theirs.abs().max()), 1e-6), rtol=0, equal_nan=True):
-                raise NoProgram("its program computes something else than torch")
+        self.is_right: dict[
+            tuple[torch.Size, ...], bool
+        ] = {}  # by the shapes of the inputs: whether the runtime computes what the model does
+        self(*inputs, **named)
+        if not all(self.is_right.values()):
+            raise NoProgram("its program computes something else than torch")
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         alone = len(inputs) == 1 and not named and isinstance(inputs[0], Tensor)  # which takes less time to find out than what is given
@@ -73,7 +78,16 @@ class WholeNetwork(nn.Module):
             raise ValueError("the network was compiled for other inputs than these; compile it with an example like them")
         if foreign := [leaf for leaf in leaves if leaf.device.type != "cpu"]:
             raise ValueError(f"the network was compiled for the CPU, and an input is on {foreign[0].device}")
+        shapes = tuple(leaf.shape for leaf in leaves)
+        if not self.is_right.get(shapes, True):
+            return self.model(*inputs, **named)
         outputs = outputs_of(self.runtime, leaves)
+        if shapes not in self.is_right:
+            with torch.no_grad():
+                expected = self.model(*inputs, **named)
+            self.is_right[shapes] = all(map(_is_near, outputs, pytree.tree_leaves(expected)))
+            if not self.is_right[shapes]:
+                return expected
         return outputs[0] if self.structure.is_leaf() else pytree.tree_unflatten(outputs, self.structure)
 
     def _leaves(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[list[Tensor], Any]:
@@ -81,6 +95,13 @@ class WholeNetwork(nn.Module):
         bound = {name: value for name, value in self.signature.bind(*inputs, **named).arguments.items() if value is not None}
         leaves, structure = pytree.tree_flatten(bound)
         return [leaf for leaf in leaves if isinstance(leaf, Tensor)], structure
+
+
+def _is_near(found: Tensor, expected: Tensor) -> bool:
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return False
+    largest = float(expected.abs().max()) if expected.numel() else 0.0
+    return torch.allclose(found, expected, atol=TOLERANCE * max(largest, 1e-6), rtol=0, equal_nan=True)
 
 
 class FileNetwork(nn.Module):

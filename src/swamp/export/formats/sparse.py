@@ -61,24 +61,28 @@ def encode_network(network: TrainedNetwork) -> Exported:
         except NoProgram as error:
             notes = [f"the file holds no program, and swamp.runtime cannot run it by itself: {error}"]
     content = encode(network.state, network.mask, network.values, network.about, program)
-    if program is not None and network.values == "float32":
-        notes.append(_compared(content, network))
+    if program is not None:
+        compared = _compared(network, program)
+        notes += [compared] if network.values == "float32" else []
     least = bound(network.state, network.mask, network.values)
     return Exported(content, [*notes, f"entropy bound {least:,.0f} bytes; the file is {len(content) / least:.3f} times that"])
 
 
-def _compared(content: bytes, network: TrainedNetwork) -> str:
-    """Say how far the runtime's outputs are from torch's for some examples; a program that computes something else is an error."""
+def _compared(network: TrainedNetwork, program: NetworkProgram) -> str:
+    """Say how far the runtime's outputs are from torch's for some examples, with unrounded weights and inputs. A program that computes
+    something else is an error."""
+    nodes = [{name: value for name, value in node.items() if name != "input"} for node in program.program["nodes"]]
+    exact = program._replace(program={**program.program, "nodes": nodes})
     try:
-        runtime = swamp_runtime.load_bytes(content, 1)
+        runtime = swamp_runtime.load_bytes(encode(network.state, network.mask, program=exact), 1)
     except swamp_runtime.LibraryUnavailable as error:
         return f"the program was not compared with torch: {error}"
     inputs, named = called_with(network.model, network.task)
     with torch.no_grad():
-        expected = pytree.tree_leaves(network.model(*inputs, **named))
-    tensors = [leaf for leaf in pytree.tree_leaves((inputs, named)) if isinstance(leaf, Tensor)]
+        answer = network.model(*inputs, **named)
+    tensors, expected = ([leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)] for tree in ((inputs, named), answer))
     pairs = list(zip(outputs_of(runtime, tensors), expected, strict=False))
-    difference = max(float((ours - theirs).abs().max()) for ours, theirs in pairs)
+    difference = float(torch.stack([(ours - theirs).abs().max() for ours, theirs in pairs]).max())  # NaN if one of them is
     largest = max(float(theirs.abs().max()) for _, theirs in pairs)
     if not difference <= TOLERANCE * max(largest, 1.0):
         raise RuntimeError(
@@ -132,9 +136,10 @@ def encode(
     masks = {**mask.layers, **{name: tensor != 0 for name, tensor in own.items() if is_sparse(tensor)}}
     one_scale = with_one_scale(program.program if program else None)
     pruned: list[list[Any]] = []
-    positions: list[np.ndarray] = []
-    survivors: list[Tensor] = []
-    scales: list[Tensor] = []
+    # Each begins with nothing, because a network may have no pruned tensor.
+    positions = [np.empty(0, np.uint8)]
+    survivors = [torch.empty(0, dtype=getattr(torch, values))]
+    scales = [torch.empty(0)]
     for name, layer in masks.items():
         code, encoded = encode_positions(layer.numpy().reshape(-1))
         if values == "int8":
@@ -148,7 +153,7 @@ def encode(
     others = {name: _not_pruned(tensor, values) for name, tensor in tensors.items() if name not in masks}
     dense: list[list[Any]] = [[name, _type_name(tensor, name), list(tensor.shape)] for name, tensor in others.items()]
     streams = {"values": torch.cat(survivors), "positions": torch.from_numpy(np.concatenate(positions))}
-    if scales:
+    if values == "int8":
         streams["scales"] = torch.cat(scales)
     for kind in sorted({kind for _, kind, _ in dense}):
         streams[f"dense.{kind}"] = torch.cat([others[name].reshape(-1) for name, of, _ in dense if of == kind])

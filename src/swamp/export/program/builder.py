@@ -20,6 +20,7 @@ from swamp.export.program.layouts import (
     TensorLayout,
     axis,
     factors_of,
+    is_free,
     is_whole,
     joined,
     length_of,
@@ -167,6 +168,8 @@ class ProgramBuilder:
         lengths = [factor.size if factor.axis in whole else 1 for factor in factors]
         order = sorted(range(len(factors)), key=lambda place: (factors[place].axis == CHANNEL, -factors[place].stride))
         found = ImageSize(size.channels if CHANNEL in whole else 1, 1, size.pixels if PIXEL in whole else 1)
+        if PIXEL in whole and is_free(size.pixels):
+            raise NoProgram("a fixed tensor has numbers for rows or columns of an image whose size is free")
         weight = tensor.reshape(parts).expand(lengths).permute(order)
         if weight.numel() != math.prod(found):
             raise NoProgram("a fixed tensor does not fit the image that it is combined with")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from swamp_runtime.model import SIDES
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -21,6 +22,7 @@ from swamp.export.program.views import END
 
 SHAPE_ALONE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_ones", "new_zeros", "new_full")  # they read no number
 BROADCASTING = ("transpose", "permute", "unsqueeze", "add", "sub", "mul", "div", "clone", "alias", "to", "_to_copy", "neg")
+FEWEST, MANY = 2, 1 << 30  # torch.export lets every batch have at least 2 examples; a bound that it found in the forward pass is another
 # Primes, so that a product of sizes tells of which.
 BATCH_SIZE = (FREE << 10) + 15
 OTHER_SIZES = [(FREE << 4) + more for more in (31, 115, 117, 165, 175, 177, 201, 213, 253, 261, 325, 445, 471, 487, 555, 565)]
@@ -77,7 +79,8 @@ class GraphReader:
         images = {node: self._input(number, node) for number, node in enumerate(self.user_inputs)}
         tensors = self._tensors()
         ranges = {symbol: exported.range_constraints[symbol] for symbol in self.symbols}
-        probes = Probes(self._integer_examples(), {node: tensor for node, (tensor, _) in tensors.items()}, ranges, batch)
+        stored = {node: tensor for node, (tensor, _) in tensors.items()}
+        probes = Probes(exported.graph.nodes, self._integer_examples(), stored, ranges, batch)
         self.builder = ProgramBuilder(self.batch, probes, _names(model), images)
         for node, image in images.items():
             self.values[node] = image if node.meta["val"].is_floating_point() else IndexNode(node)
@@ -95,6 +98,9 @@ class GraphReader:
                 "the graph takes batches of one size alone: the first dimension of every input must be the batch, "
                 "and the forward pass must write x.shape[0], not len(x) or int(…)"
             )
+        bounds = [self.exported.range_constraints[first] for first in firsts]
+        if any(bound.lower > FEWEST or bound.upper < MANY for bound in bounds):
+            raise NoProgram("the forward pass depends on the number of examples in a batch")
         every = {symbol for shape in shapes for size in shape if isinstance(size, torch.SymInt) for symbol in size.node.expr.free_symbols}
         values = dict.fromkeys(firsts, BATCH_SIZE)  # Inputs that the graph does not compare have symbols of their own.
         for number, symbol in enumerate(sorted(every - firsts, key=str)):
@@ -128,10 +134,11 @@ class GraphReader:
 
     def _integer_examples(self) -> dict[Node, Tensor]:
         """Return the examples of the integer inputs."""
-        inputs, named = self.exported.example_inputs or ((), {})
-        leaves = [leaf for leaf in pytree.tree_leaves((inputs, named)) if isinstance(leaf, Tensor)]
-        pairs = zip(self.user_inputs, leaves, strict=True)
+        pairs = zip(self.user_inputs, self._examples(), strict=True)
         return {node: leaf for node, leaf in pairs if not leaf.is_floating_point()}
+
+    def _examples(self) -> list[Tensor]:
+        return [leaf for leaf in pytree.tree_leaves(self.exported.example_inputs or ((), {})) if isinstance(leaf, Tensor)]
 
     def _tensors(self) -> dict[Node, tuple[Tensor, bool]]:
         """Return the model's tensors by placeholder, and whether they are parameters."""
@@ -151,6 +158,7 @@ class GraphReader:
             asked = free_length if entry["kind"] in ("tokens", "sequence", "signal") else free_size and entry["kind"] == "image"
             if asked and entry["size"][2] is not None:
                 raise NoProgram(f"the forward pass relies on the size of the input {entry['name']}, which therefore cannot be free")
+        self._require_equal_sizes()
         needed = _needed(self.exported.graph.nodes)
         for node in self.exported.graph.nodes:
             if node.op == "output":
@@ -161,6 +169,15 @@ class GraphReader:
                 except NoProgram as error:
                     raise NoProgram(f"{operation_name(node)} cannot be part of a program{origin_of(node)}: {error}") from None
         return _pruned(self.described, self.builder, outputs)
+
+    def _require_equal_sizes(self) -> None:
+        """A call has one free height and width for all images, and one free length for all other inputs."""
+        found: dict[tuple[bool, str], int] = {}
+        for entry, example in zip(self.described, self._examples(), strict=True):
+            described = dict(zip(("channels", "height", "width"), entry["size"], strict=True))
+            for side, size in zip(SIDES[entry["kind"]], example.shape[1:], strict=True):
+                if described[side] is None and found.setdefault((entry["kind"] == "image", side), size) != size:
+                    raise NoProgram(f"the input {entry['name']} has another size than one before it, so that sizes cannot be free")
 
     def _value(self, node: Node) -> Any:
         result = node.meta.get("val")
@@ -187,7 +204,7 @@ class GraphReader:
             raise NoProgram("this operation is not known")
         try:
             return self._checked(OPERATIONS[name](self.builder, *arguments, **options), result)
-        except (TypeError, AttributeError, IndexError) as error:
+        except (TypeError, AttributeError, IndexError, RuntimeError) as error:
             raise NoProgram(f"this form of it is not known ({reason_of(error)})") from None
 
     def _checked(self, value: Any, result: Any) -> Any:

@@ -8,7 +8,7 @@ comes out is compared with the few things that a program can say.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,7 +20,9 @@ from torch.utils import _pytree as pytree
 from swamp.export.program.layouts import BATCH, CHANNEL, KEY, PIXEL, NoProgram, TensorLayout
 
 BATCH_SIZE = 3
-NUM_PROBES = 4
+NUM_LENGTHS = 4
+MAX_TOKEN = 1 << 24  # larger integers of a graph, such as the end of a slice that has none, are no tokens
+MAX_NAMED = 64  # a larger tensor of integers is no list of tokens
 MASKED = -1e4  # a number that is added to scores masks them if it is at most this
 Symbols = Mapping[Any, int]  # values of the symbols in a graph's sizes
 
@@ -74,10 +76,18 @@ Index = Node | Positions | CountedPositions | int  # what a table can be indexed
 class Probes:
     """Several random batches of a graph's integer inputs."""
 
-    def __init__(self, tokens: Mapping[Node, Tensor], tensors: Mapping[Node, Tensor], ranges: Mapping[Any, Any], batch: set[Any]) -> None:
-        """`tokens` are examples of the integer inputs, `tensors` the model's, `ranges` those of the symbols in sizes, and
-        `batch` the symbols of the number of examples."""
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        tokens: Mapping[Node, Tensor],
+        tensors: Mapping[Node, Tensor],
+        ranges: Mapping[Any, Any],
+        batch: set[Any],
+    ) -> None:
+        """`nodes` are those of the graph, `tokens` examples of the integer inputs, `tensors` the model's, `ranges` those of the symbols in
+        sizes, and `batch` the symbols of the number of examples."""
         self.tokens, self.tensors = tokens, tensors
+        self.special = special_tokens(nodes, tensors.values())
         self.ranges, self.batch = ranges, batch
         self.computed: set[Node] = set()  # nodes that may be run
 
@@ -86,19 +96,23 @@ class Probes:
         draw = torch.Generator().manual_seed(0)
         lengths = [symbol for symbol in self.ranges if symbol not in self.batch]
         probes = []
-        for number in range(NUM_PROBES):
-            symbols = {}
+        for number in range(max(NUM_LENGTHS, len(self.special))):  # Each special token is the first in one of them.
+            symbols, more = {}, number % NUM_LENGTHS
             for symbol, allowed in self.ranges.items():
                 lowest, highest = int(allowed.lower), int(min(allowed.upper, 1 << 30))
-                wanted = BATCH_SIZE if symbol in self.batch else 5 + number + 7 * lengths.index(symbol)
-                symbols[symbol] = min(max(wanted, lowest), highest) - (number if highest < wanted and highest - number >= lowest else 0)
+                wanted = BATCH_SIZE if symbol in self.batch else 5 + more + 7 * lengths.index(symbol)
+                symbols[symbol] = min(max(wanted, lowest), highest) - (more if highest < wanted and highest - more >= lowest else 0)
             found: dict[Node, Any] = {}
             for node, example in self.tokens.items():
                 shape = [concrete(size, symbols) for size in node.meta["val"].shape]
                 known = example.unique().long()
-                # Masks of zeros and ones stay so: a model may rely on it.
-                choice = torch.tensor([0, 1]) if int(known.max()) <= 1 and int(known.min()) >= 0 else torch.cat([known, torch.arange(4)])
-                found[node] = choice[torch.randint(len(choice), shape, generator=draw)].to(example.dtype)
+                # Masks of zeros and ones stay so: a model may rely on it. Half of all other tokens are special ones, each in its turn.
+                is_mask = int(known.max()) <= 1 and int(known.min()) >= 0
+                special, common = (torch.tensor([0, 1]),) * 2 if is_mask else (self.special, known)
+                count = math.prod(shape)
+                turns = (number + torch.arange(-(-count // 2))) % len(special)
+                drawn = torch.cat([special[turns], common[torch.randint(len(common), (count // 2,), generator=draw)]])
+                found[node] = drawn[torch.randperm(count, generator=draw)].reshape(shape).to(example.dtype)
             probes.append(Probe(symbols, found))
         return probes
 
@@ -160,6 +174,20 @@ class Probes:
             if all(_agrees(guess, mask, probe) for probe, mask in shown):
                 return guess
         raise NoProgram("its mask is neither causal nor one of padding, which is 0 for tokens that are not seen")
+
+
+def special_tokens(nodes: Iterable[Node], tensors: Iterable[Tensor]) -> Tensor:
+    """Return the tokens that a graph may treat unlike others: 0 to 3, integers that its computations with integers name, such as the number
+    of a token of padding, and their neighbours."""
+    named = {1, 2}
+    for node in nodes:
+        value = node.meta.get("val")
+        if isinstance(value, Tensor) and not value.is_floating_point():
+            named |= {given for given in node.args if type(given) is int and 0 <= given <= MAX_TOKEN}
+    for tensor in tensors:
+        if not tensor.is_floating_point() and tensor.numel() <= MAX_NAMED:
+            named |= {int(number) for number in tensor.reshape(-1) if 0 <= number <= MAX_TOKEN}
+    return torch.tensor(sorted({max(number + step, 0) for number in named for step in (-1, 0, 1)}))
 
 
 def _agrees(guess: SeenKeys, mask: Tensor, probe: Probe) -> bool:

@@ -202,6 +202,11 @@ def cat(b: ProgramBuilder, parts: Sequence[Any], dimension: int = 0) -> ImageVie
     return ImageView(number, size, layout)
 
 
+def getitem(b: ProgramBuilder, values: Sequence[Any], index: int) -> Any:
+    found = values[index]
+    return found._replace(node=b.node) if isinstance(found, FixedTensor) else found  # Only this node has the tensor's shape.
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten"), view),
     **dict.fromkeys(("clone", "contiguous", "to", "_to_copy", "alias", "detach", "lift_fresh_copy", "type_as"), same),
@@ -216,5 +221,5 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "chunk": lambda b, x, chunks, dimension=0: split(b, x, -(-length_of(b.image(x).layout[dimension]) // chunks), dimension),
     "unbind": unbind,
     "cat": cat,
-    "getitem": lambda b, values, index: values[index],
+    "getitem": getitem,
 }
