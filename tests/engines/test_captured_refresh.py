@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
@@ -19,8 +20,8 @@ from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import dense_mask
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
-from tests.support.blobs import Blobs
-from tests.support.trainings import EagerGraphStream, UncapturableBlobs
+from tests.support.blobs import Blobs, Net
+from tests.support.trainings import BlobsOnDevice, EagerGraphStream, UncapturableBlobs
 
 CPU = torch.device("cpu")
 
@@ -71,6 +72,30 @@ def test_one_averager_computes_several_averages(where: str, precision: Any, monk
                 assert (found.buffers[name] - tensor).double().norm() <= limit * tensor.double().norm()
             moved = [(other.buffers[name] - tensor).double().norm() / tensor.double().norm() for name, tensor in expected.buffers.items()]
             assert max(moved) > 1e-4
+
+
+class Noisy(Net):
+    """Draws at random in front of its BatchNorm layer, in evaluation mode too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + torch.randn_like(x))
+
+
+def test_what_a_model_draws_in_the_pass_follows_from_the_noise(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BlobsOnDevice, "model", lambda self: Noisy(0.0))
+    task, numerics = BlobsOnDevice(), Numerics()
+    averager = Averager(task, Noise(9), numerics, device)
+    assert averager.refresh is not None
+    start = task.init(Noise(0))
+    parameters = {name: tensor.to(device) for name, tensor in start.parameters.items()}
+    found = []
+    for seed in (1, 2, 1):
+        average = averager(parameters, start.buffers, Noise(seed))
+        expected = averaged_state(task, parameters, start.buffers, Noise(seed), numerics, device)
+        assert torch.allclose(average.buffers["bn.running_var"], expected.buffers["bn.running_var"], rtol=1e-4)
+        found.append(average.buffers["bn.running_var"].cpu())
+    assert torch.equal(found[0], found[2])
+    assert not torch.allclose(found[0], found[1], rtol=1e-2)
 
 
 def test_points_do_not_affect_later_points() -> None:

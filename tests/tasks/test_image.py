@@ -110,6 +110,11 @@ def test_unknown_names() -> None:
         ImageTask(Config(model="resnet-digit"))
 
 
+def test_a_model_that_pools_images_to_nothing_is_named_with_their_size() -> None:
+    with pytest.raises(ValueError, match=r"the model 'vgg13' cannot take images of 8×8 pixels: .*Output size is too small"):
+        _ = ImageTask(Config(model="vgg13")).macs
+
+
 def test_a_task_travels_without_its_data(task: ImageTask) -> None:
     task.evaluate(task.model(), "test")
     sent = pickle.dumps(task)

@@ -15,7 +15,7 @@ from swamp.core.state import State
 from swamp.engines.graph_stream import GraphStream
 from swamp.engines.staged_particle import StagedBatch, first_rows
 from swamp.tasks.task import Batch, Task, refresh_plan
-from swamp.training.averaging import BatchStatistics, averaged_state
+from swamp.training.averaging import BatchStatistics, averaged_state, refresh_draw_seed
 from swamp.training.step import batch_at, channels_last
 
 log = logging.getLogger("swamp")
@@ -29,7 +29,7 @@ class CapturedRefresh:
 
     @torch.no_grad()
     def __init__(self, task: Task, model: nn.Module, noise: Noise, numerics: Numerics, device: torch.device) -> None:
-        self.task, self.numerics = task, numerics
+        self.task, self.noise, self.numerics = task, noise, numerics
         self.statistics = BatchStatistics(model)
         self.graph_stream = GraphStream(device)
         self.plan = refresh_plan(task, noise, device)
@@ -61,7 +61,8 @@ class CapturedRefresh:
         return self.graph_stream.capture(step, before=self.count.zero_)
 
     def use_noise(self, noise: Noise) -> None:
-        """Take the order and augmentation of the examples from this noise."""
+        """Take the order and augmentation of the examples, and the model's own draws, from this noise."""
+        self.noise = noise
         self.plan = refresh_plan(self.task, noise, self.count.device)
         for name, table in self.plan.tables.items():
             self.tables[name].copy_(table)
@@ -76,6 +77,8 @@ class CapturedRefresh:
                 for number, size in enumerate(self.rows):
                     if self.staged:
                         self.staged[size].fill(self.task.batch(self.plan, number))
+                    if self.graph_stream.draws:
+                        self.graph_stream.seed(refresh_draw_seed(self.noise, number))
                     self.steps[size]()
             self.graph_stream.wait()
             self.statistics.num_examples = sum(self.num_counted[size] for size in self.rows)

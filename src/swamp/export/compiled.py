@@ -64,9 +64,8 @@ class WholeNetwork(nn.Module):
             expected, self.structure = pytree.tree_flatten(model(*inputs, **named))
         if len(expected) != len(self.runtime.outputs) or not all(isinstance(leaf, Tensor) for leaf in expected):
             raise NoProgram("its forward pass returns other things than the tensors that its program computes")
-        self.is_right: dict[
-            tuple[torch.Size, ...], bool
-        ] = {}  # by the shapes of the inputs: whether the runtime computes what the model does
+        # By the shapes of the inputs: whether the runtime computes what the model does.
+        self.is_right: dict[tuple[torch.Size, ...], bool] = {}
         self(*inputs, **named)
         if not all(self.is_right.values()):
             raise NoProgram("its program computes something else than torch")

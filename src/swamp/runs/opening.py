@@ -159,7 +159,8 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
 def open_task(config: Config) -> Task:
     """Return the task that a configuration names, with its data."""
     task: Task = task_modules()[config.task].build(config.selected("task"))
-    _ = task.prunable  # This reads the data now, so that what is wrong with them is found before anything is written.
+    # This reads the data and passes an example through the model, so that what is wrong with them is found before anything is written.
+    _ = task.prunable, task.macs
     return _from_start(config, task)
 
 

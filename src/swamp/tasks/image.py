@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from swamp.core.cost import macs_per_weight
-from swamp.core.errors import brief
+from swamp.core.errors import brief, reason_of
 from swamp.core.keys import digest, key_of
 from swamp.core.noise import Noise
 from swamp.core.state import State
@@ -217,7 +217,14 @@ class ImageTask(ClassificationTask):
     @cached_property
     def _macs_at(self) -> Callable[[int | None], Mapping[str, int]]:
         """A function that counts the multiply-adds for images of a size once."""
-        return cache(lambda size: macs_per_weight(self.model(), lambda model: model(self.source.example(size))))
+        return cache(lambda size: macs_per_weight(self.model(), lambda model: self._outputs(model, self.source.example(size))))
+
+    def _outputs(self, model: nn.Module, x: Tensor) -> Tensor:
+        try:
+            return model(x)
+        except RuntimeError as error:  # Poolings may leave no pixel.
+            sides = "×".join(map(str, x.shape[2:]))
+            raise ValueError(f"the model {self.config.model!r} cannot take images of {sides} pixels: {reason_of(error)}") from None
 
     def epoch_macs(self, epoch: int) -> Mapping[str, int]:
         return self._macs_at(self.size_in(epoch)) if self.config.sizes else self.macs

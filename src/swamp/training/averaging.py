@@ -114,6 +114,11 @@ class BatchStatistics:
         self.num_examples += size
 
 
+def refresh_draw_seed(noise: Noise, step: int) -> int:
+    """Return the seed of random draws inside the model at a batch of the pass for BatchNorm statistics."""
+    return noise.fold("refresh model", step).integer()
+
+
 @torch.no_grad()
 def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Numerics) -> None:
     """Recompute BatchNorm statistics by one pass over the training set with train augmentation."""
@@ -127,7 +132,7 @@ def refresh_batchnorm(model: nn.Module, task: Task, noise: Noise, numerics: Nume
         for step in range(task.steps_per_epoch):
             with torch.autocast(device.type, enabled=False):  # Batches are made as everywhere else.
                 batch = task.batch(plan, step)
-            seed_model_draws(device, noise.fold("refresh model", step).integer())
+            seed_model_draws(device, refresh_draw_seed(noise, step))
             statistics.add(task, batch, numerics)
 
 
