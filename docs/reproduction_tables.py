@@ -31,6 +31,7 @@ FULL = "cifar10-wrn28-2-150epochs"
 TENTH = "cifar10-wrn28-2-15epochs"
 ABLATIONS = "cifar10-wrn28-2-15epochs-ablations"
 SEEDS = "cifar10-wrn28-2-15epochs-imp"
+CIFAR100 = "cifar100-wrn32-4-15epochs"
 DIGITS = "digits-equal-cost"
 DIGITS_COSTS = {  # of all trainings, in those of IMP
     "IMP": "1",
@@ -59,10 +60,10 @@ def series_of(folder: str) -> dict[str, Series]:
     return {series.method: series for series in make_series(runs)}
 
 
-def paper(target: str, label: str) -> dict[int, str]:
-    """Return the numbers that the paper prints for a method with WRN-28-2, by its number of prunings; none where it prints none."""
+def paper(target: str, label: str, model: str = "WRN-28-2") -> dict[int, str]:
+    """Return the numbers that the paper prints for a method with a model, by its number of prunings; none where it prints none."""
     grid = built_in_grid("targets", target)
-    return dict(zip(grid.at, grid.paper.get(label) or grid.paper.get(f"WRN-28-2 / {label}") or ["–"] * len(grid.at), strict=True))
+    return dict(zip(grid.at, grid.paper.get(label) or grid.paper.get(f"{model} / {label}") or ["–"] * len(grid.at), strict=True))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -150,6 +151,35 @@ def curve() -> str:
         )
     head = ["sparsity %", "IMP accuracy %", "NLL", "SWAMP accuracy %", "NLL", "SWAMP's particles, accuracy %"]
     return table([*head, "IMP + SAM accuracy %", "NLL", "paper, whole schedule: IMP", "SWAMP"], rows)
+
+
+def cifar100() -> str:
+    """A tenth of the schedule on CIFAR-100: IMP and SWAMP at every sparsity that was reached, and the paper's numbers."""
+    series = series_of(CIFAR100)
+    rows = []
+    for cycle, density in enumerate(series["imp"].requested_densities()):
+        if not all(one.rows_at(density) for one in series.values()):
+            break
+        imp, swamp = (series[method].rows_at(density)[0] for method in ("imp", "swamp"))
+        cells = []
+        for metric, digits, target in (("accuracy", 2, "main-cifar100"), ("calibrated_nll", 3, "nll-cifar100")):
+            alone, averaged = (row.described[metric].scaled(row.metrics[metric]) for row in (imp, swamp))
+            cells += [f"{alone:.{digits}f}", f"{averaged:.{digits}f}", signed(averaged - alone, digits)]
+            cells += [particle_range(swamp)] if metric == "accuracy" else []
+            cells += [paper(target, label, "WRN-32-4").get(cycle, "") for label in ("IMP", "SWAMP")]
+        rows.append([percent(1 - float(density)), *cells])
+    head = ["sparsity %", "IMP, accuracy %", "SWAMP", "SWAMP − IMP", "its particles", "paper, whole schedule: IMP", "SWAMP"]
+    return table([*head, "IMP, calibrated NLL", "SWAMP", "SWAMP − IMP", "paper: IMP", "SWAMP"], rows)
+
+
+def cifar100_findings() -> tuple[dict[int, float], list[float], dict[str, list[float]]]:
+    """Return SWAMP's leads over IMP on CIFAR-100 by cycle and over its best particle, and the calibrated NLLs, of the sparse networks."""
+    series = series_of(CIFAR100)
+    rows = {method: {row.cycle: row for row in one.rows if row.cycle} for method, one in series.items()}
+    accuracies = {method: {cycle: 100 * row.metrics["accuracy"] for cycle, row in found.items()} for method, found in rows.items()}
+    above = [100 * (row.metrics["accuracy"] - max(one["accuracy"] for one in row.members)) for row in rows["swamp"].values()]
+    losses = {method: [row.metrics["calibrated_nll"] for row in found.values()] for method, found in rows.items()}
+    return {cycle: accuracies["swamp"][cycle] - imp for cycle, imp in accuracies["imp"].items()}, above, losses
 
 
 def text(row: RowRecord, metric: str) -> str:
@@ -442,9 +472,15 @@ def stated() -> list[str]:
     under_imps_masks = parts["IMP's masks"]
     deviation = statistics.fmean(statistics.variance(imp) for density, imp in imp_at_a_tenth().items() if density < 1) ** 0.5
     of_seeds = ", ".join(f"{mean:.2f}" for mean in imp_means())
+    leads, above_best, losses = cifar100_findings()
     without, with_swa = (cycles_of(name, "accuracy") for name in ("without SWA", "SWAMP"))
     added = ", ".join(signed(with_swa[cycle] - without[cycle]) for cycle in (3, 6, 10))
     return [
+        f"by {min(leads.values()):.2f} to {max(leads.values()):.2f} points, and from 20 %",
+        f"by {leads[3]:.2f} and {leads[6]:.2f} points",
+        f"the lead here is {statistics.fmean(leads.values()):.1f} on average",
+        f"best of its particles, by {min(above_best):.2f} to {max(above_best):.2f} points",
+        " against ".join(f"{min(losses[method]):.3f} to {max(losses[method]):.3f}" for method in ("swamp", "imp")),
         f"particles alone {parts['without SWA']}, SWA alone {parts['one particle']}, both {parts['SWAMP']}",
         f"training alone {under_imps_masks}, masks alone {parts['trained by SGD']}, both {parts['SWAMP']}",
         f"1, 2, 4 particles {parts['one particle']}, {parts['two particles']}, {parts['SWAMP']}",
@@ -484,6 +520,7 @@ TABLES = {
         curve,
         repeat,
         seeds,
+        cifar100,
         ablations,
         methods_accuracy,
         methods_nll,
