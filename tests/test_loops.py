@@ -236,3 +236,23 @@ def test_the_name_of_evaluate_says_whether_less_of_its_number_is_better(tmp_path
         for function in (rmse, score)
     ]
     assert [(one.label, one.maximise) for one in described] == [("rmse", False), ("score", True)]
+
+
+def test_a_loop_that_ignores_its_seed_is_named_beside_the_spread_of_its_seeds(tmp_path: Path) -> None:
+    def always_the_same() -> nn.Module:
+        torch.manual_seed(0)
+        return plain()
+
+    def in_order(model: nn.Module, run: swamp.LoopTraining) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(2):
+            for rows in torch.arange(96).split(32):
+                step(model, optimizer, rows)
+            run.epoch_end(epoch)
+
+    def shown(make: Any, name: str) -> str:
+        options: dict[str, Any] = {"method": "imp", "pruning": {"cycles": 1}, "device": "cpu", "quiet": True}
+        return str(swamp.prune_with(in_order, make, evaluate, out=tmp_path / name, seeds=[0, 1], **options))
+
+    assert "found the same networks" not in shown(plain, "follows")
+    assert "seeds 0, 1 found the same networks to the last digit" in shown(always_the_same, "ignores")

@@ -169,3 +169,18 @@ def test_a_note_of_a_row_is_one_line_whatever_it_holds(tmp_path: Path) -> None:
     path = made_up(tmp_path / "a", [{"metrics": {"accuracy": 0.5}, "notes": ["first\nrun: somebody's"]}])
     assert "first\\nrun: somebody's" in comparison([path]).note
     assert "\nrun: " not in comparison([path]).note
+
+
+def test_seeds_that_found_the_same_networks_are_named(tmp_path: Path) -> None:
+    """Their standard deviation of zero is no spread of independent runs."""
+
+    def note(values: dict[int, list[float]]) -> str:
+        paths = [
+            made_up(tmp_path / f"{len(list(tmp_path.iterdir()))}", accuracies(*numbers), seed=seed) for seed, numbers in values.items()
+        ]
+        return comparison(paths).note
+
+    same = "swamp: seeds 0, 2 found the same networks to the last digit: the model's init and its training must follow the seed"
+    assert note({0: [0.9, 0.8], 1: [0.9, 0.7], 2: [0.9, 0.8]}) == same
+    assert note({0: [0.9, 0.8], 1: [0.9, 0.7], 2: [0.9, 0.6]}) == ""
+    assert note({0: [0.9], 1: [0.9]}) == ""  # Two dense networks have the same mask, and may have the same accuracy by chance.

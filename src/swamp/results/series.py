@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -153,3 +153,15 @@ def particle_range(row: RowRecord) -> str:
     """Return the least and the greatest value of a row's particles, of the metric that counts; an empty text without particles."""
     values, metric = [member[row.metric] for member in row.members], row.described[row.metric]
     return f"{metric.text(min(values))}–{metric.text(max(values))}" if values else ""
+
+
+def same_networks_note(runs: Mapping[int, Sequence[RowRecord]]) -> str:
+    """Say which of these seeds found the same networks and are no independent runs; an empty text if none did."""
+    alike: dict[str, list[int]] = {}
+    for seed, rows in runs.items():
+        if any(row.num_survivors < row.num_prunable for row in rows):  # Dense masks are all the same.
+            alike.setdefault(str([(row.mask, row.metrics) for row in rows]), []).append(seed)
+    groups = [", ".join(map(str, seeds)) for seeds in alike.values() if len(seeds) > 1]
+    if not groups:
+        return ""
+    return f"seeds {'; '.join(groups)} found the same networks to the last digit: the model's init and its training must follow the seed"
