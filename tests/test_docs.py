@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import swamp
+from docs.reproduction_tables import pages
 from swamp.analyses import analyses
 from swamp.cli import make_app
 from swamp.commands.arguments import split_arguments
@@ -232,21 +233,19 @@ def test_the_examples_of_own_loops_run(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("page", ["docs/reproduction.md", "README.md"])
 def test_published_tables_are_what_the_stored_results_say(page: str) -> None:
-    tables = runpy.run_path(str(DOCS / "reproduction_tables.py"))
     text = (DOCS.parent / page).read_text()
-    assert tables["BLOCK"].search(text)
-    assert text == tables["with_tables"](text), "write the tables anew: python docs/reproduction_tables.py"
+    assert pages.BLOCK.search(text)
+    assert text == pages.with_tables(text), "write the tables anew: python -m docs.reproduction_tables"
 
 
 def test_every_table_of_the_reproduction_is_made_from_stored_results() -> None:
     """Only the verdicts are written by hand, and their numbers are those of the stored results."""
-    tables = runpy.run_path(str(DOCS / "reproduction_tables.py"))
     text = (DOCS / "reproduction.md").read_text()
     heads = re.findall(r"(.*)\n\n\|.*\n\|---", text)
     assert all(re.fullmatch(r"<!-- table \w+ -->", line) for line in heads[1:])
     assert heads[0].startswith("**Holds** means")
-    assert {found[1] for found in tables["BLOCK"].finditer(text)} == tables["TABLES"].keys() - {"readme"}
-    assert [passage for passage in tables["stated"]() if passage not in text] == []
+    assert {found[1] for found in pages.BLOCK.finditer(text)} == pages.TABLES.keys() - {"readme"}
+    assert [passage for passage in pages.stated() if passage not in text] == []
 
 
 def test_the_commands_of_the_reproduction_print_its_stored_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
