@@ -115,6 +115,25 @@ def test_kills_of_all_kinds_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("keep", ["all", "last"])
+def test_copies_of_a_run_at_work_go_on_to_the_same_bytes(keep: str, tmp_path: Path) -> None:
+    """A copy takes a while, so that what is in it is not of one instant."""
+    out, copies = tmp_path / "run", []
+    process = start(command(out, keep=keep))
+    wait_for_news(out, process, 0)
+    while process.poll() is None:
+        copies.append(tmp_path / f"copy-{len(copies)}")
+        subprocess.run(["cp", "-a", out, copies[-1]], stderr=subprocess.DEVNULL)  # Files that are gone meanwhile are no error.
+        time.sleep(0.5)
+    errors = process.communicate()[1]
+    assert process.returncode == 0, errors
+    assert len(copies) >= 3
+    for copy in copies:
+        main(["resume", str(copy), "--engine=sequential"])
+        assert contents(copy) == contents(out)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["parent", "worker", "group"])
 def test_a_single_kill_changes_nothing(target: str, tmp_path: Path) -> None:
     main([*command(tmp_path / "whole")[3:], "--engine=sequential"])
