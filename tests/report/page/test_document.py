@@ -144,6 +144,8 @@ def test_the_headline_says_over_how_many_seeds_and_what_training_took(tmp_path: 
     took = "All training up to there, in TMACs (multiply-adds): imp 0.6, swamp 2.4, dense (imp) 0.1."
     assert below(*two, imp) == f"Means ± standard deviations over 1 to 2 seeds. {took}"
     assert below(*two).startswith("Means ± standard deviations over 2 seeds. All")
+    dense = make_run(tmp_path / "dense", "dense", rows=1)
+    assert below(*two, dense).startswith("Means ± standard deviations over 1 to 2 seeds. All")
     assert below(imp) == "One seed. All training up to there, in GMACs (multiply-adds): imp 600, dense (imp) 100."
     rows = json.loads((imp / "results.json").read_text())
     for row in rows:
