@@ -151,7 +151,8 @@ def training_of(shown: Mapping[str, Sequence[RowRecord]]) -> str:
     if any(row.uncounted for rows in shown.values() for row in rows):
         return ""
     macs = {label: statistics.fmean(row.training_macs for row in rows) for label, rows in shown.items()}
-    power = min(int(math.log10(max(*macs.values(), 1))) // 3, len(PREFIXES) - 1)
+    largest = float(f"{max(*macs.values(), 1):.3g}")  # as it is written, so that 999.6 G are 1 T
+    power = min(int(math.log10(largest)) // 3, len(PREFIXES) - 1)
     listed = ", ".join(f"{label} {value / 1000**power:.3g}" for label, value in macs.items())
     return f" All training up to there, in {PREFIXES[power]}MACs (multiply-adds): {listed}."
 
