@@ -70,6 +70,10 @@ class WholeNetwork(nn.Module):
         if not all(self.is_right.values()):
             raise NoProgram("its program computes something else than torch")
 
+    def train(self, mode: bool = True) -> WholeNetwork:
+        """Keep the model in evaluation mode, which is what the runtime computes."""
+        return super().train(False)
+
     def forward(self, *inputs: Any, **named: Any) -> Any:
         alone = len(inputs) == 1 and not named and isinstance(inputs[0], Tensor)  # which takes less time to find out than what is given
         leaves, structure = ([inputs[0]], self.given) if alone and len(self.runtime.inputs) == 1 else self._leaves(inputs, named)
