@@ -176,7 +176,7 @@ def test_groups(tmp_path: Path) -> None:
 
 
 def _closed(look: Callable[..., os.stat_result], path: Path, **options: object) -> os.stat_result:
-    if Path(path).parent.name == "seed-1":
+    if Path(path).parent.name in ("seed-1", "lost+found"):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
     return look(path, **options)
 
@@ -184,6 +184,7 @@ def _closed(look: Callable[..., os.stat_result], path: Path, **options: object) 
 def test_a_directory_of_a_group_that_is_closed_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("seed-0", "seed-1"):
         Store(tmp_path / name).write_header(HEADER)
+    (tmp_path / "lost+found").mkdir()  # as at the root of a disk
     for name in ("stat", "lstat"):  # Root, as whom tests may run, may look into every directory.
         monkeypatch.setattr(os, name, partial(_closed, getattr(os, name)))
     assert [path.name for path in runs_in(tmp_path)] == ["seed-0", "seed-1"]
