@@ -29,9 +29,10 @@ def _may_exist(path: Path) -> bool:
 
 
 def is_in_run_directory(file: Path) -> bool:
-    """Return whether a file lies somewhere in a run directory, also in one whose run.json is lost."""
+    """Return whether a file lies somewhere in a run directory, also in one whose run.json is lost. One that is closed to us is none."""
     parents = {parent for path in (file.absolute(), file.resolve()) for parent in path.parents}
-    return any(holds_header(parent) or all(os.path.lexists(parent / name) for name in ("config.toml", "objects")) for parent in parents)
+    kinds = (HEADER,), (COPY,), ("config.toml", "objects")
+    return any(all(os.path.lexists(parent / name) for name in names) for names in kinds for parent in parents)
 
 
 def runs_in(directory: Path) -> list[Path]:
