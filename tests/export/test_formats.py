@@ -103,6 +103,28 @@ def test_a_program_that_computes_something_else_is_an_error(values: formats.Valu
         formats.export(State.of(model), Mask({"2.weight": torch.eye(2, 4) > 0}), task, "sparse", values, {})
 
 
+class Masked(nn.Module):
+    """Allows two of three classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.allowed = nn.Linear(3, 3), nn.Buffer(torch.tensor([0.0, 0.0, -torch.inf]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(x) + self.allowed  # type: ignore[no-any-return]
+
+
+@needs_compiler
+@pytest.mark.usefixtures("compiled_runtime")
+@pytest.mark.parametrize("values", ["float32", "float16"])
+def test_outputs_may_be_infinite(values: formats.ValueType) -> None:
+    data, model = (torch.randn(4, 3), torch.arange(4) % 2), Masked()
+    task = CustomTask(lambda: copy.deepcopy(model), data, data)
+    model.head.weight.data = torch.eye(3)
+    made = formats.export(State.of(model), Mask({"head.weight": torch.eye(3) > 0}), task, "sparse", values, {})
+    assert made.content
+
+
 @pytest.mark.parametrize("name", ["sparse", "safetensors", "torch"])
 def test_equal_networks_give_equal_bytes_in_whatever_order_their_tensors_come(name: str) -> None:
     data = torch.randn(4, 3), torch.arange(4) % 2

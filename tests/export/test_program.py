@@ -118,6 +118,14 @@ def test_the_token_of_padding_need_not_be_in_the_example() -> None:
         compare(Masked(seen), given(BELOW_17), given(with_padding))
 
 
+def test_a_table_of_the_vocabulary_may_say_what_is_padding() -> None:
+    """The last token is the one of padding, so that there is no token after it."""
+    is_padding = torch.arange(20) == 19
+    ids = BELOW_17.clone()
+    ids[:, 3:] = 19
+    compare(Masked(lambda ids: (ids != 19) & ~is_padding[ids]), given(ids), given(BELOW_17))
+
+
 # -- operations by themselves ------------------------------------------------------------------------------------------------------------
 
 

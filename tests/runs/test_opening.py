@@ -98,6 +98,12 @@ def test_a_recipe_in_the_directory_of_its_run_is_not_replaced(tmp_path: Path, ca
     assert recipe.read_text() == 'method = "imp"  # my notes'
 
 
+def test_a_model_that_cannot_take_the_images_is_refused_before_anything_is_written(quick: Quick, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the model 'vgg13' cannot take images of 8×8 pixels"):
+        prepare([RunRequest(quick(tasks__image__model="vgg13"), tmp_path / "run")])
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_that_another_process_began_meanwhile_is_refused(quick: Quick, tmp_path: Path) -> None:
     (run,), (other,) = (prepare([RunRequest(quick(seed=seed), tmp_path / "run")]) for seed in (0, 1))
     with other.begin():

@@ -18,7 +18,7 @@ from swamp.core.state import State
 from swamp.store import files
 from swamp.store.directory import BEGUN, FAILED, FORMAT_VERSION, PLAN, Locked, Store
 from swamp.store.files import Damaged, Folder
-from swamp.store.finding import cache_part, make_cache, runs_in
+from swamp.store.finding import cache_part, is_in_run_directory, make_cache, runs_in
 from swamp.store.formats import encode_json
 from swamp.store.objects import Dropped
 from swamp.training.train import Checkpoint
@@ -176,7 +176,7 @@ def test_groups(tmp_path: Path) -> None:
 
 
 def _closed(look: Callable[..., os.stat_result], path: Path, **options: object) -> os.stat_result:
-    if Path(path).parent.name == "seed-1":
+    if Path(path).parent.name in ("seed-1", "lost+found"):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
     return look(path, **options)
 
@@ -184,9 +184,18 @@ def _closed(look: Callable[..., os.stat_result], path: Path, **options: object) 
 def test_a_directory_of_a_group_that_is_closed_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("seed-0", "seed-1"):
         Store(tmp_path / name).write_header(HEADER)
+    (tmp_path / "lost+found").mkdir()  # as at the root of a disk
     for name in ("stat", "lstat"):  # Root, as whom tests may run, may look into every directory.
         monkeypatch.setattr(os, name, partial(_closed, getattr(os, name)))
     assert [path.name for path in runs_in(tmp_path)] == ["seed-0", "seed-1"]
+
+
+def test_a_file_below_a_closed_folder_is_in_no_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stat", "lstat"):
+        monkeypatch.setattr(os, name, partial(_closed, getattr(os, name)))
+    assert not is_in_run_directory(tmp_path / "seed-1" / "mine" / "recipe.toml")
+    Store(tmp_path / "run").write_header(HEADER)
+    assert is_in_run_directory(tmp_path / "run" / "mine" / "recipe.toml")
 
 
 def test_a_file_in_anothers_place_is_damaged(store: Store) -> None:

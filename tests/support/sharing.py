@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import sys
@@ -9,6 +10,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
+import pytest
 import torch
 import torch._dynamo  # noqa: F401  DistributedDataParallel would import it in each rank
 import torch.distributed as dist
@@ -65,6 +67,16 @@ class TwiceBlobs(Blobs):
         return model
 
 
+class SkippingBlobs(Blobs):
+    """Blobs with a BatchNorm layer that every other forward pass skips, as with stochastic depth."""
+
+    def model(self) -> nn.Module:
+        model, passes = super().model(), itertools.count()
+        model.skipped = nn.BatchNorm1d(8)
+        model.last.register_forward_pre_hook(lambda layer, inputs: model.skipped(inputs[0]) if next(passes) % 2 else None)  # type: ignore[operator, union-attr]
+        return model
+
+
 OWN = OwnBlobs(batch_size=8, num_examples=12)
 
 
@@ -108,6 +120,7 @@ def difference(one: tuple[State, list[float]], other: tuple[State, list[float]],
 def main(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3, timeout=timedelta(seconds=100))
     groups = [dist.new_group([0, 1]), dist.new_group([0, 1, 2])]
+    single = dist.new_group([0])
     found: dict[str, float] = {}
     for group, size in zip(groups, (2, 3), strict=True):
         if rank >= size:
@@ -135,6 +148,10 @@ def main(rank: int, folder: str) -> None:
         found["draws of the first share"] = float(drawn[0] - torch.randint(2**60, (1,)))
         found["draws of the second share"] = float(drawn[1] - drawn[0])
         found["float64"] = difference(trained(make_job(TASK), task=Double()), trained(make_job(TASK), groups[0], task=Double()))
+    if not rank:
+        skipping = SkippingBlobs(batch_size=8, num_examples=12)
+        with pytest.raises(RuntimeError, match="called for some parts of a batch and not for others"):
+            trained(JOBS["accumulate"], single, synced=False, task=skipping)
     # Two parts are too few for three ranks.
     found["local by 3"] = difference(alone("accumulate"), trained(JOBS["accumulate"], groups[1], synced=False))
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))

@@ -198,3 +198,11 @@ def test_metrics_that_cannot_be_read_stop_nothing(tmp_path: Path, offer: Any) ->
     assert [said.partition(": metrics.jsonl")[0] for said in hearing.said] == ["trackers miss epochs"] * 3
     assert [point.mark for point in recorder.points] == ["cycle 0 test"]
     assert recorder.closed == [True]
+
+
+def test_without_trackers_nothing_is_read_for_them(tmp_path: Path) -> None:
+    (row,) = read_rows(make_run(tmp_path / "run", "imp", rows=1))
+    hearing = Hearing()
+    with tracked([], tmp_path / "without-curves", hearing) as listener:
+        listener.row(row)
+    assert hearing.said == []

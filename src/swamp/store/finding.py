@@ -11,6 +11,8 @@ import torch
 from swamp.store import files
 from swamp.store.directory import COPY, HEADER
 
+LOST_AND_FOUND = "lost+found"  # A file system keeps one at its root, which only the administrator may open.
+
 
 def holds_header(directory: Path) -> bool:
     """Return whether a directory has a run.json or the copy of one, of whatever kind and state. One that is closed to us may have one."""
@@ -27,16 +29,18 @@ def _may_exist(path: Path) -> bool:
 
 
 def is_in_run_directory(file: Path) -> bool:
-    """Return whether a file lies somewhere in a run directory, also in one whose run.json is lost."""
+    """Return whether a file lies somewhere in a run directory, also in one whose run.json is lost. One that is closed to us is none."""
     parents = {parent for path in (file.absolute(), file.resolve()) for parent in path.parents}
-    return any(holds_header(parent) or all(os.path.lexists(parent / name) for name in ("config.toml", "objects")) for parent in parents)
+    kinds = (HEADER,), (COPY,), ("config.toml", "objects")
+    return any(all(os.path.lexists(parent / name) for name in names) for names in kinds for parent in parents)
 
 
 def runs_in(directory: Path) -> list[Path]:
     """Return the run directories that a directory stands for: itself, or the runs right below it (a group of seeds)."""
     if holds_header(directory):
         return [directory]
-    below = sorted(filter(holds_header, directory.iterdir()), key=by_number) if directory.is_dir() else []
+    entries = [path for path in directory.iterdir() if path.name != LOST_AND_FOUND] if directory.is_dir() else []
+    below = sorted(filter(holds_header, entries), key=by_number)
     if not below:
         raise ValueError(f"{directory} {'holds no run' if directory.exists() else 'does not exist'}{_lost(directory)}")
     return below

@@ -102,7 +102,7 @@ def tracked(names: Sequence[str], directory: Path, listener: Listener) -> Iterat
     """Return a listener that passes on what it hears to the one given and to the trackers of these names."""
     tracking = Tracking(names, directory, listener.say)
     try:
-        yield Listeners(listener, tracking)
+        yield Listeners(listener, tracking) if names else listener
     finally:
         for tracker in tracking.trackers:
             tracker.close()

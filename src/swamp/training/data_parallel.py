@@ -210,6 +210,10 @@ class SharingLearner(Learner):
     @torch.no_grad()
     def _update_all_statistics(self, shares: BatchShares) -> None:
         """Update the running statistics of every rank by the moments of all parts, in the order in which a single rank computes them."""
+        if any(len(norm.seen) % len(shares.parts) for norm in self.norms):
+            raise RuntimeError(
+                "a BatchNorm layer is called for some parts of a batch and not for others, so that ranks cannot share its statistics"
+            )
         calls = {norm: len(norm.seen) // len(shares.parts) for norm in self.norms}  # for each part; a layer may be called more than once
         norms = [norm for norm, count in calls.items() for _ in range(count)]
         if not norms:

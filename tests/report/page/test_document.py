@@ -14,10 +14,10 @@ import torch
 
 from swamp.core.mask import Mask
 from swamp.report.page import charts
-from swamp.report.page.document import digest, page_file, script_text, write_report
+from swamp.report.page.document import digest, page_file, script_text, training_of, write_report
 from swamp.report.page.sections import training
 from swamp.store.directory import Store
-from swamp.store.records import RowRecord
+from swamp.store.records import RowRecord, read_rows
 from tests.support.made_up_runs import LAYERS, add_analyses, make_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> --><!-- ' \" ]]> \u2028 &lt;b&gt;"
@@ -144,6 +144,8 @@ def test_the_headline_says_over_how_many_seeds_and_what_training_took(tmp_path: 
     took = "All training up to there, in TMACs (multiply-adds): imp 0.6, swamp 2.4, dense (imp) 0.1."
     assert below(*two, imp) == f"Means ± standard deviations over 1 to 2 seeds. {took}"
     assert below(*two).startswith("Means ± standard deviations over 2 seeds. All")
+    dense = make_run(tmp_path / "dense", "dense", rows=1)
+    assert below(*two, dense).startswith("Means ± standard deviations over 1 to 2 seeds. All")
     assert below(imp) == "One seed. All training up to there, in GMACs (multiply-adds): imp 600, dense (imp) 100."
     rows = json.loads((imp / "results.json").read_text())
     for row in rows:
@@ -152,6 +154,12 @@ def test_the_headline_says_over_how_many_seeds_and_what_training_took(tmp_path: 
     unknown = make_run(tmp_path / "unknown", "imp", finished=False)
     (unknown / "results.json").write_text(json.dumps(rows))
     assert below(unknown) == "One seed."
+
+
+@pytest.mark.parametrize(("macs", "text"), [(999.4e9, "GMACs (multiply-adds): imp 999."), (999.6e9, "TMACs (multiply-adds): imp 1.")])
+def test_multiply_adds_that_are_rounded_up_have_the_next_prefix(macs: float, text: str, tmp_path: Path) -> None:
+    (row,) = read_rows(make_run(tmp_path / "run", "imp", rows=1))
+    assert training_of({"imp": [msgspec.structs.replace(row, training_macs=macs)]}).endswith(text)
 
 
 def test_captions_are_true_of_a_single_run(tmp_path: Path) -> None:

@@ -178,16 +178,19 @@ class Probes:
 
 def special_tokens(nodes: Iterable[Node], tensors: Iterable[Tensor]) -> Tensor:
     """Return the tokens that a graph may treat unlike others: 0 to 3, integers that its computations with integers name, such as the number
-    of a token of padding, and their neighbours."""
-    named = {1, 2}
+    of a token of padding, and their neighbours. What no embedding has a row for is no token."""
+    named, num_rows = {1, 2}, list[int]()
     for node in nodes:
         value = node.meta.get("val")
+        if node.target is torch.ops.aten.embedding.default:
+            num_rows.append(int(node.args[0].meta["val"].shape[0]))  # type: ignore[union-attr]
         if isinstance(value, Tensor) and not value.is_floating_point():
             named |= {given for given in node.args if type(given) is int and 0 <= given <= MAX_TOKEN}
     for tensor in tensors:
         if not tensor.is_floating_point() and tensor.numel() <= MAX_NAMED:
             named |= {int(number) for number in tensor.reshape(-1) if 0 <= number <= MAX_TOKEN}
-    return torch.tensor(sorted({max(number + step, 0) for number in named for step in (-1, 0, 1)}))
+    found = {max(number + step, 0) for number in named for step in (-1, 0, 1)}
+    return torch.tensor(sorted(token for token in found if token < max(num_rows, default=MAX_TOKEN)))
 
 
 def _agrees(guess: SeenKeys, mask: Tensor, probe: Probe) -> bool:

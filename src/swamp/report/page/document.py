@@ -127,21 +127,22 @@ def headline(all_series: Sequence[Series]) -> Html | None:
     named = [ranked[0], *sorted(ranked[1:], key=lambda label: label not in METHODS_NAMED_FIRST)][:MOST]
     unit, what = (" %", metric.label.removesuffix(" %")) if metric.label.endswith(" %") else ("", metric.label)
     first, *others = [join(element("b", label), " ", number(found[label].text + unit * (not place))) for place, label in enumerate(named)]
-    shown = {label: rows[label] for label in named}
+    shown, numbers = {label: rows[label] for label in named}, [found[label] for label in named]
     if dense := dense_cell(all_series, metric, ranked) if level.sparsity else None:
         label, cell, shown[label] = dense
         others.append(join(f"{label} ", number(cell.text)))
+        numbers.append(cell)
     rest = join("; ", Html(", ".join(others))) if others else ""
     more = f"; {unnamed} more in the table" if (unnamed := len(ranked) - len(named)) else ""
-    below = element("span", " ", seeds_of([found[label] for label in named]), training_of(shown), class_="below")
+    below = element("span", " ", seeds_of(numbers, len(named)), training_of(shown), class_="below")
     return join(f"{what[:1].upper()}{what[1:]} at {level.label} % sparsity: ", first, rest, more, ".", below)
 
 
-def seeds_of(shown: Sequence[Cell]) -> str:
-    """Say over how many seeds the numbers of a headline are."""
+def seeds_of(shown: Sequence[Cell], num_methods: int) -> str:
+    """Say over how many seeds the numbers of a headline are, that of the dense network included."""
     least, most = (limit(len(cell.values) for cell in shown) for limit in (min, max))
     if most == 1:
-        return "One seed each." if len(shown) > 1 else "One seed."
+        return "One seed each." if num_methods > 1 else "One seed."
     return f"Means ± standard deviations over {most if least == most else f'{least} to {most}'} seeds."
 
 
@@ -150,7 +151,8 @@ def training_of(shown: Mapping[str, Sequence[RowRecord]]) -> str:
     if any(row.uncounted for rows in shown.values() for row in rows):
         return ""
     macs = {label: statistics.fmean(row.training_macs for row in rows) for label, rows in shown.items()}
-    power = min(int(math.log10(max(*macs.values(), 1))) // 3, len(PREFIXES) - 1)
+    largest = float(f"{max(*macs.values(), 1):.3g}")  # as it is written, so that 999.6 G are 1 T
+    power = min(int(math.log10(largest)) // 3, len(PREFIXES) - 1)
     listed = ", ".join(f"{label} {value / 1000**power:.3g}" for label, value in macs.items())
     return f" All training up to there, in {PREFIXES[power]}MACs (multiply-adds): {listed}."
 
