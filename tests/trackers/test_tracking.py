@@ -169,6 +169,19 @@ def test_a_finished_run_is_not_logged_again(tmp_path: Path, quick: Any, offer: A
     assert "nothing to do" in heard.said[0]
 
 
+def test_a_tracker_that_is_added_to_a_finished_run_gets_all_of_it(tmp_path: Path, quick: Any, offer: Any, untracked: Any) -> None:
+    left, rows, epochs = untracked
+    config, first = quick(pruning__cycles=1), offer("memory", Recorder())
+    follow(config, tmp_path / "run", ["memory"])
+    again, late = offer("memory", Recorder()), offer("late", Recorder())
+    heard = follow(config, tmp_path / "run", ["memory", "late"])
+    assert again.calls == 0
+    assert sorted(point.mark for point in late.points) == sorted(marks(epochs, rows)) == sorted(point.mark for point in first.points)
+    assert late.closed == [True]
+    assert heard.said == [f"{tmp_path / 'run'} is finished; nothing to do"]
+    assert contents(tmp_path / "run") == left
+
+
 def test_names_and_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_trackers("jsonl, tensorboard") == ("jsonl", "tensorboard")
     with pytest.raises(ValueError, match="expected different trackers"):

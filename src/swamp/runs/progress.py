@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ class Listener:
     def row(self, result: RowRecord) -> None:
         """A row is finished and on disk."""
 
+    def complete(self, rows: Sequence[RowRecord]) -> None:
+        """The run was finished before, with these rows. Nothing else is heard of it."""
+
     def say(self, text: str) -> None:
         """There is something that the user should know."""
 
@@ -47,6 +51,10 @@ class Listeners(Listener):
     def row(self, result: RowRecord) -> None:
         for listener in self.listeners:
             listener.row(result)
+
+    def complete(self, rows: Sequence[RowRecord]) -> None:
+        for listener in self.listeners:
+            listener.complete(rows)
 
     def say(self, text: str) -> None:
         for listener in self.listeners:

@@ -62,7 +62,9 @@ def _continue_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iter
         if not altered and not lacking:
             store.clear_work()
             listener.say(f"{store.root} is finished; nothing to do")
-            yield from read_rows(store.root)
+            rows = read_rows(store.root)
+            listener.complete(rows)
+            yield from rows
             return
         if altered:
             listener.say(f"{store.root} was finished, but {altered}; what is sound is used, the rest is computed again")

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from swamp.engines.engine import Progress
 from swamp.runs.progress import Listener, Listeners
 from swamp.runs.stored import read_config
 from swamp.store.directory import Store
+from swamp.store.files import Damaged
 from swamp.store.records import RowRecord
 from swamp.trackers import trackers
 from swamp.trackers.tracker import Lines, Point, TrackedRun, Tracker, epoch_point, row_points
@@ -38,6 +39,12 @@ class GuardedTracker:
             self.ledger = Lines(place / "logged")
             self.logged = set(self.ledger.before)
             self.tracker = trackers()[self.name].track(TrackedRun(read_config(self.store.root), place, self.say))
+
+    def logged_before(self) -> set[str]:
+        """Return the marks of what was logged by earlier processes; nothing where that cannot be read."""
+        with suppress(OSError, Damaged):
+            return set(self.store.folder.read_text(f"tracking/{self.name}/logged").decode(errors="replace").splitlines())
+        return set()
 
     def log(self, points: Iterable[Point]) -> None:
         for point in points:
@@ -95,6 +102,16 @@ class Tracking(Listener):
         for tracker in self.trackers:
             tracker.log(epochs)
             tracker.log(row_points(result))
+
+    def complete(self, rows: Sequence[RowRecord]) -> None:
+        """Log a run that was finished before, if a tracker lacks its last row."""
+        last = {point.mark for row in rows[-1:] for point in row_points(row)}
+        for tracker in self.trackers:
+            if not last <= tracker.logged_before():
+                tracker.open()
+        if any(tracker.tracker for tracker in self.trackers):
+            for row in rows:
+                self.row(row)
 
 
 @contextmanager
