@@ -173,7 +173,7 @@ def test_a_search_that_missed_its_target_says_so_in_the_row(quick: Make, tmp_pat
     config = quick(method="dst", methods__dst__trials=1, pruning__targets=(2,))
     (row,) = iterate(config, tmp_path / "run")
     assert row.notes
-    assert row.notes[0] == f"the search for α ended at {100 * row.sparsity:.2f} % sparsity instead of 75.00 % after 1 trials"
+    assert row.notes[0] == f"the search for α ended at {100 * row.sparsity:.2f} % sparsity instead of 75.00 % (values of α tried so far: 1)"
     close = quick(method="dst", methods__dst__trials=1, methods__dst__tolerance=1e6, pruning__targets=(2,))
     (row,) = iterate(close, tmp_path / "close")
     assert not any("search" in note for note in row.notes or ())

@@ -83,9 +83,8 @@ def run(ctx: Context, config: Config) -> Iterator[Row]:
         nearest = min(known, key=distance)
         solution, mask = known[nearest]
         missed = distance(nearest) > math.log1p(config.tolerance)
-        note = (
-            f"the search for α ended at {percent(1 - mask.density)} % sparsity instead of {percent(1 - target)} % after {len(tried)} trials"
-        )
+        missing = f"the search for α ended at {percent(1 - mask.density)} % sparsity instead of {percent(1 - target)} %"
+        note = f"{missing} (values of α tried so far: {len(tried)})"
         yield Row(cycle, mask, solution, trainings=[solution for solution, _ in known.values()], notes=[note] if missed else ())
 
 
