@@ -184,3 +184,14 @@ def test_seeds_that_found_the_same_networks_are_named(tmp_path: Path) -> None:
     assert note({0: [0.9, 0.8], 1: [0.9, 0.7], 2: [0.9, 0.8]}) == same
     assert note({0: [0.9, 0.8], 1: [0.9, 0.7], 2: [0.9, 0.6]}) == ""
     assert note({0: [0.9], 1: [0.9]}) == ""  # Two dense networks have the same mask, and may have the same accuracy by chance.
+
+
+@pytest.mark.parametrize("num_seeds", [2, 5, 9])
+def test_remarks_of_many_runs_are_fewer_than_these(num_seeds: int, tmp_path: Path) -> None:
+    """A single one is not left out, which would save nothing."""
+    rows = [[{**accuracies(0.9)[0], "notes": ["always", f"ended at {seed}"]}] for seed in range(num_seeds)]
+    notes = comparison([made_up(tmp_path / f"{seed}", row, seed=seed) for seed, row in enumerate(rows)]).note.splitlines()
+    shown = ["swamp: always", *(f"swamp: ended at {seed}" for seed in range(num_seeds))]
+    assert notes == (
+        shown if num_seeds < 5 else [*shown[:4], f"swamp: {num_seeds + 1 - 4} more remarks (swamp show DIR has those of a run)"]
+    )

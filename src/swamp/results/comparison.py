@@ -31,6 +31,7 @@ from swamp.store.records import RowRecord
 from swamp.tasks import custom, own_loop
 
 FEW = 3  # so many methods stand side by side
+MOST_NOTES = 4  # of a method's rows below a table
 BASELINE = "imp"  # the method that the others are compared with
 OTHER_SPARSITY = "@: at this sparsity instead, which is what the method reached"
 PAPER = "the paper's numbers are of its whole schedule and three seeds"
@@ -122,9 +123,16 @@ def notes_of(all_series: Sequence[Series]) -> list[str]:
         selection_note(selected),
         f"{PAPER}{other}" if quoted else "",
         *collapses(all_series),
-        *dict.fromkeys(f"{series.label}: {note}" for series in all_series for row in series.rows for note in row.notes or ()),
+        *(f"{series.label}: {note}" for series in all_series for note in row_notes(series)),
     ]
     return [visible(note) for note in found if note]  # Each is one line, whatever a file holds.
+
+
+def row_notes(series: Series) -> list[str]:
+    """Return what the rows of a series note: a few of it where it would be longer than the table."""
+    found = list(dict.fromkeys(note for row in series.rows for note in row.notes or ()))
+    more = len(found) - MOST_NOTES
+    return found if more <= 1 else [*found[:MOST_NOTES], f"{more} more remarks (swamp show DIR has those of a run)"]
 
 
 def mixed_tasks(all_series: Sequence[Series]) -> Iterator[str]:
