@@ -11,6 +11,7 @@ from swamp.drawing.numbers import spread
 from swamp.results.statistics import difference_text, paired
 
 DIGITS = "digits-equal-cost"
+IMPS_MASKS, SWAMPS_MASKS = "SWAMP's training under IMP's masks", "one training by SGD under SWAMP's masks"
 DIGITS_COSTS = {  # of all trainings, in those of IMP
     "IMP": "1",
     "one particle": "1",
@@ -18,6 +19,8 @@ DIGITS_COSTS = {  # of all trainings, in those of IMP
     "SWAMP": "4",
     "eight particles": "8",
     "without SWA": "4",
+    IMPS_MASKS: "5",
+    SWAMPS_MASKS: "5",
     "IMP with cycles four times as long": "4",
     "ensemble of four IMP": "4",
     "SWAMP with cycles four times as long": "16",
@@ -72,6 +75,9 @@ def stated() -> list[str]:
         f"ahead of SWAMP here**, by {digits_lead(longer[1], 'SWAMP')}",
         f"ahead of IMP by {digits_lead('SWAMP', 'IMP')}",
         f"ahead of IMP with these cycles, too, by {digits_lead(*longer)}",
+        f"is ahead of IMP by {digits_lead(IMPS_MASKS, 'IMP')}, nearly all",
+        f"is not: {digits_lead(SWAMPS_MASKS, 'IMP')}",
+        f"own masks add {digits_lead('SWAMP', IMPS_MASKS)}",
         f"from 1 to 2 by {digits_lead('two particles', 'one particle')}",
         f"from 2 to 4 by {digits_lead('SWAMP', 'two particles')}",
         f"from 4 to 8 by {digits_lead('eight particles', 'SWAMP')}",
