@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from swamp.core.job import Job, Optimizer, OptimizerName
@@ -13,7 +13,7 @@ from swamp.core.schedules import SWA, Schedule, learning_rates
 from swamp.core.state import State
 from swamp.training.train import Diverged, Training
 from swamp.training.update import Update
-from tests.support.blobs import Blobs
+from tests.support.blobs import Blobs, Net
 from tests.support.jobs import CPU, make_job, trained
 
 
@@ -208,3 +208,47 @@ def test_weights_that_are_no_numbers_are_never_stored(swa: SWA | None) -> None:
             weights["first.weight"].fill_(float("inf"))
     with pytest.raises(Diverged, match=r"first.weight is no longer finite at cycle 3, particle 2, epoch 0, step 2"):
         training.finish()
+
+
+class Teaching(Net):
+    """A network that writes to weights while it is trained: a frozen `teacher` is an exponential average of the first layer."""
+
+    def __init__(self, written: str = "teacher") -> None:
+        super().__init__(0.0)
+        self.teacher = nn.Linear(4, 8).requires_grad_(False)
+        self.written = written
+
+    @torch.no_grad()
+    def write(self) -> None:
+        self.get_submodule(self.written).weight.lerp_(torch.ones(8, 4), 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.write()
+        return super().forward(x)
+
+
+class Taught(Blobs):
+    written = "teacher"
+
+    def model(self) -> nn.Module:
+        return Teaching(self.written)
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer(), Optimizer(name="adamw")])
+def test_frozen_weights_that_the_model_itself_changes_are_masked(optimizer: Optimizer) -> None:
+    task = Taught()
+    job = make_job(task, optimizer=optimizer)
+    start = task.init(Noise(0))
+    found, layer = trained(task, job).parameters["teacher.weight"], job.mask.layers["teacher.weight"]
+    assert not found[~layer].any()
+    assert (found[layer] != start.parameters["teacher.weight"][layer]).all()
+
+
+@pytest.mark.parametrize("swa", [None, SWA(start=0.0)])
+def test_a_model_that_writes_to_pruned_weights_that_are_trained_is_refused(swa: SWA | None) -> None:
+    task = Taught()
+    task.written = "first"
+    expected = r"^weights of 'first.weight' that are pruned are no longer zero after cycle 3, particle 2: .* \(exclude=\['first.weight'\]\)$"
+    with pytest.raises(ValueError, match=expected):
+        trained(task, make_job(task, swa=swa))

@@ -210,7 +210,8 @@ class LoopTraining:
                 raise ValueError(f"{name} is no longer finite at {self.job.label}, epoch {self.epoch}")
         if layer := self.masked.violation():
             raise ValueError(
-                f"weights of {layer!r} that are pruned are no longer zero: something other than an optimizer of torch.optim wrote there"
+                f"weights of {layer!r} that are pruned are no longer zero: something other than an optimizer of torch.optim wrote there; "
+                f"write nothing off run.mask, or leave them out of what is pruned (exclude=[{layer!r}])"
             )
 
     def _check_kept(self) -> None:
