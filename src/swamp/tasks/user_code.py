@@ -161,7 +161,8 @@ def seeded_everywhere(noise: Noise) -> Iterator[None]:
 def takes_model(function: Callable[..., Any]) -> bool:
     """Return whether a function takes a model and a batch, not outputs and targets: its first parameter is called model."""
     try:
-        return next(iter(inspect.signature(function).parameters), "") == "model"
+        called = function.forward if isinstance(function, nn.Module) else function
+        return next(iter(inspect.signature(called).parameters), "") == "model"
     except (TypeError, ValueError):  # The parameters of a function written in C may be unknown.
         return False
 
