@@ -106,6 +106,17 @@ def test_a_graph_of_several_outputs_is_refused() -> None:
         as_onnx(task.model(), task, {})
 
 
+def test_a_metric_that_cannot_be_computed_with_the_graph_gets_a_sentence() -> None:
+    data = torch.randn(8, 4), torch.arange(8) % 3
+
+    def metric(model: nn.Linear, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"accuracy": (model(batch[0]).argmax(1) == batch[1]).double().mean(), "size": model.weight.norm()}
+
+    task = CustomTask(lambda: nn.Linear(4, 3), data, data, metric=metric)
+    with pytest.raises(Unsupported, match=r"^the graph takes one tensor and returns one, and the metric of its task cannot be computed"):
+        check(as_onnx(task.model(), task, {}), task.model(), task)
+
+
 @pytest.mark.filterwarnings("ignore:.*deprecated")  # of torch's own parts, by its compiler
 @pytest.mark.parametrize("wrapped", [nn.DataParallel, torch.compile])
 def test_a_wrapper_that_takes_any_inputs_is_written_for_any_batch(wrapped: Callable[[nn.Module], nn.Module]) -> None:

@@ -176,4 +176,11 @@ def check(content: bytes, model: nn.Module, task: Task) -> Check:
         difference = float((theirs[0] - ours[0]).abs().max())
         if not difference <= TOLERANCE * max(float(ours[0].abs().max()), 1.0):
             raise Mismatch(f"onnxruntime's outputs differ from torch's by up to {difference:.3g}: this network cannot be exported to ONNX")
-    return Check(difference, task.evaluate(model, "test"), task.evaluate(graph, "test"))
+    try:
+        measured = task.evaluate(graph, "test")
+    except Exception as error:  # The user's metric(model, batch) may call the network in any way, and read its layers.
+        raise Unsupported(
+            f"the graph takes one tensor and returns one, and the metric of its task cannot be computed with it ({_cause(error)}): "
+            "torch.onnx.export writes a graph that is not compared"
+        ) from error
+    return Check(difference, task.evaluate(model, "test"), measured)
