@@ -73,6 +73,8 @@ def test_what_a_blind_classifier_reaches(labels: list[int], expected: float) -> 
     task: Any = Blobs()
     task.all_labels = lambda split: torch.tensor(labels)
     assert blind_accuracy(task) == pytest.approx(expected)
+    task.num_examples = 2  # of which a coin may well name both
+    assert blind_accuracy(task) is None
     task.num_classes = None
     assert blind_accuracy(task) is None
 
