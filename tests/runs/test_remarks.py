@@ -86,6 +86,15 @@ def test_labels_that_do_not_count_are_no_class_to_name_blindly() -> None:
     assert blind_accuracy(task) == pytest.approx(0.5 + 2 * math.sqrt(0.25 / 200))
 
 
+def test_labels_of_one_class_beside_a_loss_of_ones_own_say_nothing_of_an_accuracy(tmp_path: Path) -> None:
+    """Autoencoders and anomaly detectors are trained on such data."""
+    data = torch.randn(20, 4), torch.zeros(20, dtype=torch.long)
+    found = swamp.prune(
+        nn.Linear(4, 4), data, data, loss=lambda model, batch: (model(batch[0]) - batch[0]).square().mean(), out=tmp_path / "one", **QUIET
+    )
+    assert found.rows[0].metrics.keys() == {"loss"}
+
+
 def test_a_dense_network_at_the_majority_class_is_named_and_a_trained_one_is_not(tmp_path: Path) -> None:
     """Nine of ten labels are 0, and a rate of next to nothing leaves the network with the bias that it starts with."""
     x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))

@@ -129,7 +129,7 @@ def nothing_learnt(ctx: RunContext, metrics: Mapping[str, float]) -> list[str]:
     """Say so if a dense network is no better than guesses, or than one answer for all examples."""
     metric, constant = ctx.task.metrics[ctx.task.metric], ctx.constant_answer()
     value, sign = metrics[metric.name], 1 if metric.maximise else -1
-    if (blind := blind_accuracy(ctx.task)) is not None and metrics.get("accuracy", 1.0) <= blind:
+    if "accuracy" in metrics and (blind := blind_accuracy(ctx.task)) is not None and metrics["accuracy"] <= blind:
         compared = f"accuracy, {percent(metrics['accuracy'])} %, is no better than naming classes blindly (up to {percent(blind)} %)"
     elif metric.name in constant and sign * value <= sign * constant[metric.name]:
         texts = [metric.text(number) for number in (value, constant[metric.name])]
