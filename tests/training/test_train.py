@@ -249,6 +249,8 @@ def test_frozen_weights_that_the_model_itself_changes_are_masked(optimizer: Opti
 def test_a_model_that_writes_to_pruned_weights_that_are_trained_is_refused(swa: SWA | None) -> None:
     task = Taught()
     task.written = "first"
-    expected = r"^weights of 'first.weight' that are pruned are no longer zero after cycle 3, particle 2: .* \(exclude=\['first.weight'\]\)$"
+    expected = (
+        r"^weights of 'first.weight' that are pruned are no longer zero after cycle 3, particle 2: .* \(exclude=\['first.weight'\]\)$"
+    )
     with pytest.raises(ValueError, match=expected):
         trained(task, make_job(task, swa=swa))

@@ -33,7 +33,7 @@ def plan_remarks(config: Config, task: Task, plan: Plan) -> list[str]:
         rates = rate_remarks(config, averaging is not None, has_ticket=plan.ticket is not None)
     buffers = outdated_buffers(task) if averaging or any(len(jobs) > 1 for _, jobs in plan.rows) else []
     others = [*unreached_sizes(task, plan), *idle_rules(config, task, plan.jobs), *left_over_channels(config, task, plan)]
-    return [*rates, *buffers, *others]
+    return [*rates, *buffers, *kept_elsewhere(task), *others]
 
 
 def outdated_buffers(task: Task) -> list[str]:
@@ -44,6 +44,17 @@ def outdated_buffers(task: Task) -> list[str]:
         f"tensors of the model that are no parameters change while it is trained ({some(names)}): averaged networks have them as they were "
         "in the ticket (only statistics of BatchNorm and InstanceNorm are computed anew); a method that averages nothing, such as imp, "
         "keeps them"
+    ]
+
+
+def kept_elsewhere(task: Task) -> list[str]:
+    """Say so if a model or its loss keeps something that no state has."""
+    if not getattr(task, "keeps_something", False):
+        return []
+    return [
+        "the loss of the same examples, weights and random draws changes from call to call: the model or the loss keeps something that is "
+        "no parameter and no buffer, such as a counter; stored networks and trainings that are resumed have it as it is at first "
+        "(register_buffer makes it part of the model)"
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,9 @@ from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
+from swamp.core.state import State
 from swamp.tasks.objectives import BinaryCrossEntropy, CrossEntropy, Objective, SquaredError, logits_in, pair
+from swamp.tasks.user_code import seeded_everywhere
 
 if TYPE_CHECKING:
     from swamp.tasks.custom import CustomTask
@@ -108,6 +111,25 @@ def is_sigmoid(outputs: Tensor) -> bool:
     while node is not None and node.name().startswith(RESHAPING):
         node = node.next_functions[0][0]
     return node is not None and node.name().startswith("Sigmoid")
+
+
+@torch.no_grad()
+def keeps_something(task: CustomTask) -> bool:
+    """Return whether the loss of the same examples, weights and random draws changes from call to call in training."""
+    model = task.model()
+    state, batch = State.of(model), task.examples["train"].first()
+
+    def loss() -> float:
+        state.into(model)
+        model.train()
+        with seeded_everywhere(Noise(0).fold("call")):
+            return float(task.loss(model, batch))
+
+    try:
+        once, again = loss(), loss()
+    except Exception:  # Training itself says what is wrong.
+        return False
+    return math.isfinite(once) and not math.isclose(once, again, rel_tol=1e-5, abs_tol=1e-7)
 
 
 @torch.no_grad()
