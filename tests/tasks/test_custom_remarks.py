@@ -73,6 +73,28 @@ def test_buffers_that_average_to_nothing_are_named_where_weights_are_averaged(tm
     assert "change while it is trained" not in said("swamp", nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)))
 
 
+class Listed(nn.Module):
+    """Holds layers in a list, which is one of torch's or a plain one."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.layers, self.out = kind([nn.Linear(4, 4), nn.Linear(4, 4)]), nn.Linear(4, 2)
+        self.known = [self.out]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.out(x)
+
+
+def test_layers_that_torch_does_not_know_are_named() -> None:
+    (remark,) = CustomTask(lambda: Listed(list), (X, LABELS), (X, LABELS)).remarks
+    assert remark.startswith(
+        "layers or parameters in a plain list, tuple or dict (layers) are unknown to torch, so that they are not trained"
+    )
+    assert CustomTask(lambda: Listed(nn.ModuleList), (X, LABELS), (X, LABELS)).remarks == ()
+
+
 class Warming(nn.Module):
     """Its outputs are scaled by a factor that falls with every call in training, kept as a number or in a buffer."""
 
