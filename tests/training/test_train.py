@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from swamp.core.job import Job, Optimizer, OptimizerName
+from swamp.core.job import Job, Numerics, Optimizer, OptimizerName
 from swamp.core.noise import Noise
 from swamp.core.schedules import SWA, Schedule, learning_rates
 from swamp.core.state import State
+from swamp.training.learner import Learner
 from swamp.training.train import Diverged, Training
 from swamp.training.update import Update
 from tests.support.blobs import Blobs, Net
@@ -243,6 +244,18 @@ def test_frozen_weights_that_the_model_itself_changes_are_masked(optimizer: Opti
     found, layer = trained(task, job).parameters["teacher.weight"], job.mask.layers["teacher.weight"]
     assert not found[~layer].any()
     assert (found[layer] != start.parameters["teacher.weight"][layer]).all()
+
+
+def test_what_a_model_writes_to_frozen_weights_is_not_lost_where_others_have_copies_in_bf16() -> None:
+    task = Taught()
+    learner = Learner(task, Optimizer(), Numerics(precision="bf16"), CPU, tuned=True)
+    start = task.init(Noise(0))
+    learner.begin(start, make_job(task).mask)
+    learner.model.train()
+    learner.step(task.batch(task.plan(Noise(0), 0, CPU), 0), 0.1)
+    mask, found = learner.factors["teacher.weight"], learner.weights["teacher.weight"]
+    torch.testing.assert_close(found, mask * start.parameters["teacher.weight"].lerp(torch.ones(8, 4), 0.1))
+    assert learner.copies.keys() == {"first.weight", "first.bias", "last.weight", "last.bias"}
 
 
 @pytest.mark.parametrize("swa", [None, SWA(start=0.0)])
