@@ -126,6 +126,20 @@ def test_a_wrapper_that_takes_any_inputs_is_written_for_any_batch(wrapped: Calla
     torch.testing.assert_close(OnnxNetwork(content)(data[0][:5]), task.model()(data[0][:5]).detach())
 
 
+class Cast(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(x)
+
+
+def test_a_graph_that_is_not_valid_gets_one_sentence() -> None:
+    data = torch.randn(8, 4), torch.arange(8) % 3
+    task = CustomTask(lambda: Cast(4, 3), data, data)
+    with pytest.raises(Unsupported, match=r"^the graph that torch wrote of this network is not valid: .+") as refused:
+        as_onnx(task.model(), task, {})
+    assert len(str(refused.value).splitlines()) == 1
+
+
 def test_networks_that_are_no_graphs_get_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
     labels = torch.arange(8) % 3
     deciding = CustomTask(Deciding, (torch.ones(8, 4), labels), (torch.ones(8, 4), labels))

@@ -164,6 +164,11 @@ class Branching(nn.Module):
         return -x
 
 
+def in_autocast(x: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ torch.ones(6, 2)
+
+
 def first_pad(x: Tensor) -> Tensor:
     return x * len(x)
 
@@ -221,6 +226,7 @@ REFUSALS: dict[str, tuple[nn.Module, Given, dict[str, Any], str]] = {
     "tokens as numbers": (Function(lambda x: x.float()), given(tokens(2, 5)), {}, "output depends on no image"),
     "vector to image": (Function(lambda x: F.max_pool2d(x.view(-1, 1, 2, 3), 2)), given(VECTOR), {}, "is turned into an image"),
     "over the batch": (Function(lambda x: x - x.mean(0)), given(VECTOR), {}, "over all pixels of an image"),
+    "autocast": (Function(in_autocast), given(VECTOR), {}, "a context of its own, such as torch.autocast"),
     "half precision": (nn.Linear(6, 2).half(), given(VECTOR), {}, "computes in float32"),
     "ceil_mode": (Function(lambda x: F.max_pool2d(x, 4, 3, ceil_mode=True)), given(IMAGE), {}, "ceil_mode"),
     "one-sided padding": (nn.Conv2d(4, 4, 2, padding="same"), given(IMAGE), {}, "padding on one side"),

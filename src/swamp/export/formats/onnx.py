@@ -113,7 +113,10 @@ def graph_of(model: nn.Module, example: Tensor | Mapping[str, Tensor], about: Ma
     for part in (file, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         part.ClearField("metadata_props")  # They contain paths of this machine.
     file.metadata_props.add(key="swamp", value=canonical(dict(about)).decode())
-    required("onnx").checker.check_model(file, full_check=True)
+    try:
+        required("onnx").checker.check_model(file, full_check=True)
+    except Exception as error:  # onnx has its own exception classes
+        raise Unsupported(f"the graph that torch wrote of this network is not valid: {_cause(error)}") from error
     return file.SerializeToString(deterministic=True)
 
 
