@@ -123,3 +123,10 @@ def test_a_frozen_body_that_models_share_is_as_it_was_after_a_run(tmp_path: Path
     dense, sparse = (dict(found.at(cycle=cycle).model.named_parameters())["0.weight"] for cycle in (0, 1))
     assert dense.equal(before)
     assert sparse.equal(before * found.mask.layers["0.weight"])
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_models_of_torch_jit_get_a_sentence() -> None:
+    for made in (torch.jit.script(nn.Linear(6, 2)), torch.jit.trace(nn.Linear(6, 2), X)):
+        with pytest.raises(ValueError, match=r"^the model is of torch.jit, which hides the kinds of its layers: give the module that was"):
+            CustomTask(made, DATA, DATA, prunable=["weight"])

@@ -18,6 +18,8 @@ def new_model(source: nn.Module | Callable[[], nn.Module], forward: Callable[[nn
     """Return a copy of a module, or the module that a function makes. `forward(model)` runs it on an example of the training data, from
     which lazy layers learn their sizes."""
     model = _copied(source) if isinstance(source, nn.Module) else _made(source)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ValueError("the model is of torch.jit, which hides the kinds of its layers: give the module that was scripted or traced")
     if _lazy(model):
         _initialise(model, forward)
     return model
