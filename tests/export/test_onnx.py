@@ -126,7 +126,7 @@ def test_a_wrapper_that_takes_any_inputs_is_written_for_any_batch(wrapped: Calla
     torch.testing.assert_close(OnnxNetwork(content)(data[0][:5]), task.model()(data[0][:5]).detach())
 
 
-class Cast(nn.Linear):
+class Cast(nn.Sequential):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return super().forward(x)
@@ -134,7 +134,7 @@ class Cast(nn.Linear):
 
 def test_a_graph_that_is_not_valid_gets_one_sentence() -> None:
     data = torch.randn(8, 4), torch.arange(8) % 3
-    task = CustomTask(lambda: Cast(4, 3), data, data)
+    task = CustomTask(lambda: Cast(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)), data, data)
     with pytest.raises(Unsupported, match=r"^the graph that torch wrote of this network is not valid: .+") as refused:
         as_onnx(task.model(), task, {})
     assert len(str(refused.value).splitlines()) == 1
