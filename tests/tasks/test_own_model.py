@@ -130,3 +130,29 @@ def test_models_of_torch_jit_get_a_sentence() -> None:
     for made in (torch.jit.script(nn.Linear(6, 2)), torch.jit.trace(nn.Linear(6, 2), X)):
         with pytest.raises(ValueError, match=r"^the model is of torch.jit, which hides the kinds of its layers: give the module that was"):
             CustomTask(made, DATA, DATA, prunable=["weight"])
+
+
+class Hooked(nn.Module):
+    """Keeps what its first layer returns, by a hook that is a function or a method."""
+
+    def __init__(self, bound: bool) -> None:
+        super().__init__()
+        self.first, self.last, self.kept = nn.Linear(6, 6), nn.Linear(6, 2), torch.empty(0)
+
+        def keep(*called: Any) -> None:
+            self.kept = called[2]
+
+        self.first.register_forward_hook(self.keep if bound else keep)
+
+    def keep(self, *called: Any) -> None:
+        self.kept = called[2]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x).relu() + self.kept)
+
+
+def test_hooks_that_hold_the_model_itself_are_refused_in_a_module_and_taken_of_a_function() -> None:
+    with pytest.raises(ValueError, match=r"^a hook of first holds the model itself, .*: give a function that makes the model instead$"):
+        CustomTask(Hooked(bound=False), DATA, DATA)
+    for model in (Hooked(bound=True), lambda: Hooked(bound=False)):
+        CustomTask(model, DATA, DATA)

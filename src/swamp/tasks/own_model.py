@@ -26,6 +26,15 @@ def new_model(source: nn.Module | Callable[[], nn.Module], forward: Callable[[nn
 
 
 def _copied(model: nn.Module) -> nn.Module:
+    modules = set(model.modules())
+    for path, module in model.named_modules():
+        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
+            cells = getattr(hook, "__closure__", None) or ()  # which a copy of a function has in common with it
+            if any(isinstance(cell.cell_contents, nn.Module) and cell.cell_contents in modules for cell in cells):
+                raise ValueError(
+                    f"a hook of {path or 'the model'} holds the model itself, so that those of a copy would act on the original: give a "
+                    "function that makes the model instead"
+                )
     # weight_norm and others keep computed weights as attributes. torch refuses to copy those, but they are computed anew at the next call.
     held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor) and not value.is_leaf]
     try:
