@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -156,3 +157,31 @@ def test_hooks_that_hold_the_model_itself_are_refused_in_a_module_and_taken_of_a
         CustomTask(Hooked(bound=False), DATA, DATA)
     for model in (Hooked(bound=True), lambda: Hooked(bound=False)):
         CustomTask(model, DATA, DATA)
+
+
+class Features(nn.Module):
+    """Random Fourier features, whose frequencies are a plain tensor or array, or a buffer."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.out = nn.Linear(6, 2)
+        if kind == "buffer":
+            self.register_buffer("frequencies", torch.randn(6, 6))
+        else:
+            self.frequencies = torch.randn(6, 6) if kind == "tensor" else np.random.randn(6, 6)
+        self.steps, self.names = torch.arange(6), np.array(["a", "b"])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out((x @ torch.as_tensor(self.frequencies).float()).sin())
+
+
+@pytest.mark.parametrize("kind", ["tensor", "array"])
+def test_what_a_function_draws_for_its_models_must_be_part_of_their_state(kind: str) -> None:
+    message = (
+        r"^frequencies is drawn anew for each model and is neither parameter nor buffer, .*: register_buffer makes it part of the model$"
+    )
+    with pytest.raises(ValueError, match=message):
+        CustomTask(lambda: Features(kind), DATA, DATA)
+    with pytest.raises(ValueError, match=message):
+        OwnLoopTask(lambda model, run: None, lambda: Features(kind), lambda model: 0.0)
+    CustomTask(lambda: Features("buffer"), DATA, DATA)

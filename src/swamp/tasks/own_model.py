@@ -6,11 +6,13 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from swamp.core.errors import reason_of
+from swamp.tasks.prunable import computed_weights
 from swamp.tasks.user_code import call_factory, saying_whose
 
 
@@ -57,7 +59,30 @@ def without_sharing(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     """Return a function whose models have no memory in common, since trainings would change each other's weights. If those of `make` have,
     as with a pretrained body from outside, they are copied."""
     one, other = _made(make), _made(make)
+    if drawn := _drawn_beside(one, other):
+        raise ValueError(
+            f"{drawn[0]} is drawn anew for each model and is neither parameter nor buffer, so that stored networks do not have it: "
+            "register_buffer makes it part of the model"
+        )
     return CopiedModels(make) if _memory_of(one) & _memory_of(other) else make
+
+
+def _drawn_beside(one: nn.Module, other: nn.Module) -> list[str]:
+    """Return the names of tensors and arrays that are no part of a model's state and differ between two models of a function."""
+    computed = {weight.name for weight in computed_weights(one)}
+    found = []
+    for (path, module), twin in zip(one.named_modules(), other.modules(), strict=False):
+        for name, value in vars(module).items():
+            held, whole = vars(twin).get(name), f"{path}.{name}".lstrip(".")
+            if isinstance(value, np.ndarray):
+                drawn = not np.array_equal(value, held)  # type: ignore[arg-type]
+            elif isinstance(value, Tensor) and isinstance(held, Tensor) and value.is_leaf and value.layout == torch.strided:
+                drawn = whole not in computed and not torch.equal(value, held)
+            else:
+                continue
+            if drawn:
+                found.append(whole)
+    return found
 
 
 class CopiedModels:
