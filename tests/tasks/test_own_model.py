@@ -185,3 +185,15 @@ def test_what_a_function_draws_for_its_models_must_be_part_of_their_state(kind: 
     with pytest.raises(ValueError, match=message):
         OwnLoopTask(lambda model, run: None, lambda: Features(kind), lambda model: 0.0)
     CustomTask(lambda: Features("buffer"), DATA, DATA)
+
+
+class Graph(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(6, 2)
+        self.register_buffer("adjacency", torch.eye(6).to_sparse())
+
+
+def test_sparse_buffers_get_a_sentence() -> None:
+    for model in (Graph(), Graph):
+        with pytest.raises(ValueError, match=r"^adjacency is a sparse tensor, which is not stored: make it dense, or hold its indices and"):
+            CustomTask(model, DATA, DATA)

@@ -28,6 +28,7 @@ def new_model(source: nn.Module | Callable[[], nn.Module], forward: Callable[[nn
 
 
 def _copied(model: nn.Module) -> nn.Module:
+    _require_strided(model)
     modules = set(model.modules())
     for path, module in model.named_modules():
         for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
@@ -52,7 +53,17 @@ def _made(factory: Callable[[], nn.Module]) -> nn.Module:
         made = call_factory(factory)
     if not isinstance(made, nn.Module):
         raise ValueError(f"the model's factory returned a {type(made).__name__}, not a module")
+    _require_strided(made)
     return made
+
+
+def _require_strided(model: nn.Module) -> None:
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.layout != torch.strided:
+            raise ValueError(
+                f"{name} is a sparse tensor, which is not stored: make it dense, or hold its indices and values as two buffers and call "
+                "torch.sparse_coo_tensor in the forward pass"
+            )
 
 
 def without_sharing(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
