@@ -46,6 +46,16 @@ def test_swamp_around_a_loop_that_says_how_long_it_is(tmp_path: Path) -> None:
     assert tickets == [EPOCHS, 1]
 
 
+class Silent(nn.Sequential):
+    def train(self, mode: bool = True) -> None:  # type: ignore[override]
+        super().train(mode)
+
+
+def test_a_train_method_may_return_nothing(tmp_path: Path) -> None:
+    found = prune(loop, tmp_path / "run", make=lambda: Silent(plain()), pruning={"cycles": 0})
+    assert isinstance(found.model, Silent)
+
+
 def test_the_average_has_the_statistics_of_all_examples(tmp_path: Path) -> None:
     options = {"method": "swamp", "methods": {"swamp": {"particles": 2}}, "pruning": {"cycles": 0}}
     model = prune(loop, tmp_path / "run", make=with_norm, refresh=refresh, **options).model

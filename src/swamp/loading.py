@@ -58,7 +58,8 @@ def load(
     else:
         _require_same_tensors(model, state, directory)
     state.into(model)
-    return Loaded(model.eval(), mask, row)
+    model.eval()
+    return Loaded(model, mask, row)
 
 
 def _require_same_tensors(model: nn.Module, state: State, directory: Path) -> None:

@@ -87,6 +87,29 @@ def test_an_embedding_multiplies_nothing_unless_it_is_tied_to_a_layer() -> None:
     assert macs_per_weight(model, lambda m: m(tokens)) == {"embedding.weight": 6 * 36}
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        lambda h, weight: h @ weight.T,
+        lambda h, weight: nn.functional.linear(h, weight),
+        lambda h, weight: torch.matmul(weight, h.transpose(1, 2)),
+    ],
+)
+def test_a_layer_whose_weight_is_multiplied_elsewhere_too_counts_both(head: Callable[[Tensor, Tensor], Tensor]) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.inside = nn.Embedding(9, 4), nn.Linear(4, 4)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return head(self.inside(self.embedding(tokens)), self.embedding.weight)
+
+    assert macs_per_weight(Tied(), lambda m: m(torch.zeros(1, 6, dtype=torch.long))) == {
+        "embedding.weight": 6 * 36,
+        "inside.weight": 6 * 16,
+    }
+
+
 class Own(nn.Module):
     """A layer that swamp knows nothing of."""
 

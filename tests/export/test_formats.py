@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
@@ -135,6 +136,16 @@ def test_equal_networks_give_equal_bytes_in_whatever_order_their_tensors_come(na
     other = State(*(dict(reversed(list(group.items()))) for group in (state.parameters, state.buffers)))
     first, second = (formats.export(mask.apply(one), mask, task, name, "float16", {}).content for one in (state, other))
     assert first == second
+
+
+def test_tensors_that_lie_transposed_in_memory_are_written() -> None:
+    data = torch.randn(4, 3), torch.arange(4) % 2
+    model = nn.Sequential(nn.utils.parametrizations.orthogonal(nn.Linear(3, 3)), nn.Linear(3, 2))
+    assert any(not tensor.is_contiguous() for tensor in model.state_dict().values())
+    task = CustomTask(model, data, data)
+    content = formats.export(State.of(model), Mask({"1.weight": torch.ones(2, 3) > 0}), task, "safetensors", "float32", {}).content
+    found = safetensors.torch.load(content)
+    assert all(torch.equal(tensor, found[name]) for name, tensor in model.state_dict().items())
 
 
 def test_a_loss_may_read_layers_of_the_network() -> None:

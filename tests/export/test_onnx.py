@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -105,12 +106,47 @@ def test_a_graph_of_several_outputs_is_refused() -> None:
         as_onnx(task.model(), task, {})
 
 
-def test_networks_that_are_no_graphs_get_one_sentence() -> None:
+def test_a_metric_that_cannot_be_computed_with_the_graph_gets_a_sentence() -> None:
+    data = torch.randn(8, 4), torch.arange(8) % 3
+
+    def metric(model: nn.Linear, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"accuracy": (model(batch[0]).argmax(1) == batch[1]).double().mean(), "size": model.weight.norm()}
+
+    task = CustomTask(lambda: nn.Linear(4, 3), data, data, metric=metric)
+    with pytest.raises(Unsupported, match=r"^the graph takes one tensor and returns one, and the metric of its task cannot be computed"):
+        check(as_onnx(task.model(), task, {}), task.model(), task)
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")  # of torch's own parts, by its compiler
+@pytest.mark.parametrize("wrapped", [nn.DataParallel, torch.compile])
+def test_a_wrapper_that_takes_any_inputs_is_written_for_any_batch(wrapped: Callable[[nn.Module], nn.Module]) -> None:
+    data = torch.randn(8, 4), torch.arange(8) % 3
+    task = CustomTask(wrapped(nn.Linear(4, 3)), data, data)
+    content = as_onnx(task.model(), task, {})
+    torch.testing.assert_close(OnnxNetwork(content)(data[0][:5]), task.model()(data[0][:5]).detach())
+
+
+class Cast(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(x)
+
+
+def test_a_graph_that_is_not_valid_gets_one_sentence() -> None:
+    data = torch.randn(8, 4), torch.arange(8) % 3
+    task = CustomTask(lambda: Cast(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)), data, data)
+    with pytest.raises(Unsupported, match=r"^the graph that torch wrote of this network is not valid: .+") as refused:
+        as_onnx(task.model(), task, {})
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_networks_that_are_no_graphs_get_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
     labels = torch.arange(8) % 3
     deciding = CustomTask(Deciding, (torch.ones(8, 4), labels), (torch.ones(8, 4), labels))
     with pytest.raises(Unsupported, match=r"^torch cannot write this network as an ONNX graph: .+") as refused:
         as_onnx(deciding.model(), deciding, {})
     assert len(str(refused.value).splitlines()) == 1
+    assert capfd.readouterr() == ("", "")  # torch would print the graph as far as it came
     images = torch.ones(8, 1, 4, 4).double(), labels
     double = CustomTask(lambda: nn.Sequential(nn.Conv2d(1, 3, 4), nn.Flatten()).double(), images, images)
     with pytest.raises(Unsupported, match=r"^onnxruntime cannot run this graph: .+"):

@@ -172,6 +172,11 @@ class Branching(nn.Module):
         return -x
 
 
+def in_autocast(x: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ torch.ones(6, 2)
+
+
 def first_pad(x: Tensor) -> Tensor:
     return x * len(x)
 
@@ -229,6 +234,7 @@ REFUSALS: dict[str, tuple[nn.Module, Given, dict[str, Any], str]] = {
     "tokens as numbers": (Function(lambda x: x.float()), given(tokens(2, 5)), {}, "output depends on no image"),
     "vector to image": (Function(lambda x: F.max_pool2d(x.view(-1, 1, 2, 3), 2)), given(VECTOR), {}, "is turned into an image"),
     "over the batch": (Function(lambda x: x - x.mean(0)), given(VECTOR), {}, "over all pixels of an image"),
+    "autocast": (Function(in_autocast), given(VECTOR), {}, "a context of its own, such as torch.autocast"),
     "half precision": (nn.Linear(6, 2).half(), given(VECTOR), {}, "computes in float32"),
     "ceil_mode": (Function(lambda x: F.max_pool2d(x, 4, 3, ceil_mode=True)), given(IMAGE), {}, "ceil_mode"),
     "one-sided padding": (nn.Conv2d(4, 4, 2, padding="same"), given(IMAGE), {}, "padding on one side"),
@@ -250,8 +256,9 @@ REFUSALS: dict[str, tuple[nn.Module, Given, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_is_no_program_gets_one_sentence(name: str) -> None:
+def test_what_is_no_program_gets_one_sentence(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     model, (inputs, named), options, why = REFUSALS[name]
     with pytest.raises(NoProgram, match=why) as error:
         read_program(model, inputs, named, **options)
     assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")  # torch would print some graphs

@@ -73,6 +73,8 @@ def test_what_a_blind_classifier_reaches(labels: list[int], expected: float) -> 
     task: Any = Blobs()
     task.all_labels = lambda split: torch.tensor(labels)
     assert blind_accuracy(task) == pytest.approx(expected)
+    task.num_examples = 2  # of which a coin may well name both
+    assert blind_accuracy(task) is None
     task.num_classes = None
     assert blind_accuracy(task) is None
 
@@ -82,6 +84,15 @@ def test_labels_that_do_not_count_are_no_class_to_name_blindly() -> None:
     labels[20:] = -100
     task = swamp.CustomTask(nn.Linear(4, 2), (x, torch.arange(200) % 2), (x, labels))
     assert blind_accuracy(task) == pytest.approx(0.5 + 2 * math.sqrt(0.25 / 200))
+
+
+def test_labels_of_one_class_beside_a_loss_of_ones_own_say_nothing_of_an_accuracy(tmp_path: Path) -> None:
+    """Autoencoders and anomaly detectors are trained on such data."""
+    data = torch.randn(20, 4), torch.zeros(20, dtype=torch.long)
+    found = swamp.prune(
+        nn.Linear(4, 4), data, data, loss=lambda model, batch: (model(batch[0]) - batch[0]).square().mean(), out=tmp_path / "one", **QUIET
+    )
+    assert found.rows[0].metrics.keys() == {"loss"}
 
 
 def test_a_dense_network_at_the_majority_class_is_named_and_a_trained_one_is_not(tmp_path: Path) -> None:

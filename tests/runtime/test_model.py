@@ -285,7 +285,7 @@ def test_files_that_hold_no_network_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.swamp"
     for content, why in (
         (b"", "its header is cut off"),
-        (GOOD, "it holds weights, but not how its network computes; export the network again"),
+        (GOOD, "it holds weights, but not how its network computes; its export says why, or was made by an older swamp"),
         (convolutions()[:-1], "a stream lies outside of the file"),
         (edited(convolutions(), lambda meta: meta.update(format=3)), "its format is 3, and this reader knows 1 and 2"),
         (edited(convolutions(), lambda meta: meta["program"]["nodes"][0].update(op="conv\n\x1b9")), r"the unknown operation conv\?\?9$"),

@@ -143,6 +143,25 @@ def test_loss_and_metric_of_both_forms(tmp_path: Path) -> None:
         assert torch.equal(tensor, third.model.state_dict()[name])
 
 
+class Distilled(nn.Module):
+    """A loss that is a module, with a teacher of its own, and takes a model and a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher = nn.Linear(4, 2).requires_grad_(False)
+
+    def forward(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return nn.functional.mse_loss(model(batch[0]), self.teacher(batch[0]))
+
+
+def test_a_loss_that_is_a_module_may_take_the_model_too() -> None:
+    x, labels = torch.randn(8, 4), torch.arange(8) % 2
+    model, loss = nn.Linear(4, 2), Distilled()
+    task = CustomTask(model, (x, labels), (x, labels), loss=loss)
+    assert task.evaluate(task.model(), "test")["loss"] == pytest.approx(nn.functional.mse_loss(model(x), loss.teacher(x)).item())
+    assert task.remarks == ()
+
+
 def test_tensors_data_sets_and_loaders_give_the_same_network(tmp_path: Path) -> None:
     model = mlp()
     forms = [(X, LABELS), TensorDataset(X, LABELS), DataLoader(TensorDataset(X, LABELS), batch_size=20, shuffle=True)]

@@ -34,6 +34,23 @@ def test_what_is_no_loss_or_metric_gets_one_sentence(options: dict[str, Any], me
     assert str(refused.value) == message
 
 
+class Silent(nn.Linear):
+    """A layer whose `train` returns nothing, as many do that keep norms in evaluation mode."""
+
+    def train(self, mode: bool = True) -> None:  # type: ignore[override]
+        super().train(mode)
+
+
+def test_a_train_method_that_returns_nothing_gets_a_sentence_of_its_own() -> None:
+    with pytest.raises(ValueError, match=r"^the train method of Silent returns nothing, and that of torch the module: end it with `return"):
+        CustomTask(Silent(4, 3), DATA, DATA)
+
+
+def test_a_model_for_batches_of_one_size_is_told_how_many_examples_it_got() -> None:
+    with pytest.raises(ValueError, match=r"^your model raised RuntimeError: .* \(for two examples of the training data\)$"):
+        CustomTask(nn.Sequential(nn.Linear(4, 3), nn.Unflatten(0, (8, 1)), nn.Flatten(0, 1)), DATA, DATA, batch_size=8)
+
+
 def test_functions_and_objects_are_taken() -> None:
     for loss in (
         nn.CrossEntropyLoss(),

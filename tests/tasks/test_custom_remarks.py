@@ -67,10 +67,56 @@ def test_buffers_that_average_to_nothing_are_named_where_weights_are_averaged(tm
         swamp.prune(model, (X, LABELS), (X, LABELS), out=tmp_path / f"{method}-{len(list(tmp_path.iterdir()))}", method=method, **SHORT)
         return capsys.readouterr().err
 
-    sentence = "0.mean of the model change while it is trained and are no parameters: averaged networks have them as they were"
+    sentence = "tensors of the model that are no parameters change while it is trained (0.mean): averaged networks have them as they were"
     assert said("swamp", nn.Sequential(Standardised(), nn.Linear(4, 2))).count(sentence) == 1
     assert "change while it is trained" not in said("imp", nn.Sequential(Standardised(), nn.Linear(4, 2)))
     assert "change while it is trained" not in said("swamp", nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)))
+
+
+class Listed(nn.Module):
+    """Holds layers in a list, which is one of torch's or a plain one."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.layers, self.out = kind([nn.Linear(4, 4), nn.Linear(4, 4)]), nn.Linear(4, 2)
+        self.known = [self.out]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.out(x)
+
+
+def test_layers_that_torch_does_not_know_are_named() -> None:
+    (remark,) = CustomTask(lambda: Listed(list), (X, LABELS), (X, LABELS)).remarks
+    assert remark.startswith(
+        "layers or parameters in a plain list, tuple or dict (layers) are unknown to torch, so that they are not trained"
+    )
+    assert CustomTask(lambda: Listed(nn.ModuleList), (X, LABELS), (X, LABELS)).remarks == ()
+
+
+class Warming(nn.Module):
+    """Its outputs are scaled by a factor that falls with every call in training, kept as a number or in a buffer."""
+
+    def __init__(self, in_buffer: bool) -> None:
+        super().__init__()
+        self.out, self.dropout = nn.Linear(4, 2), nn.Dropout(0.5)
+        if in_buffer:
+            self.register_buffer("scale", torch.tensor(5.0))
+        else:
+            self.scale = 5.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.scale = self.scale * 0.9
+        return self.dropout(self.out(x)) * self.scale
+
+
+@pytest.mark.parametrize("in_buffer", [False, True])
+def test_what_a_model_keeps_beside_its_state_is_named(in_buffer: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    swamp.prune(lambda: Warming(in_buffer), (X, LABELS), (X, LABELS), out=tmp_path / "run", method="imp", **SHORT)
+    sentence = "the loss of the same examples, weights and random draws changes from call to call: the model or the loss keeps something"
+    assert capsys.readouterr().err.count(sentence) == (not in_buffer)
 
 
 def test_a_data_set_with_a_generator_of_its_own_is_named_and_its_run_goes_on(tmp_path: Path) -> None:

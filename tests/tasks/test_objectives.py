@@ -189,3 +189,13 @@ def test_what_does_not_fit_is_one_sentence(model: nn.Module, inputs: Tensor, tar
 def test_a_batch_of_three_says_how_several_inputs_are_written() -> None:
     with pytest.raises(ValueError, match=r"several inputs are one tuple or dict: \(\(a, b\), targets\)"):
         CustomTask(nn.Linear(4, 2), (X, X, (X[:, 0] > 0).long()), (X, X))
+
+
+def test_targets_that_are_no_tensor_are_called_by_their_type() -> None:
+    named = [(row, "yes" if row[0] > 0 else "no") for row in X]
+    several = X, {"sum": X.sum(1), "first": X[:, 0]}
+    for data, kind in ((named, "tuple"), (several, "dict")):
+        with pytest.raises(
+            ValueError, match=rf"the targets of a batch are no tensor but a {kind}: make them one, .* or give a loss\(model, batch"
+        ):
+            CustomTask(nn.Linear(4, 2), data, data, loss=lambda outputs, targets: outputs.mean())

@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -123,3 +124,76 @@ def test_a_frozen_body_that_models_share_is_as_it_was_after_a_run(tmp_path: Path
     dense, sparse = (dict(found.at(cycle=cycle).model.named_parameters())["0.weight"] for cycle in (0, 1))
     assert dense.equal(before)
     assert sparse.equal(before * found.mask.layers["0.weight"])
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_models_of_torch_jit_get_a_sentence() -> None:
+    for made in (torch.jit.script(nn.Linear(6, 2)), torch.jit.trace(nn.Linear(6, 2), X)):
+        with pytest.raises(ValueError, match=r"^the model is of torch.jit, which hides the kinds of its layers: give the module that was"):
+            CustomTask(made, DATA, DATA, prunable=["weight"])
+
+
+class Hooked(nn.Module):
+    """Keeps what its first layer returns, by a hook that is a function or a method."""
+
+    def __init__(self, bound: bool) -> None:
+        super().__init__()
+        self.first, self.last, self.kept = nn.Linear(6, 6), nn.Linear(6, 2), torch.empty(0)
+
+        def keep(*called: Any) -> None:
+            self.kept = called[2]
+
+        self.first.register_forward_hook(self.keep if bound else keep)
+
+    def keep(self, *called: Any) -> None:
+        self.kept = called[2]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x).relu() + self.kept)
+
+
+def test_hooks_that_hold_the_model_itself_are_refused_in_a_module_and_taken_of_a_function() -> None:
+    with pytest.raises(ValueError, match=r"^a hook of first holds the model itself, .*: give a function that makes the model instead$"):
+        CustomTask(Hooked(bound=False), DATA, DATA)
+    for model in (Hooked(bound=True), lambda: Hooked(bound=False)):
+        CustomTask(model, DATA, DATA)
+
+
+class Features(nn.Module):
+    """Random Fourier features, whose frequencies are a plain tensor or array, or a buffer."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.out = nn.Linear(6, 2)
+        if kind == "buffer":
+            self.register_buffer("frequencies", torch.randn(6, 6))
+        else:
+            self.frequencies = torch.randn(6, 6) if kind == "tensor" else np.random.randn(6, 6)
+        self.steps, self.names = torch.arange(6), np.array(["a", "b"])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out((x @ torch.as_tensor(self.frequencies).float()).sin())
+
+
+@pytest.mark.parametrize("kind", ["tensor", "array"])
+def test_what_a_function_draws_for_its_models_must_be_part_of_their_state(kind: str) -> None:
+    message = (
+        r"^frequencies is drawn anew for each model and is neither parameter nor buffer, .*: register_buffer makes it part of the model$"
+    )
+    with pytest.raises(ValueError, match=message):
+        CustomTask(lambda: Features(kind), DATA, DATA)
+    with pytest.raises(ValueError, match=message):
+        OwnLoopTask(lambda model, run: None, lambda: Features(kind), lambda model: 0.0)
+    CustomTask(lambda: Features("buffer"), DATA, DATA)
+
+
+class Graph(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(6, 2)
+        self.register_buffer("adjacency", torch.eye(6).to_sparse())
+
+
+def test_sparse_buffers_get_a_sentence() -> None:
+    for model in (Graph(), Graph):
+        with pytest.raises(ValueError, match=r"^adjacency is a sparse tensor, which is not stored: make it dense, or hold its indices and"):
+            CustomTask(model, DATA, DATA)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import swamp
@@ -27,6 +28,25 @@ class Broken(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(x)[self.missing]  # type: ignore[index]
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(4, 3), nn.Linear(3, 2)
+
+    def forward(self, sequences: PackedSequence) -> Tensor:
+        return self.out(self.lstm(sequences)[1][0][-1])
+
+
+def test_packed_sequences_are_one_input() -> None:
+    def packed(examples: list[tuple[Tensor, Tensor]]) -> tuple[PackedSequence, Tensor]:
+        return pack_sequence([x[None].repeat(1 + int(y), 1) for x, y in examples], False), torch.stack([y for _, y in examples])
+
+    loader = DataLoader(TensorDataset(X, LABELS), batch_size=16, collate_fn=packed)
+    task, (sequences, labels) = CustomTask(Recurrent(), loader, loader), packed(list(zip(X, LABELS, strict=True)))
+    model = task.model().eval()
+    assert task.evaluate(model, "test")["accuracy"] == pytest.approx(float((model(sequences).argmax(1) == labels).double().mean()))
 
 
 class LateData(Dataset[tuple[Tensor, Tensor]]):

@@ -4,16 +4,17 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from swamp.core.job import Job, Optimizer, OptimizerName
+from swamp.core.job import Job, Numerics, Optimizer, OptimizerName
 from swamp.core.noise import Noise
 from swamp.core.schedules import SWA, Schedule, learning_rates
 from swamp.core.state import State
+from swamp.training.learner import Learner
 from swamp.training.train import Diverged, Training
 from swamp.training.update import Update
-from tests.support.blobs import Blobs
+from tests.support.blobs import Blobs, Net
 from tests.support.jobs import CPU, make_job, trained
 
 
@@ -208,3 +209,61 @@ def test_weights_that_are_no_numbers_are_never_stored(swa: SWA | None) -> None:
             weights["first.weight"].fill_(float("inf"))
     with pytest.raises(Diverged, match=r"first.weight is no longer finite at cycle 3, particle 2, epoch 0, step 2"):
         training.finish()
+
+
+class Teaching(Net):
+    """A network that writes to weights while it is trained: a frozen `teacher` is an exponential average of the first layer."""
+
+    def __init__(self, written: str = "teacher") -> None:
+        super().__init__(0.0)
+        self.teacher = nn.Linear(4, 8).requires_grad_(False)
+        self.written = written
+
+    @torch.no_grad()
+    def write(self) -> None:
+        self.get_submodule(self.written).weight.lerp_(torch.ones(8, 4), 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.write()
+        return super().forward(x)
+
+
+class Taught(Blobs):
+    written = "teacher"
+
+    def model(self) -> nn.Module:
+        return Teaching(self.written)
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer(), Optimizer(name="adamw")])
+def test_frozen_weights_that_the_model_itself_changes_are_masked(optimizer: Optimizer) -> None:
+    task = Taught()
+    job = make_job(task, optimizer=optimizer)
+    start = task.init(Noise(0))
+    found, layer = trained(task, job).parameters["teacher.weight"], job.mask.layers["teacher.weight"]
+    assert not found[~layer].any()
+    assert (found[layer] != start.parameters["teacher.weight"][layer]).all()
+
+
+def test_what_a_model_writes_to_frozen_weights_is_not_lost_where_others_have_copies_in_bf16() -> None:
+    task = Taught()
+    learner = Learner(task, Optimizer(), Numerics(precision="bf16"), CPU, tuned=True)
+    start = task.init(Noise(0))
+    learner.begin(start, make_job(task).mask)
+    learner.model.train()
+    learner.step(task.batch(task.plan(Noise(0), 0, CPU), 0), 0.1)
+    mask, found = learner.factors["teacher.weight"], learner.weights["teacher.weight"]
+    torch.testing.assert_close(found, mask * start.parameters["teacher.weight"].lerp(torch.ones(8, 4), 0.1))
+    assert learner.copies.keys() == {"first.weight", "first.bias", "last.weight", "last.bias"}
+
+
+@pytest.mark.parametrize("swa", [None, SWA(start=0.0)])
+def test_a_model_that_writes_to_pruned_weights_that_are_trained_is_refused(swa: SWA | None) -> None:
+    task = Taught()
+    task.written = "first"
+    expected = (
+        r"^weights of 'first.weight' that are pruned are no longer zero after cycle 3, particle 2: .* \(exclude=\['first.weight'\]\)$"
+    )
+    with pytest.raises(ValueError, match=expected):
+        trained(task, make_job(task, swa=swa))

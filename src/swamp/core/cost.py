@@ -9,22 +9,30 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
+from torch.overrides import TorchFunctionMode
 
 from swamp.core.mask import Mask
+
+# Products of matrices whose first argument has the dimension over which they sum last.
+PRODUCTS = (F.linear, torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm, torch.bmm, Tensor.bmm)
 
 
 def macs_per_weight(model: nn.Module, forward: Callable[[nn.Module], Any]) -> dict[str, int]:
     """Return the multiply-adds of one example's forward pass in every convolution, linear, recurrent and attention layer, by the name of
     the layer's weight. An embedding has none. Weights of other layers are missing, since nothing is known of them.
 
-    `forward(model)` runs the model on one example. A layer that runs twice counts twice.
+    `forward(model)` runs the model on one example. A layer that runs twice counts twice, and so does a weight of these layers that is
+    multiplied elsewhere too, as that of an embedding is where it is the classifier.
     """
     counts: dict[str, int] = {}
     names = {id(parameter): name for name, parameter in model.named_parameters()}
+    elsewhere = _Products(names)
 
     def counting(path: str, count: Count) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+            elsewhere.depth -= 1
             for own, macs in count(module, inputs, named, output).items():
                 # A weight that is computed from others is no parameter.
                 name = names.get(id(attrgetter(own)(module)), f"{path}.{own}".lstrip("."))
@@ -32,19 +40,46 @@ def macs_per_weight(model: nn.Module, forward: Callable[[nn.Module], Any]) -> di
 
         return hook
 
+    counted = [(path, module, count) for path, module in model.named_modules() if (count := _count_for(module)) is not None]
     handles = [
-        module.register_forward_hook(counting(path, count), with_kwargs=True)
-        for path, module in model.named_modules()
-        if (count := _count_for(module)) is not None
+        handle
+        for path, module, count in counted
+        for handle in (
+            module.register_forward_pre_hook(elsewhere.enter),
+            module.register_forward_hook(counting(path, count), with_kwargs=True),
+        )
     ]
     try:
         model.eval()
-        with torch.no_grad(), _without_fast_path():
+        with torch.no_grad(), _without_fast_path(), elsewhere:
             forward(model)
     finally:
         for handle in handles:
             handle.remove()
-    return counts
+    return {name: macs + elsewhere.counts.get(name, 0) for name, macs in counts.items()}
+
+
+class _Products(TorchFunctionMode):
+    """Counts the multiply-adds of a model's parameters, and of parts of them, in products of matrices outside of the layers that are
+    counted, which say how often they are entered and left."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        super().__init__()
+        self.names = names  # of parameters, by their identity
+        self.counts: dict[str, int] = {}
+        self.depth = 0
+
+    def enter(self, *_: Any) -> None:
+        self.depth += 1
+
+    def __torch_function__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        if function in PRODUCTS and not self.depth:
+            first, second = [*args, *(kwargs or {}).values()][:2]
+            for factor in (first, second):
+                if name := self.names.get(id(factor if factor._base is None else factor._base)):
+                    self.counts[name] = self.counts.get(name, 0) + found.numel() * first.shape[-1]
+        return found
 
 
 def masked_macs(macs: Mapping[str, int], mask: Mask) -> float:

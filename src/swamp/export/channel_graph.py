@@ -21,6 +21,7 @@ from swamp.export.channel_flow import Flow, Flows, operation_of, place_of
 from swamp.export.channel_layers import FROM_OUTSIDE, LAYERS
 from swamp.export.channel_operations import OPERATIONS
 from swamp.export.channels import Channels
+from swamp.export.program.graphs import quiet
 
 RETURNED = "the network returns them"
 EVERY_NETWORK = (FROM_OUTSIDE, RETURNED)  # why the first and the last channels of every network stay
@@ -65,7 +66,8 @@ class _Graph:
     """The graph of a model and its tensors."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]) -> None:
-        program = torch.export.export(model.eval(), tuple(inputs), dict(named))
+        with quiet():
+            program = torch.export.export(model.eval(), tuple(inputs), dict(named))
         every = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
         first = {id(tensor): name for name, tensor in reversed(every.items())}  # A tied tensor goes by its first name.
         given = {**program.graph_signature.inputs_to_parameters, **program.graph_signature.inputs_to_buffers}

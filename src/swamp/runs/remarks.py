@@ -33,7 +33,7 @@ def plan_remarks(config: Config, task: Task, plan: Plan) -> list[str]:
         rates = rate_remarks(config, averaging is not None, has_ticket=plan.ticket is not None)
     buffers = outdated_buffers(task) if averaging or any(len(jobs) > 1 for _, jobs in plan.rows) else []
     others = [*unreached_sizes(task, plan), *idle_rules(config, task, plan.jobs), *left_over_channels(config, task, plan)]
-    return [*rates, *buffers, *others]
+    return [*rates, *buffers, *kept_elsewhere(task), *others]
 
 
 def outdated_buffers(task: Task) -> list[str]:
@@ -41,8 +41,20 @@ def outdated_buffers(task: Task) -> list[str]:
     if not (names := getattr(task, "moving_buffers", [])):
         return []
     return [
-        f"{some(names)} of the model change while it is trained and are no parameters: averaged networks have them as they were in the "
-        "ticket (only statistics of BatchNorm and InstanceNorm are computed anew); a method that averages nothing, such as imp, keeps them"
+        f"tensors of the model that are no parameters change while it is trained ({some(names)}): averaged networks have them as they were "
+        "in the ticket (only statistics of BatchNorm and InstanceNorm are computed anew); a method that averages nothing, such as imp, "
+        "keeps them"
+    ]
+
+
+def kept_elsewhere(task: Task) -> list[str]:
+    """Say so if a model or its loss keeps something that no state has."""
+    if not getattr(task, "keeps_something", False):
+        return []
+    return [
+        "the loss of the same examples, weights and random draws changes from call to call: the model or the loss keeps something that is "
+        "no parameter and no buffer, such as a counter; stored networks and trainings that are resumed have it as it is at first "
+        "(register_buffer makes it part of the model)"
     ]
 
 
@@ -128,8 +140,8 @@ def nothing_learnt(ctx: RunContext, metrics: Mapping[str, float]) -> list[str]:
     """Say so if a dense network is no better than guesses, or than one answer for all examples."""
     metric, constant = ctx.task.metrics[ctx.task.metric], ctx.constant_answer()
     value, sign = metrics[metric.name], 1 if metric.maximise else -1
-    if (blind := blind_accuracy(ctx.task)) is not None and metrics.get("accuracy", 1.0) <= blind:
-        compared = f"accuracy, {percent(metrics['accuracy'])} %, is no better than naming classes blindly ({percent(blind)} %)"
+    if "accuracy" in metrics and (blind := blind_accuracy(ctx.task)) is not None and metrics["accuracy"] <= blind:
+        compared = f"accuracy, {percent(metrics['accuracy'])} %, is no better than naming classes blindly (up to {percent(blind)} %)"
     elif metric.name in constant and sign * value <= sign * constant[metric.name]:
         texts = [metric.text(number) for number in (value, constant[metric.name])]
         compared = f"{metric.label} {texts[0]} is no better than that of one answer for all examples ({texts[1]})"
@@ -140,13 +152,14 @@ def nothing_learnt(ctx: RunContext, metrics: Mapping[str, float]) -> list[str]:
 
 def blind_accuracy(task: Task) -> float | None:
     """Return an accuracy on the test set that needs no look at the examples: that of the most frequent class, or two standard errors above
-    that of random guesses. None where the number of classes is not known."""
+    that of random guesses. None where the number of classes is not known, and where so few examples tell nothing."""
     if not task.num_classes:
         return None
     chance, count = 1 / task.num_classes, task.size("test")
     labels = getattr(task, "all_labels", lambda split: None)("test")
     most = int(labels.unique(return_counts=True)[1].max()) / len(labels) if labels is not None and len(labels) else 0.0
-    return max(most, chance + 2 * math.sqrt(chance * (1 - chance) / count))
+    blind = max(most, chance + 2 * math.sqrt(chance * (1 - chance) / count))
+    return blind if blind <= 1 else None
 
 
 def _may_be_at_its_bound(task: Task, metrics: Mapping[str, float]) -> bool:

@@ -38,8 +38,7 @@ class Criterion:
             with torch.enable_grad():
                 return self.loss(model, batch)
         if self.takes_model:
-            assert self.given is not None
-            return call_loss(self.given, model, batch)
+            return call_loss(self._given_on(next(model.parameters()).device), model, batch)
         return self.loss_of(*self.returned(model, batch))
 
     def returned(self, model: nn.Module, batch: Batch) -> tuple[Any, Tensor]:
@@ -53,13 +52,14 @@ class Criterion:
             assert self.objective is not None
             whole = isinstance(self.objective, ModelLoss)
             return self.objective.loss(returned) if whole else self.objective.loss(logits_in(returned), targets)  # type: ignore[call-arg]
-        given = self._module_on(targets.device) if isinstance(self.given, nn.Module) else self.given
-        return call_loss(given, logits_in(returned) if is_of_torch(self.given) else returned, targets)
+        return call_loss(self._given_on(targets.device), logits_in(returned) if is_of_torch(self.given) else returned, targets)
 
-    def _module_on(self, device: torch.device) -> Any:
-        """Return a copy of the user's loss module on the device, since it may hold tensors, such as the weights of classes."""
+    def _given_on(self, device: torch.device) -> Any:
+        """Return the user's loss, and of a module a copy on the device, since it may hold tensors, such as the weights of classes."""
+        if not isinstance(self.given, nn.Module):
+            return self.given
         if device not in self._on_device:
-            self._on_device[device] = copy.deepcopy(self.given).to(device)  # type: ignore[union-attr]
+            self._on_device[device] = copy.deepcopy(self.given).to(device)
         return self._on_device[device]
 
     def outputs(self, model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:

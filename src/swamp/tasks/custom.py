@@ -21,7 +21,7 @@ from swamp.tasks.constant_answer import constant_metrics
 from swamp.tasks.criterion import Criterion
 from swamp.tasks.custom_checks import check_range, check_task, loss_is_mean, require_functions, require_makers
 from swamp.tasks.custom_data import CustomData
-from swamp.tasks.custom_remarks import moving_buffers
+from swamp.tasks.custom_remarks import keeps_something, moving_buffers
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, require_shares, standard_metrics
@@ -149,6 +149,11 @@ class CustomTask(CustomData):
     def moving_buffers(self) -> list[str]:
         """Names of buffers that change in training and are no statistics of torch's norms. Averages have them as the ticket does."""
         return moving_buffers(self)
+
+    @cached_property
+    def keeps_something(self) -> bool:
+        """Whether the loss changes from call to call by more than parameters, buffers and random draws: a counter, for instance."""
+        return keeps_something(self)
 
     def limited(self, most: Limit) -> CustomTask:
         """Return this task with at most so many examples of each split."""

@@ -31,6 +31,10 @@ MISTAKES = (IndexError, RuntimeError, TypeError, ValueError)  # what torch raise
 def check_task(task: CustomTask, model: nn.Module) -> tuple[str, ...]:
     """Pass one batch through model, loss and metric, and return remarks on what the user may not expect."""
     check_weights(model, task.prunable)
+    if model.eval() is not model:
+        raise ValueError(
+            f"the train method of {type(model).__name__} returns nothing, and that of torch the module: end it with `return self`"
+        )
     criterion, batch = task.criterion, task.examples["train"].first()
     criterion.takes_labels = takes_labels(model)
     returned, targets, broadcast = None, None, False
@@ -71,7 +75,8 @@ def check_task(task: CustomTask, model: nn.Module) -> tuple[str, ...]:
 def refusing(what: str, split: str) -> Iterator[None]:
     """Say of a batch of which split it is that the model, the loss or the metric cannot take."""
     try:
-        with saying_whose(f" (for a batch of the {split} data)"):
+        some = "two examples" if split == "training" else "a batch"  # so that a model for batches of one size is seen to be one
+        with saying_whose(f" (for {some} of the {split} data)"):
             yield
     except UserCodeError:
         raise
@@ -208,7 +213,7 @@ def loss_is_mean(task: CustomTask) -> bool:
     """Return whether the loss of a few test examples is the mean of those of two parts. One that draws at random counts as a mean."""
     examples = task.examples["test"]
     rows = examples.spread_rows(4)
-    close = partial(math.isclose, rel_tol=1e-3, abs_tol=1e-7)
+    close = partial(math.isclose, rel_tol=1e-5, abs_tol=1e-7)  # Losses of an untrained network hardly differ from one example to another.
     try:
         with seeded_everywhere(Noise(0).fold("mean")):
             model = task.model().eval()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
+from swamp.core.state import State
 from swamp.tasks.objectives import BinaryCrossEntropy, CrossEntropy, Objective, SquaredError, logits_in, pair
+from swamp.tasks.user_code import seeded_everywhere
 
 if TYPE_CHECKING:
     from swamp.tasks.custom import CustomTask
@@ -26,6 +30,11 @@ def custom_remarks(task: CustomTask, model: nn.Module, loss: Tensor, returned: A
             f"the loss does not depend on {some(unreached)}: these weights stay as they began, and are pruned and counted all the same; if "
             "the model returns several tensors, call the outputs `logits`, or give a loss(model, batch); weights inside "
             "torch.utils.checkpoint need use_reentrant=False; `exclude` leaves weights out"
+        )
+    if hidden := unregistered(model):
+        yield (
+            f"layers or parameters in a plain list, tuple or dict ({some(hidden)}) are unknown to torch, so that they are not trained, "
+            "pruned or stored: hold them in nn.ModuleList, nn.ModuleDict, nn.ParameterList or nn.ParameterDict, unless that is meant"
         )
     if isinstance(given := task.criterion.given, nn.Module) and (
         own := [name for name, one in given.named_parameters() if one.requires_grad]
@@ -61,6 +70,26 @@ def unreached_weights(model: nn.Module, loss: Tensor, names: Collection[str]) ->
     except RuntimeError as error:
         raise ValueError(f"the loss has no gradient that can be computed: {reason_of(error)}") from error
     return [name for name, gradient in zip(weights, gradients, strict=True) if gradient is None]
+
+
+def unregistered(model: nn.Module) -> list[str]:
+    """Return the names of plain lists, tuples and dicts that hold weights which are no parameters of the model.
+
+    >>> model = nn.Sequential(nn.Linear(2, 2))
+    >>> model.known, model.layers = [model[0]], [nn.Linear(2, 2)]
+    >>> unregistered(model)
+    ['layers']
+    """
+    known = {id(parameter) for parameter in model.parameters()}
+    found = []
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, (list, tuple, dict)) and not name.startswith("_"):
+                held = [part for part in pytree.tree_leaves(value) if isinstance(part, (nn.Module, nn.Parameter))]
+                weights = [weight for part in held for weight in (part.parameters() if isinstance(part, nn.Module) else [part])]
+                if any(id(weight) not in known for weight in weights):
+                    found.append(f"{path}.{name}".lstrip("."))
+    return found
 
 
 def never_reached(task: CustomTask, names: Collection[str]) -> list[str]:
@@ -108,6 +137,25 @@ def is_sigmoid(outputs: Tensor) -> bool:
     while node is not None and node.name().startswith(RESHAPING):
         node = node.next_functions[0][0]
     return node is not None and node.name().startswith("Sigmoid")
+
+
+@torch.no_grad()
+def keeps_something(task: CustomTask) -> bool:
+    """Return whether the loss of the same examples, weights and random draws changes from call to call in training."""
+    model = task.model()
+    state, batch = State.of(model), task.examples["train"].first()
+
+    def loss() -> float:
+        state.into(model)
+        model.train()
+        with seeded_everywhere(Noise(0).fold("call")):
+            return float(task.loss(model, batch))
+
+    try:
+        once, again = loss(), loss()
+    except Exception:  # Training itself says what is wrong.
+        return False
+    return math.isfinite(once) and not math.isclose(once, again, rel_tol=1e-5, abs_tol=1e-7)
 
 
 @torch.no_grad()

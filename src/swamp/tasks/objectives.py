@@ -127,7 +127,12 @@ def pair(batch: Any, with_labels: bool = False) -> tuple[Any, Tensor]:
     """Return a batch's inputs and targets. The targets of a dict are its `labels`; a model may want them among its inputs."""
     if isinstance(batch, Mapping) and isinstance(labels := batch.get("labels"), Tensor):
         return batch if with_labels else {name: value for name, value in batch.items() if name != "labels"}, labels
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2 or not isinstance(batch[1], Tensor):
+    if isinstance(batch, (tuple, list)) and len(batch) == 2 and not isinstance(batch[1], Tensor):
+        raise ValueError(
+            f"the targets of a batch are no tensor but a {type(batch[1]).__name__}: make them one, with whole numbers for classes, or give "
+            "a loss(model, batch) that takes the batch as it is"
+        )
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise ValueError(
             "a batch is no pair of inputs and targets (several inputs are one tuple or dict: ((a, b), targets)) and no dict with `labels`: "
             "give a loss(model, batch) that takes it as it is"

@@ -152,7 +152,8 @@ class OwnLoopTask:
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         with seeded(Noise(0).fold("evaluate")):
-            return as_metrics(self.given_evaluate(model.eval()), SCORE)
+            model.eval()
+            return as_metrics(self.given_evaluate(model), SCORE)
 
     # -- what only tasks with data have -------------------------------------------------------------------------------------------
 

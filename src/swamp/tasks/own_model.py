@@ -6,11 +6,13 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from swamp.core.errors import reason_of
+from swamp.tasks.prunable import computed_weights
 from swamp.tasks.user_code import call_factory, saying_whose
 
 
@@ -18,12 +20,24 @@ def new_model(source: nn.Module | Callable[[], nn.Module], forward: Callable[[nn
     """Return a copy of a module, or the module that a function makes. `forward(model)` runs it on an example of the training data, from
     which lazy layers learn their sizes."""
     model = _copied(source) if isinstance(source, nn.Module) else _made(source)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ValueError("the model is of torch.jit, which hides the kinds of its layers: give the module that was scripted or traced")
     if _lazy(model):
         _initialise(model, forward)
     return model
 
 
 def _copied(model: nn.Module) -> nn.Module:
+    _require_strided(model)
+    modules = set(model.modules())
+    for path, module in model.named_modules():
+        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
+            cells = getattr(hook, "__closure__", None) or ()  # which a copy of a function has in common with it
+            if any(isinstance(cell.cell_contents, nn.Module) and cell.cell_contents in modules for cell in cells):
+                raise ValueError(
+                    f"a hook of {path or 'the model'} holds the model itself, so that those of a copy would act on the original: give a "
+                    "function that makes the model instead"
+                )
     # weight_norm and others keep computed weights as attributes. torch refuses to copy those, but they are computed anew at the next call.
     held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor) and not value.is_leaf]
     try:
@@ -39,14 +53,47 @@ def _made(factory: Callable[[], nn.Module]) -> nn.Module:
         made = call_factory(factory)
     if not isinstance(made, nn.Module):
         raise ValueError(f"the model's factory returned a {type(made).__name__}, not a module")
+    _require_strided(made)
     return made
+
+
+def _require_strided(model: nn.Module) -> None:
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.layout != torch.strided:
+            raise ValueError(
+                f"{name} is a sparse tensor, which is not stored: make it dense, or hold its indices and values as two buffers and call "
+                "torch.sparse_coo_tensor in the forward pass"
+            )
 
 
 def without_sharing(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     """Return a function whose models have no memory in common, since trainings would change each other's weights. If those of `make` have,
     as with a pretrained body from outside, they are copied."""
     one, other = _made(make), _made(make)
+    if drawn := _drawn_beside(one, other):
+        raise ValueError(
+            f"{drawn[0]} is drawn anew for each model and is neither parameter nor buffer, so that stored networks do not have it: "
+            "register_buffer makes it part of the model"
+        )
     return CopiedModels(make) if _memory_of(one) & _memory_of(other) else make
+
+
+def _drawn_beside(one: nn.Module, other: nn.Module) -> list[str]:
+    """Return the names of tensors and arrays that are no part of a model's state and differ between two models of a function."""
+    computed = {weight.name for weight in computed_weights(one)}
+    found = []
+    for (path, module), twin in zip(one.named_modules(), other.modules(), strict=False):
+        for name, value in vars(module).items():
+            held, whole = vars(twin).get(name), f"{path}.{name}".lstrip(".")
+            if isinstance(value, np.ndarray):
+                drawn = not np.array_equal(value, held)  # type: ignore[arg-type]
+            elif isinstance(value, Tensor) and isinstance(held, Tensor) and value.is_leaf and value.layout == torch.strided:
+                drawn = whole not in computed and not torch.equal(value, held)
+            else:
+                continue
+            if drawn:
+                found.append(whole)
+    return found
 
 
 class CopiedModels:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
@@ -78,7 +79,8 @@ def call_model(model: nn.Module, inputs: Any) -> Any:
     """Return model(x), model(*xs) or model(**xs), whichever the inputs ask for."""
     if isinstance(inputs, Mapping):
         return model(**inputs)
-    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+    several = isinstance(inputs, (tuple, list)) and not isinstance(inputs, PackedSequence)  # which is a tuple of four tensors
+    return model(*inputs) if several else model(inputs)
 
 
 def call_loss(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -161,7 +163,8 @@ def seeded_everywhere(noise: Noise) -> Iterator[None]:
 def takes_model(function: Callable[..., Any]) -> bool:
     """Return whether a function takes a model and a batch, not outputs and targets: its first parameter is called model."""
     try:
-        return next(iter(inspect.signature(function).parameters), "") == "model"
+        called = function.forward if isinstance(function, nn.Module) else function
+        return next(iter(inspect.signature(called).parameters), "") == "model"
     except (TypeError, ValueError):  # The parameters of a function written in C may be unknown.
         return False
 

@@ -178,14 +178,16 @@ def fusable(model: nn.Module) -> list[Any]:
 
 
 def _rounded(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the names of the weights that autocast rounds to bf16, with their modules. A weight that several modules share is left out."""
+    """Return the names of the weights that autocast rounds to bf16, with their modules. A weight that several modules share is left out,
+    and so is a frozen one, which the model itself may change."""
     uses = Counter(id(p) for module in model.modules() for p in module._parameters.values() if p is not None)
     return {
         f"{path}.{name}".lstrip("."): module
         for path, module in model.named_modules()
         if isinstance(module, ROUNDED)
         for name, parameter in module.named_parameters(recurse=False)
-        if uses[id(parameter)] == 1 and name in ("weight", "bias")  # weight_norm computes a weight from others in float32
+        if uses[id(parameter)] == 1 and parameter.requires_grad
+        if name in ("weight", "bias")  # weight_norm computes a weight from others in float32
     }
 
 

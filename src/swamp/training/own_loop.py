@@ -123,7 +123,8 @@ class LoopTraining:
         with MaskedModule(self.model, self.job.mask) as masked, restoring_generators(gpu=True), self._watching_rates():
             self.masked = masked
             self._seed()
-            returned = self.task.train(self.model.train(), self)
+            self.model.train()  # A train method of the user's own may return nothing.
+            returned = self.task.train(self.model, self)
             self._check_model()
         if returned is not None and (self.job.swa is not None or (self.stage == "ticket" and self.task.averages)):
             raise ValueError("train returned a module, but SWA averages the model itself: choose methods={'swamp': {'swa': False}}")
@@ -210,7 +211,8 @@ class LoopTraining:
                 raise ValueError(f"{name} is no longer finite at {self.job.label}, epoch {self.epoch}")
         if layer := self.masked.violation():
             raise ValueError(
-                f"weights of {layer!r} that are pruned are no longer zero: something other than an optimizer of torch.optim wrote there"
+                f"weights of {layer!r} that are pruned are no longer zero: something other than an optimizer of torch.optim wrote there; "
+                f"write nothing off run.mask, or leave them out of what is pruned (exclude=[{layer!r}])"
             )
 
     def _check_kept(self) -> None:

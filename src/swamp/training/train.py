@@ -166,12 +166,22 @@ class Training:
             )
 
     def _check_weights(self) -> None:
-        """Check that the weights are finite before they are stored: the last step's loss was computed before its update."""
-        for name, weight in (self.mean.tensors or self.parameters).items():
+        """Check that the weights are finite and masked before they are stored: the last step's loss was computed before its update, and a
+        model may write to its weights."""
+        weights = self.mean.tensors or self.parameters
+        for name, weight in weights.items():
             if not torch.isfinite(weight).all():
                 step = self.epoch * self.task.steps_per_epoch - 1
                 raise Diverged(
                     f"{name} is no longer finite at {self.job.label}, epoch {self.epoch - 1}, step {step} (noise {self.job.noise}); {HELP}"
+                )
+        if self.learner.rule.moves_mask:
+            return
+        for name, factor in self.learner.factors.items():
+            if (weights[name] * (1 - factor)).any():
+                raise ValueError(
+                    f"weights of {name!r} that are pruned are no longer zero after {self.job.label}: the model writes to them while it is "
+                    f"trained; leave them out of what is pruned (exclude=[{name!r}])"
                 )
 
     def finish(self, averaged: Averaged | None = None) -> State:

@@ -53,9 +53,13 @@ class Update:
         """Update the weights in place, and their bf16 `copies`. `factors` are masks as numbers, None where nothing is pruned.
 
         The weights start masked and gradients are masked here, before anything else sees them, so that decay, momentum and update are
-        all zero off the mask after every step. A weight without a gradient stays as it is.
+        all zero off the mask after every step. A weight without a gradient stays as it is, but is masked, since the model itself may
+        write there, as it does where it holds an exponential average of other weights.
         """
         used = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        written = [(w, factor) for w, g, factor in zip(weights, gradients, factors, strict=True) if g is None and factor is not None]
+        if written:
+            torch._foreach_mul_([weight for weight, _ in written], [factor for _, factor in written])
         w = [weights[index] for index in used]
         g = [masked(gradients[index], factors[index]) for index in used]
         if self.clip_norm:

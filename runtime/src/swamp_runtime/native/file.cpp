@@ -398,7 +398,9 @@ File read_file(std::string_view content) {
     read_pruned(file, *pruned, streams);
     read_dense(file, *dense, streams);
     const Json *program = meta.find("program");
-    check(program && program->is(Json::TABLE), "it holds weights, but not how its network computes; export the network again");
+    check(program && program->is(Json::TABLE),
+          "it holds weights, but not how its network computes; its export says why, or was made by an older swamp, and "
+          "swamp.load_sparse reads it into a model of torch");
     read_program(file, *program);
     return file;
 }

@@ -234,7 +234,11 @@ def example_input(task: Task) -> Tensor | dict[str, Tensor]:
         return _without_labels(batch)
     inputs = batch[0] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
     if not isinstance(inputs, Tensor):
-        raise ValueError("export to a graph takes networks whose input is one tensor; this task's batches are something else")
+        what = "inputs are known to your own loop alone" if isinstance(task, OwnLoopTask) else "batches are something else"
+        raise ValueError(
+            f"export to a graph takes networks whose input is one tensor; this task's {what}: torch.onnx.export writes the graph of a "
+            "loaded model with inputs of your own"
+        )
     return inputs
 
 

@@ -6,13 +6,10 @@ from the next convolution, so that it stays, at one multiply-add per value.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
+import inspect
 import json
-import logging
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -23,7 +20,7 @@ from torch import Tensor, nn
 from swamp.core.errors import reason_of
 from swamp.core.keys import canonical
 from swamp.export.formats import Exported, TrainedNetwork, example_input
-from swamp.export.program.graphs import repeated
+from swamp.export.program.graphs import quiet, repeated
 from swamp.tasks.task import Task
 from swamp.tasks.text import logits_of
 
@@ -94,9 +91,9 @@ def graph_of(model: nn.Module, example: Tensor | Mapping[str, Tensor], about: Ma
     two = repeated(example, 2)  # because torch would take a batch size of one for a constant
     batch = torch.export.Dim("batch")
     try:
-        with _quiet():
+        with quiet():
             if isinstance(two, Tensor):
-                program = _program(model.eval(), (two,), ["input"], ({0: batch},))
+                program = _program(model.eval(), (two,), ["input"], _by_position(model, {0: batch}))
             else:
                 shape = {0: batch, 1: torch.export.Dim("length", max=max_length)}
                 program = _program(_Logits(model.eval(), list(two)), tuple(two.values()), list(two), ((shape,) * len(two),))
@@ -116,7 +113,10 @@ def graph_of(model: nn.Module, example: Tensor | Mapping[str, Tensor], about: Ma
     for part in (file, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         part.ClearField("metadata_props")  # They contain paths of this machine.
     file.metadata_props.add(key="swamp", value=canonical(dict(about)).decode())
-    required("onnx").checker.check_model(file, full_check=True)
+    try:
+        required("onnx").checker.check_model(file, full_check=True)
+    except Exception as error:  # onnx has its own exception classes
+        raise Unsupported(f"the graph that torch wrote of this network is not valid: {_cause(error)}") from error
     return file.SerializeToString(deterministic=True)
 
 
@@ -129,6 +129,12 @@ def _cause(error: BaseException) -> str:
 
 def _program(model: nn.Module, example: tuple[Tensor, ...], names: list[str], shapes: Any) -> Any:
     return torch.onnx.export(model, example, dynamo=True, verbose=False, dynamic_shapes=shapes, input_names=names, output_names=["output"])
+
+
+def _by_position(model: nn.Module, shape: dict[int, Any]) -> tuple[Any, ...]:
+    """Return the shape of the only input as torch expects it: that of *inputs, as DataParallel and compiled models have, in a tuple."""
+    first = next(iter(inspect.signature(model.forward).parameters.values()))
+    return ((shape,),) if first.kind is first.VAR_POSITIONAL else (shape,)
 
 
 class _Logits(nn.Module):
@@ -173,18 +179,11 @@ def check(content: bytes, model: nn.Module, task: Task) -> Check:
         difference = float((theirs[0] - ours[0]).abs().max())
         if not difference <= TOLERANCE * max(float(ours[0].abs().max()), 1.0):
             raise Mismatch(f"onnxruntime's outputs differ from torch's by up to {difference:.3g}: this network cannot be exported to ONNX")
-    return Check(difference, task.evaluate(model, "test"), task.evaluate(graph, "test"))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporter, which warns of its own deprecations and of packages that it does not need."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(level)
+        measured = task.evaluate(graph, "test")
+    except Exception as error:  # The user's metric(model, batch) may call the network in any way, and read its layers.
+        raise Unsupported(
+            f"the graph takes one tensor and returns one, and the metric of its task cannot be computed with it ({_cause(error)}): "
+            "torch.onnx.export writes a graph that is not compared"
+        ) from error
+    return Check(difference, task.evaluate(model, "test"), measured)

@@ -8,6 +8,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from swamp.core.keys import canonical
@@ -36,7 +37,8 @@ def reading_notes(network: TrainedNetwork) -> list[str]:
 
 def dense_tensors(network: TrainedNetwork) -> dict[str, Tensor]:
     """Return what `load_state_dict` takes. Tied weights appear under each of their names; pruned tensors have the type `values`."""
-    tensors = {key: tensor.detach().cpu().clone() for key, tensor in network.model.state_dict().items()}
+    given = network.model.state_dict()
+    tensors = {key: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for key, tensor in given.items()}
     if network.values != "float32":
         tensors |= {key: rounded(tensors[key], network.values, key) for key in network.mask.layers}
     return tensors

@@ -183,6 +183,8 @@ class GraphReader:
         result = node.meta.get("val")
         if node.op == "placeholder":  # an argument that is no tensor
             return result
+        if node.op == "get_attr":  # a graph inside the graph
+            raise NoProgram("it is a part of the forward pass with a context of its own, such as torch.autocast, or a branch")
         if isinstance(result, (int, torch.SymInt)) and not isinstance(result, bool):
             return concrete(result, self.symbols)
         if isinstance(result, (torch.SymFloat, torch.SymBool)):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import logging
 import operator
 import re
 import traceback
@@ -22,6 +24,7 @@ from swamp.export.program.layouts import NoProgram
 from swamp.export.program.operators import OPERATIONS
 
 DECOMPOSED = ("aten.einsum.default",)  # operations that are replaced by simpler ones; all others stay whole
+LOUD = ("torch.onnx", "torch._export.non_strict_utils", "torch.fx.experimental.symbolic_shapes")  # loggers
 LIBRARY = str(Path(torch.__file__).parent)
 
 
@@ -37,8 +40,7 @@ def exported_graph(model: nn.Module, inputs: tuple[Any, ...], named: dict[str, A
             # A size that the forward pass relies on is not free, and torch.export then takes it as it is.
             free[leaf] = dict.fromkeys([0, *dimensions], Dim.AUTO)
     try:
-        with torch.no_grad(), warnings.catch_warnings(), _without_cache(model):
-            warnings.simplefilter("ignore")
+        with torch.no_grad(), quiet(), _without_cache(model):
             exported = torch.export.export(model, inputs, named, dynamic_shapes=free, strict=False)  # type: ignore[arg-type]
             if not any(_is_rewritten(node.target) for node in exported.graph.nodes):
                 return exported
@@ -57,6 +59,22 @@ def _is_rewritten(target: Any) -> bool:
     is_composite = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     known = target._schema.name.removeprefix("aten::") in OPERATIONS
     return target._schema.is_mutable or str(target) in DECOMPOSED or (is_composite and not known)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence torch while it reads a graph: it warns of its own deprecations, and prints the graph as far as it came."""
+    before = {log: log.level for log in map(logging.getLogger, LOUD)}
+    for log in before:
+        log.setLevel(logging.ERROR)
+    nowhere = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for log, level in before.items():
+            log.setLevel(level)
 
 
 @contextlib.contextmanager
