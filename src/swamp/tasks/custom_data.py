@@ -117,8 +117,8 @@ class CustomData:
 
     @cached_property
     def num_classes(self) -> int | None:
-        labels = self.examples["train"].labels()
-        return None if labels is None or labels.is_floating_point() or labels.ndim != 1 else len(labels.unique())
+        labels = self.all_labels("train")
+        return None if labels is None else len(labels.unique())
 
     def all_labels(self, split: str) -> Tensor | None:
         """Return the classes of a whole split that count, where they can be had without reading its examples."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from swamp.core.noise import Noise
-from swamp.tasks.objectives import logits_in
+from swamp.tasks.objectives import IGNORED, logits_in
 from swamp.tasks.task import Batch, Task, num_examples
 
 
@@ -36,7 +36,7 @@ def balanced_sample(task: Task, noise: Noise, per_class: int, device: torch.devi
             return random_sample(task, noise, 10 * per_class, device)
         wanted = []
         for index, label in enumerate(labels.tolist()):
-            if seen[label] < per_class:
+            if seen[label] < per_class and label != IGNORED:
                 seen[label] += 1
                 wanted.append(index)
         if wanted:
