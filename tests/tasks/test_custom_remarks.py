@@ -119,6 +119,17 @@ def test_what_a_model_keeps_beside_its_state_is_named(in_buffer: bool, tmp_path:
     assert capsys.readouterr().err.count(sentence) == (not in_buffer)
 
 
+class Scaling(nn.Linear):
+    """Changes its inputs in place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.div_(10))
+
+
+def test_a_model_that_changes_its_inputs_in_place_keeps_nothing() -> None:
+    assert not CustomTask(lambda: Scaling(4, 2), (X, LABELS), (X, LABELS)).keeps_something
+
+
 def test_a_data_set_with_a_generator_of_its_own_is_named_and_its_run_goes_on(tmp_path: Path) -> None:
     (training, test) = CustomTask(nn.Linear(4, 2), OwnGenerator(), OwnGenerator()).remarks
     assert training.startswith("an example of the training data is another one each time that it is read")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
@@ -149,7 +150,7 @@ def keeps_something(task: CustomTask) -> bool:
         state.into(model)
         model.train()
         with seeded_everywhere(Noise(0).fold("call")):
-            return float(task.loss(model, batch))
+            return float(task.loss(model, copy.deepcopy(batch)))  # A model may change its inputs in place.
 
     try:
         once, again = loss(), loss()
