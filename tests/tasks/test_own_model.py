@@ -187,6 +187,44 @@ def test_what_a_function_draws_for_its_models_must_be_part_of_their_state(kind: 
     CustomTask(lambda: Features("buffer"), DATA, DATA)
 
 
+class Beside(nn.Module):
+    """Holds tensors and arrays that are no part of its state and need not be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.out = nn.Linear(6, 6), nn.Linear(6, 2)
+        self.best, self.limits, self.mode = torch.tensor(torch.nan), np.full(3, np.nan), np.array([None, "a"])
+        self.turns, self.known = torch.polar(torch.ones(3), torch.arange(3.0)), torch.tensor([True])
+        self.shape_only, self.alias = torch.empty(3, device="meta"), self.first.weight.detach()
+        with torch.no_grad():
+            self.features(X[:1])  # as where the size of the next layer is computed
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        self.seen = hidden.detach()
+        return hidden
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.features(x).relu())
+
+
+def test_what_is_the_same_in_all_models_or_comes_from_their_weights_may_lie_beside_their_state() -> None:
+    CustomTask(Beside, DATA, DATA)
+
+
+def test_a_hook_may_hold_a_variable_without_a_value() -> None:
+    model = nn.Sequential(nn.Linear(6, 2))
+
+    def hook(*_: Any) -> None:
+        if unknown:
+            print(later)
+
+    unknown = []
+    model[0].register_forward_hook(hook)
+    CustomTask(model, DATA, DATA)
+    later = ""
+
+
 class Graph(nn.Linear):
     def __init__(self) -> None:
         super().__init__(6, 2)
