@@ -80,6 +80,8 @@ class Listed(nn.Module):
         super().__init__()
         self.layers, self.out = kind([nn.Linear(4, 4), nn.Linear(4, 4)]), nn.Linear(4, 2)
         self.known = [self.out]
+        self.sizes: list[Any] = [4, 2]
+        self.sizes.append(self.sizes)
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:

@@ -193,14 +193,17 @@ class Beside(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.out = nn.Linear(6, 6), nn.Linear(6, 2)
-        self.best, self.limits, self.mode = torch.tensor(torch.nan), np.full(3, np.nan), np.array([None, "a"])
+        self.best, self.limits = torch.tensor(torch.nan), np.full(3, np.nan)
+        self.parts = np.array([np.arange(2), np.arange(3)], dtype=object)
         self.turns, self.known = torch.polar(torch.ones(3), torch.arange(3.0)), torch.tensor([True])
+        self.work = torch.randn(9, 6)  # as torch.empty may find it
         self.shape_only, self.alias = torch.empty(3, device="meta"), self.first.weight.detach()
         with torch.no_grad():
-            self.features(X[:1])  # as where the size of the next layer is computed
+            self.features(torch.zeros(1, 6))  # as where the size of the next layer is computed
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = self.first(x)
+        self.work[: len(x)] = x
+        hidden = self.first(self.work[: len(x)])
         self.seen = hidden.detach()
         return hidden
 

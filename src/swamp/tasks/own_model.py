@@ -14,7 +14,6 @@ from torch.nn.parameter import is_lazy
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
-from swamp.core.state import State
 from swamp.tasks.prunable import computed_weights
 from swamp.tasks.user_code import call_factory, saying_whose, seeded_everywhere
 
@@ -83,14 +82,12 @@ def without_sharing(make: Callable[[], nn.Module], forward: Callable[[nn.Module]
     as with a pretrained body from outside, they are copied. `forward(model)` runs a model on an example, where there is one."""
     one, other = _made(make), _made(make)
     if (drawn := _drawn_beside(one, other)) and forward is not None:
-        with suppress(Exception), torch.no_grad():  # Later checks say what is wrong with the forward pass.
-            ran, twin = _copied(one).eval(), _copied(other).eval()
-            State.of(ran).into(twin)
-            for model in (ran, twin):
-                with seeded_everywhere(Noise(0).fold("beside")):
-                    forward(model)
-            found = _drawn_beside(ran, twin)  # What a forward pass writes, such as its last activations, is the same by now.
-            drawn = [name for name in drawn if name in found]
+        with suppress(Exception):  # Later checks say what is wrong with the forward pass.
+            ran = _copied(one).eval()
+            with seeded_everywhere(Noise(0).fold("beside")):
+                forward(ran)
+            written = _drawn_beside(one, ran)  # such as a layer's last activations
+            drawn = [name for name in drawn if name not in written]
     if drawn:
         raise ValueError(
             f"{drawn[0]} is drawn anew for each model and is neither parameter nor buffer, so that stored networks do not have it: "
@@ -106,7 +103,7 @@ def _drawn_beside(one: nn.Module, other: nn.Module) -> list[str]:
     for (path, module), twin in zip(one.named_modules(), other.modules(), strict=False):
         for name, value in vars(module).items():
             held, whole = vars(twin).get(name), f"{path}.{name}".lstrip(".")
-            if isinstance(value, np.ndarray) and isinstance(held, np.ndarray):
+            if isinstance(value, np.ndarray) and isinstance(held, np.ndarray) and value.dtype.kind in "biufc":
                 is_part = False
             elif isinstance(value, Tensor) and isinstance(held, Tensor) and value.is_leaf and value.layout == torch.strided:
                 is_part = whole in computed or value.is_meta or value.untyped_storage().data_ptr() in memory  # such as weight.detach()
