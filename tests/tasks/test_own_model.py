@@ -196,7 +196,7 @@ class Beside(nn.Module):
         self.best, self.limits = torch.tensor(torch.nan), np.full(3, np.nan)
         self.parts = np.array([np.arange(2), np.arange(3)], dtype=object)
         self.turns, self.known = torch.polar(torch.ones(3), torch.arange(3.0)), torch.tensor([True])
-        self.work = torch.randn(9, 6)  # as torch.empty may find it
+        self.work = torch.randn(len(X), 6)  # as torch.empty may find it
         self.shape_only, self.alias = torch.empty(3, device="meta"), self.first.weight.detach()
         with torch.no_grad():
             self.features(torch.zeros(1, 6))  # as where the size of the next layer is computed
@@ -213,6 +213,7 @@ class Beside(nn.Module):
 
 def test_what_is_the_same_in_all_models_or_comes_from_their_weights_may_lie_beside_their_state() -> None:
     CustomTask(Beside, DATA, DATA)
+    OwnLoopTask(lambda model, run: None, Beside, lambda model: float(model(X).mean()))
 
 
 def test_a_hook_may_hold_a_variable_without_a_value() -> None:

@@ -118,6 +118,8 @@ def _same(one: Any, other: Any) -> bool:
     """Return whether two tensors or arrays are equal, where NaN is NaN."""
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
+    if isinstance(one, Tensor):
+        other = other.to(one.device)
     return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
