@@ -259,22 +259,6 @@ def test_what_a_model_writes_to_frozen_weights_is_not_lost_where_others_have_cop
 
 
 @pytest.mark.parametrize("swa", [None, SWA(start=0.0)])
-def test_a_checkpoint_with_frozen_weights_off_their_mask_goes_on(swa: SWA | None) -> None:
-    """Earlier versions left what the model itself writes there."""
-    task = Taught()
-    job = make_job(task, swa=swa)
-    one, other = (Training(task, job, task.init(Noise(0)), CPU) for _ in range(2))
-    one.run_epoch()
-    kept = one.checkpoint()
-    for kind in ("parameter", *(["mean"] if swa else [])):
-        kept.tensors[f"{kind}/teacher.weight"].add_(1.0)
-    other.restore(kept)
-    while not other.done:
-        other.run_epoch()
-    assert not other.finish().parameters["teacher.weight"][~job.mask.layers["teacher.weight"]].any()
-
-
-@pytest.mark.parametrize("swa", [None, SWA(start=0.0)])
 def test_a_model_that_writes_to_pruned_weights_that_are_trained_is_refused(swa: SWA | None) -> None:
     task = Taught()
     task.written = "first"

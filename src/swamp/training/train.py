@@ -225,8 +225,4 @@ class Training:
             for name, tensor in groups["optimizer"].items():
                 slots[name].copy_(tensor)
         self.mean = RunningMean({name: tensor.to(self.device) for name, tensor in groups["mean"].items()}, checkpoint.num_averaged)
-        if not self.learner.rule.moves_mask:  # Older checkpoints have what a model wrote to frozen weights off their mask.
-            self.learner.apply_mask()
-            for name, factor in self.learner.factors.items() if self.mean.count else ():
-                self.mean.tensors[name].mul_(factor)
         self.epoch, self.history = checkpoint.epoch, list(checkpoint.history)
