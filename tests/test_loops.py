@@ -264,5 +264,5 @@ def test_a_loop_that_ignores_its_seed_is_named_beside_the_spread_of_its_seeds(tm
         options: dict[str, Any] = {"method": "imp", "pruning": {"cycles": 1}, "device": "cpu", "quiet": True}
         return str(swamp.prune_with(in_order, make, evaluate, out=tmp_path / name, seeds=[0, 1], **options))
 
-    assert "found the same networks" not in shown(plain, "follows")
-    assert "seeds 0, 1 found the same networks to the last digit" in shown(always_the_same, "ignores")
+    assert "have the same masks" not in shown(plain, "follows")
+    assert "seeds 0, 1 have the same masks and metrics to the last digit" in shown(always_the_same, "ignores")

@@ -110,6 +110,11 @@ def test_a_layer_whose_weight_is_multiplied_elsewhere_too_counts_both(head: Call
     }
 
 
+def test_a_product_of_two_weights_counts_once() -> None:
+    model = nn.Linear(4, 3)
+    assert macs_per_weight(model, lambda m: m(torch.zeros(1, 4)) @ (m.weight @ m.weight.T)) == {"weight": 12 + 3 * 3 * 4}
+
+
 class Own(nn.Module):
     """A layer that swamp knows nothing of."""
 

@@ -172,7 +172,7 @@ def test_a_note_of_a_row_is_one_line_whatever_it_holds(tmp_path: Path) -> None:
 
 
 def test_seeds_that_found_the_same_networks_are_named(tmp_path: Path) -> None:
-    """Their standard deviation of zero is no spread of independent runs."""
+    """Their standard deviation of zero is no spread of independent runs. Rows know no weights: networks that differ may have equal rows."""
 
     def note(values: dict[int, list[float]]) -> str:
         paths = [
@@ -180,7 +180,10 @@ def test_seeds_that_found_the_same_networks_are_named(tmp_path: Path) -> None:
         ]
         return comparison(paths).note
 
-    same = "swamp: seeds 0, 2 found the same networks to the last digit: the model's init and its training must follow the seed"
+    same = (
+        "swamp: seeds 0, 2 have the same masks and metrics to the last digit: unless these take few values, the model's init and "
+        "its training do not follow the seed"
+    )
     assert note({0: [0.9, 0.8], 1: [0.9, 0.7], 2: [0.9, 0.8]}) == same
     assert note({0: [0.9, 0.8], 1: [0.9, 0.7], 2: [0.9, 0.6]}) == ""
     assert note({0: [0.9], 1: [0.9]}) == ""  # Two dense networks have the same mask, and may have the same accuracy by chance.

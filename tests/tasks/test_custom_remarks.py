@@ -80,6 +80,8 @@ class Listed(nn.Module):
         super().__init__()
         self.layers, self.out = kind([nn.Linear(4, 4), nn.Linear(4, 4)]), nn.Linear(4, 2)
         self.known = [self.out]
+        self.sizes: list[Any] = [4, 2]
+        self.sizes.append(self.sizes)
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
@@ -117,6 +119,17 @@ def test_what_a_model_keeps_beside_its_state_is_named(in_buffer: bool, tmp_path:
     swamp.prune(lambda: Warming(in_buffer), (X, LABELS), (X, LABELS), out=tmp_path / "run", method="imp", **SHORT)
     sentence = "the loss of the same examples, weights and random draws changes from call to call: the model or the loss keeps something"
     assert capsys.readouterr().err.count(sentence) == (not in_buffer)
+
+
+class Scaling(nn.Linear):
+    """Changes its inputs in place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.div_(10))
+
+
+def test_a_model_that_changes_its_inputs_in_place_keeps_nothing() -> None:
+    assert not CustomTask(lambda: Scaling(4, 2), (X, LABELS), (X, LABELS)).keeps_something
 
 
 def test_a_data_set_with_a_generator_of_its_own_is_named_and_its_run_goes_on(tmp_path: Path) -> None:

@@ -187,6 +187,48 @@ def test_what_a_function_draws_for_its_models_must_be_part_of_their_state(kind: 
     CustomTask(lambda: Features("buffer"), DATA, DATA)
 
 
+class Beside(nn.Module):
+    """Holds tensors and arrays that are no part of its state and need not be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.out = nn.Linear(6, 6), nn.Linear(6, 2)
+        self.best, self.limits = torch.tensor(torch.nan), np.full(3, np.nan)
+        self.parts = np.array([np.arange(2), np.arange(3)], dtype=object)
+        self.turns, self.known = torch.polar(torch.ones(3), torch.arange(3.0)), torch.tensor([True])
+        self.work = torch.randn(len(X), 6)  # as torch.empty may find it
+        self.shape_only, self.alias = torch.empty(3, device="meta"), self.first.weight.detach()
+        with torch.no_grad():
+            self.features(torch.zeros(1, 6))  # as where the size of the next layer is computed
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        self.work[: len(x)] = x
+        hidden = self.first(self.work[: len(x)])
+        self.seen = hidden.detach()
+        return hidden
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.features(x).relu())
+
+
+def test_what_is_the_same_in_all_models_or_comes_from_their_weights_may_lie_beside_their_state() -> None:
+    CustomTask(Beside, DATA, DATA)
+    OwnLoopTask(lambda model, run: None, Beside, lambda model: float(model(X).mean()))
+
+
+def test_a_hook_may_hold_a_variable_without_a_value() -> None:
+    model = nn.Sequential(nn.Linear(6, 2))
+
+    def hook(*_: Any) -> None:
+        if unknown:
+            print(later)
+
+    unknown = []
+    model[0].register_forward_hook(hook)
+    CustomTask(model, DATA, DATA)
+    later = ""
+
+
 class Graph(nn.Linear):
     def __init__(self) -> None:
         super().__init__(6, 2)

@@ -79,6 +79,7 @@ class _Products(TorchFunctionMode):
             for factor in (first, second):
                 if name := self.names.get(id(factor if factor._base is None else factor._base)):
                     self.counts[name] = self.counts.get(name, 0) + found.numel() * first.shape[-1]
+                    break  # A product of two weights counts once.
         return found
 
 

@@ -156,7 +156,7 @@ def particle_range(row: RowRecord) -> str:
 
 
 def same_networks_note(runs: Mapping[int, Sequence[RowRecord]]) -> str:
-    """Say which of these seeds found the same networks and are no independent runs; an empty text if none did."""
+    """Say which of these seeds have equal rows, as runs that are not independent do; an empty text if none have."""
     alike: dict[str, list[int]] = {}
     for seed, rows in runs.items():
         if any(row.num_survivors < row.num_prunable for row in rows):  # Dense masks are all the same.
@@ -164,4 +164,7 @@ def same_networks_note(runs: Mapping[int, Sequence[RowRecord]]) -> str:
     groups = [", ".join(map(str, seeds)) for seeds in alike.values() if len(seeds) > 1]
     if not groups:
         return ""
-    return f"seeds {'; '.join(groups)} found the same networks to the last digit: the model's init and its training must follow the seed"
+    return (
+        f"seeds {'; '.join(groups)} have the same masks and metrics to the last digit: unless these take few values, the model's init and "
+        "its training do not follow the seed"
+    )

@@ -135,7 +135,7 @@ class CustomTask(CustomData):
             self.original = self._construct()  # Lazy layers get their sizes and weights once, and changes of the given module no effect.
         with seeded_everywhere(Noise(0).fold("check")):  # The user's random generators stay as they are.
             if not isinstance(model, nn.Module):
-                self.original = without_sharing(model)
+                self.original = without_sharing(model, self._run_example)
             made = self.model()
             self.prunable: Mapping[str, tuple[int, ...]] = prunable_weights(made, prunable, exclude)
             self.noticed = check_task(self, made)  # what the user may not expect

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -85,7 +87,9 @@ def unregistered(model: nn.Module) -> list[str]:
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if isinstance(value, (list, tuple, dict)) and not name.startswith("_"):
-                held = [part for part in pytree.tree_leaves(value) if isinstance(part, (nn.Module, nn.Parameter))]
+                held: list[Any] = []
+                with suppress(RecursionError):  # A list may hold itself.
+                    held = [part for part in pytree.tree_leaves(value) if isinstance(part, (nn.Module, nn.Parameter))]
                 weights = [weight for part in held for weight in (part.parameters() if isinstance(part, nn.Module) else [part])]
                 if any(id(weight) not in known for weight in weights):
                     found.append(f"{path}.{name}".lstrip("."))
@@ -149,7 +153,7 @@ def keeps_something(task: CustomTask) -> bool:
         state.into(model)
         model.train()
         with seeded_everywhere(Noise(0).fold("call")):
-            return float(task.loss(model, batch))
+            return float(task.loss(model, copy.deepcopy(batch)))  # A model may change its inputs in place.
 
     try:
         once, again = loss(), loss()

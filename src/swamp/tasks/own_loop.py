@@ -66,9 +66,9 @@ class OwnLoopTask:
         require_kind("maximise", maximise, bool, "True or False")
         require_selectors(prunable=prunable, exclude=exclude)
         self.train, self.given_evaluate, self.refresh = train, evaluate, refresh
-        with seeded(Noise(0)):
-            self.make_model = without_sharing(model)
         self.given_loss, self.device = loss, device or torch.device("cpu")
+        with seeded(Noise(0)):
+            self.make_model = without_sharing(model, lambda made: self.evaluate(made.to(self.device), "test"))
         self.averages = averages  # whether the method averages the epochs of a training, so that no other module can count
         self.settings, self.knows_epochs, self.given_maximise = dict(settings or {}), knows_epochs, maximise
         self.include, self.exclude = tuple(prunable), tuple(exclude)

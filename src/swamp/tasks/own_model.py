@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from swamp.core.errors import reason_of
+from swamp.core.noise import Noise
 from swamp.tasks.prunable import computed_weights
-from swamp.tasks.user_code import call_factory, saying_whose
+from swamp.tasks.user_code import call_factory, saying_whose, seeded_everywhere
 
 
 def new_model(source: nn.Module | Callable[[], nn.Module], forward: Callable[[nn.Module], Any]) -> nn.Module:
@@ -32,8 +34,7 @@ def _copied(model: nn.Module) -> nn.Module:
     modules = set(model.modules())
     for path, module in model.named_modules():
         for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
-            cells = getattr(hook, "__closure__", None) or ()  # which a copy of a function has in common with it
-            if any(isinstance(cell.cell_contents, nn.Module) and cell.cell_contents in modules for cell in cells):
+            if modules & _held_modules(hook):
                 raise ValueError(
                     f"a hook of {path or 'the model'} holds the model itself, so that those of a copy would act on the original: give a "
                     "function that makes the model instead"
@@ -57,6 +58,16 @@ def _made(factory: Callable[[], nn.Module]) -> nn.Module:
     return made
 
 
+def _held_modules(hook: Any) -> set[nn.Module]:
+    """Return the modules that a function's closure holds, which a copy of the function has in common with it."""
+    found = set()
+    for cell in getattr(hook, "__closure__", None) or ():
+        with suppress(ValueError):  # A cell is empty until its variable has a value.
+            if isinstance(cell.cell_contents, nn.Module):
+                found.add(cell.cell_contents)
+    return found
+
+
 def _require_strided(model: nn.Module) -> None:
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.layout != torch.strided:
@@ -66,11 +77,18 @@ def _require_strided(model: nn.Module) -> None:
             )
 
 
-def without_sharing(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+def without_sharing(make: Callable[[], nn.Module], forward: Callable[[nn.Module], Any] | None = None) -> Callable[[], nn.Module]:
     """Return a function whose models have no memory in common, since trainings would change each other's weights. If those of `make` have,
-    as with a pretrained body from outside, they are copied."""
+    as with a pretrained body from outside, they are copied. `forward(model)` runs a model on an example, where there is one."""
     one, other = _made(make), _made(make)
-    if drawn := _drawn_beside(one, other):
+    if (drawn := _drawn_beside(one, other)) and forward is not None:
+        with suppress(Exception):  # Later checks say what is wrong with the forward pass.
+            ran = _copied(one).eval()
+            with seeded_everywhere(Noise(0).fold("beside")):
+                forward(ran)
+            written = _drawn_beside(one, ran)  # such as a layer's last activations
+            drawn = [name for name in drawn if name not in written]
+    if drawn:
         raise ValueError(
             f"{drawn[0]} is drawn anew for each model and is neither parameter nor buffer, so that stored networks do not have it: "
             "register_buffer makes it part of the model"
@@ -80,20 +98,29 @@ def without_sharing(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 
 def _drawn_beside(one: nn.Module, other: nn.Module) -> list[str]:
     """Return the names of tensors and arrays that are no part of a model's state and differ between two models of a function."""
-    computed = {weight.name for weight in computed_weights(one)}
+    computed, memory = {weight.name for weight in computed_weights(one)}, _memory_of(one)
     found = []
     for (path, module), twin in zip(one.named_modules(), other.modules(), strict=False):
         for name, value in vars(module).items():
             held, whole = vars(twin).get(name), f"{path}.{name}".lstrip(".")
-            if isinstance(value, np.ndarray):
-                drawn = not np.array_equal(value, held)  # type: ignore[arg-type]
+            if isinstance(value, np.ndarray) and isinstance(held, np.ndarray) and value.dtype.kind in "biufc":
+                is_part = False
             elif isinstance(value, Tensor) and isinstance(held, Tensor) and value.is_leaf and value.layout == torch.strided:
-                drawn = whole not in computed and not torch.equal(value, held)
+                is_part = whole in computed or value.is_meta or value.untyped_storage().data_ptr() in memory  # such as weight.detach()
             else:
                 continue
-            if drawn:
+            if not is_part and not _same(value, held):
                 found.append(whole)
     return found
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two tensors or arrays are equal, where NaN is NaN."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    if isinstance(one, Tensor):
+        other = other.to(one.device)
+    return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 class CopiedModels:
