@@ -94,7 +94,7 @@ def mutate(good: bytes, draw: random.Random) -> bytes:
         program = stored["meta"].get("program")
         target = draw.choice([stored["meta"], stored["meta"], header, spoiled, *[program] * 4 * isinstance(program, dict)])
         if target is spoiled:
-            for _ in range(draw.randint(1, 4)):
+            for _ in range(draw.randint(1, 4) if spoiled else 0):  # A network may have no tensors.
                 spoiled[draw.randrange(len(spoiled))] = draw.choice([0, 1, 254, 255, draw.randrange(256)])
         else:
             bend(target, draw)

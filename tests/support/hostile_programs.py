@@ -142,7 +142,7 @@ def _repeat(meta: dict[str, Any], draw: random.Random) -> None:
 def _reshape(meta: dict[str, Any], draw: random.Random) -> None:
     """Give a tensor another shape with as many numbers, or the shape of another one, or a size or kind to an input."""
     entries = meta["pruned"] + meta["dense"]
-    if draw.random() < 0.4:
+    if draw.random() < 0.4 or not entries:  # A network may have no tensors.
         entry = draw.choice(meta["program"]["inputs"])
         if draw.random() < 0.3:
             entry["kind"] = draw.choice(("image", "vector", "sequence", "signal", "tokens"))
