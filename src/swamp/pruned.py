@@ -21,7 +21,7 @@ from swamp.loading import Loaded, load
 from swamp.network_file import checked_format, write_network
 from swamp.report.page.document import write_report
 from swamp.report.tables import run_notes, seeds_table
-from swamp.results.series import same_networks_note
+from swamp.results.series import equal_rows_note
 from swamp.results.stored_run import read_run
 from swamp.runs.stored import read_config
 from swamp.store.records import RowRecord, read_rows
@@ -212,9 +212,7 @@ class PrunedSeeds(_Shown, Sequence[Pruned]):
     def table(self) -> Table:
         config = read_config(self[0].directory)
         rows = {read_config(found.directory).seed: found.rows for found in self}
-        remarks = dict.fromkeys(
-            note for found in self for note in [*run_notes(read_run(found.directory)), same_networks_note(rows)] if note
-        )
+        remarks = dict.fromkeys(note for found in self for note in [*run_notes(read_run(found.directory)), equal_rows_note(rows)] if note)
         notes = [*remarks, f"mean ± standard deviation over seeds {', '.join(map(str, rows))}", f"runs: {self.directory}"]
         return seeds_table(config.method, [found.rows for found in self], "\n".join(notes))
 

@@ -171,7 +171,7 @@ def test_a_note_of_a_row_is_one_line_whatever_it_holds(tmp_path: Path) -> None:
     assert "\nrun: " not in comparison([path]).note
 
 
-def test_seeds_that_found_the_same_networks_are_named(tmp_path: Path) -> None:
+def test_seeds_with_equal_rows_are_named(tmp_path: Path) -> None:
     """Their standard deviation of zero is no spread of independent runs. Rows know no weights: networks that differ may have equal rows."""
 
     def note(values: dict[int, list[float]]) -> str:

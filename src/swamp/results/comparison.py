@@ -24,7 +24,7 @@ from swamp.results.cells import (
     reached,
 )
 from swamp.results.paper import paper_numbers, shortened
-from swamp.results.series import Series, by_recipe, main_metrics, same_networks_note
+from swamp.results.series import Series, by_recipe, equal_rows_note, main_metrics
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.results.stored_run import LeftOut, StoredRun
 from swamp.store.records import RowRecord
@@ -112,7 +112,7 @@ def notes_of(all_series: Sequence[Series]) -> list[str]:
     metrics = metrics_of(all_series)
     quoted = [series for series in all_series if any(paper_numbers(series, metric.name).keys() & series.cycles for metric in metrics)]
     changed = [series.label for series in quoted if shortened(series)]
-    same = {series.label: same_networks_note({run.seed: run.rows for run in series.runs}) for series in all_series}
+    same = {series.label: equal_rows_note({run.seed: run.rows for run in series.runs}) for series in all_series}
     other = f"; trainings have another length here: {', '.join(changed)}" if changed else ""
     limits = dict.fromkeys(f"{series.label}: {run.limit_note}" for series in all_series for run in series.runs if run.limit_note)
     found = [

@@ -155,7 +155,7 @@ def particle_range(row: RowRecord) -> str:
     return f"{metric.text(min(values))}–{metric.text(max(values))}" if values else ""
 
 
-def same_networks_note(runs: Mapping[int, Sequence[RowRecord]]) -> str:
+def equal_rows_note(runs: Mapping[int, Sequence[RowRecord]]) -> str:
     """Say which of these seeds have equal rows, as runs that are not independent do; an empty text if none have."""
     alike: dict[str, list[int]] = {}
     for seed, rows in runs.items():
