@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from swamp.engines.workers import search_path, startup_search_path
-from swamp.tasks.task_function import command_imports, find_task_function
+from swamp.tasks.own.task_function import command_imports, find_task_function
 from tests.support.cli import FLAGS
 
 # Modules that swamp imports, of other packages and of the standard library. Python itself imports some of the latter for `python -m`

@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run_command(arguments: Sequence[str] | None) -> None:
     from cyclopts import CycloptsError
 
-    from swamp.tasks.task_function import command_imports
+    from swamp.tasks.own.task_function import command_imports
 
     if int(os.environ.get("LOCAL_RANK", 0)) or int(os.environ.get("RANK", 0)):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Of the processes that torchrun starts, only one prints.

@@ -13,7 +13,7 @@ from swamp.core.job import Numerics
 from swamp.core.rules import SAM, RigL, Rule
 from swamp.core.schedules import SWA, Schedule
 from swamp.engines import graphed, sequential
-from swamp.tasks.own_optimizer import OwnOptimizer
+from swamp.tasks.own.optimizer import OwnOptimizer
 from tests.support.trainings import (
     BlobsOnDevice,
     distance,

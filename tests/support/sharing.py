@@ -21,7 +21,7 @@ from swamp.core.noise import Noise
 from swamp.core.rules import DST, SAM, RigL
 from swamp.core.schedules import SWA
 from swamp.core.state import State
-from swamp.tasks.own_optimizer import OwnOptimizer
+from swamp.tasks.own.optimizer import OwnOptimizer
 from swamp.tasks.task import Batch, EpochPlan, share_of
 from swamp.training.data_parallel import SharingLearner
 from swamp.training.numerics import applied, seed_model_draws

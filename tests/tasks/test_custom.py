@@ -21,8 +21,8 @@ from swamp.report.page.document import lack
 from swamp.results.stored_run import read_runs
 from swamp.runs.config import build_config
 from swamp.runs.stored import read_config, resume_command
-from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
+from swamp.tasks.own import examples
 from swamp.tasks.prunable import prunable_weights
 from tests.support.runs import contents, iterate
 from tests.support.trainings import distance, graphed_on_cpu, make_engine_context, make_jobs, start_of, trained

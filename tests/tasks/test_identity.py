@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from swamp.core.keys import key_of
 from swamp.tasks.custom import CustomTask
-from swamp.tasks.examples import Examples
 from swamp.tasks.identity import architecture, identity
+from swamp.tasks.own.examples import Examples
 
 X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
 LABELS = (X[:, 0] > 0).long()

@@ -23,7 +23,7 @@ from swamp.runs.config import build_config, resolve
 from swamp.runs.opening import RunRequest, able_config, prepare
 from swamp.runs.runner import run_to_end
 from swamp.store.directory import Store
-from swamp.tasks.own_optimizer import OwnOptimizer
+from swamp.tasks.own.optimizer import OwnOptimizer
 from swamp.training.train import Training
 from tests.support.blobs import Blobs
 from tests.support.jobs import CPU, make_job

@@ -16,8 +16,8 @@ from swamp.runs.context import RunContext
 from swamp.runs.plan import Plan
 from swamp.runs.rates import rate_remarks
 from swamp.tasks import own_loop
-from swamp.tasks.custom_remarks import some
 from swamp.tasks.measuring import no_shares
+from swamp.tasks.own.remarks import some
 from swamp.tasks.task import MOST_EPOCHS, Task, stretches
 
 LOW_SHARE = 0.1  # of the peak rate

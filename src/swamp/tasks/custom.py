@@ -17,21 +17,21 @@ from swamp.core.keys import key_of
 from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.tasks.constant_answer import constant_metrics
-from swamp.tasks.criterion import Criterion
-from swamp.tasks.custom_checks import check_range, check_task, loss_is_mean, require_functions, require_makers
-from swamp.tasks.custom_data import CustomData
-from swamp.tasks.custom_remarks import keeps_something, moving_buffers
 from swamp.tasks.datasets.dataset import HeldOut, Limit, LimitExamples
 from swamp.tasks.identity import architecture, identity
 from swamp.tasks.measuring import Measurement, gathered, measurement_of, own_measurement, require_shares, standard_metrics
 from swamp.tasks.metrics import STANDARD, measurement_key
 from swamp.tasks.objectives import counted, pair
-from swamp.tasks.own_model import new_model, without_sharing
-from swamp.tasks.own_optimizer import OwnOptimizer
+from swamp.tasks.own.checks import check_range, check_task, loss_is_mean, require_functions, require_makers
+from swamp.tasks.own.constant_answer import constant_metrics
+from swamp.tasks.own.criterion import Criterion
+from swamp.tasks.own.data import CustomData
+from swamp.tasks.own.model import new_model, without_sharing
+from swamp.tasks.own.optimizer import OwnOptimizer
+from swamp.tasks.own.remarks import keeps_something, moving_buffers
+from swamp.tasks.own.task_function import find_task_function
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, Task, seeded_state
-from swamp.tasks.task_function import find_task_function
 from swamp.tasks.user_code import (
     call_factory,
     call_model,

@@ -19,7 +19,7 @@ from swamp.tasks.custom import Metrics
 from swamp.tasks.identity import architecture, identity, methods
 from swamp.tasks.measuring import as_metrics, name_of, require_shares
 from swamp.tasks.metrics import find_metric
-from swamp.tasks.own_model import without_sharing
+from swamp.tasks.own.model import without_sharing
 from swamp.tasks.prunable import DEFAULT_KINDS, prunable_weights, require_selectors
 from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.tasks.user_code import seeded

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state_dicts import pack, unpack
-from swamp.tasks.own_optimizer import OwnOptimizer
+from swamp.tasks.own.optimizer import OwnOptimizer
 from swamp.training.own_update import OwnUpdate
 from swamp.training.update import Rate
 

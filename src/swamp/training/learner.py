@@ -14,7 +14,7 @@ from swamp.core.mask import Mask
 from swamp.core.rules import Rule
 from swamp.core.schedules import SWA, Schedule, learning_rates
 from swamp.core.state import State
-from swamp.tasks.own_optimizer import quiet_schedulers
+from swamp.tasks.own.optimizer import quiet_schedulers
 from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.training.captured_update import CapturedUpdate
 from swamp.training.own_update import OwnUpdate

@@ -17,7 +17,7 @@ from torch.nn.utils import get_total_norm
 
 from swamp.core.schedules import SWA, Schedule
 from swamp.core.state_dicts import pack, unpack
-from swamp.tasks.own_optimizer import OwnOptimizer, quiet_schedulers, rates_of, shared_rates
+from swamp.tasks.own.optimizer import OwnOptimizer, quiet_schedulers, rates_of, shared_rates
 from swamp.tasks.user_code import step_optimizer, step_scheduler
 from swamp.training.masking import with_memory
 from swamp.training.update import Rate, masked

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.noise import Noise
-from swamp.tasks.criterion import Criterion
-from swamp.tasks.custom_remarks import custom_remarks
 from swamp.tasks.objectives import IGNORED, find_objective, logits_in, shape_text
+from swamp.tasks.own.criterion import Criterion
+from swamp.tasks.own.remarks import custom_remarks
 from swamp.tasks.prunable import computed_weights
 from swamp.tasks.task import Batch
 from swamp.tasks.user_code import UserCodeError, saying_whose, seeded_everywhere, takes_labels

@@ -1,4 +1,4 @@
-"""The loss of a user's own task: the user's own or, where none is given, the one that fits what the model returns (`objectives.py`)."""
+"""The loss of a user's own task: the user's own or, where none is given, the one that fits the model's output (`tasks/objectives.py`)."""
 
 from __future__ import annotations
 

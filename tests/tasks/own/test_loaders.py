@@ -28,9 +28,9 @@ from torch.utils.data import (
 
 import swamp
 from swamp.core.noise import Noise
-from swamp.tasks import examples
 from swamp.tasks.custom import CustomTask
-from swamp.tasks.examples import Examples
+from swamp.tasks.own import examples
+from swamp.tasks.own.examples import Examples
 
 CPU = torch.device("cpu")
 X = torch.arange(40.0).reshape(40, 1) / 40

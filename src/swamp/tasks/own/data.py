@@ -13,9 +13,9 @@ from torch import Tensor
 from swamp.core.errors import brief
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import HeldOut, Limit, hold_out, resolved_limit
-from swamp.tasks.examples import Examples, moved
-from swamp.tasks.loaders import Order
 from swamp.tasks.objectives import IGNORED, is_class
+from swamp.tasks.own.examples import Examples, moved
+from swamp.tasks.own.loaders import Order
 from swamp.tasks.task import Batch, EpochPlan
 
 

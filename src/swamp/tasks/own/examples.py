@@ -17,7 +17,7 @@ from swamp.core.errors import reason_of
 from swamp.core.keys import digest, key_of
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import limited_rows
-from swamp.tasks.loaders import LoaderSettings, Order, Shuffled, read_loader
+from swamp.tasks.own.loaders import LoaderSettings, Order, Shuffled, read_loader
 from swamp.tasks.task import Batch
 from swamp.tasks.user_code import make_batch, read_example, read_in_order, saying_whose, seeded
 
