@@ -20,7 +20,7 @@ import swamp
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest, magnitude
 from swamp.core.state import State
-from swamp.export.channel_graph import find_coupling
+from swamp.export.channels.graph import find_coupling
 from swamp.export.formats.onnx import OnnxNetwork, as_onnx
 from swamp.export.narrow import narrowed
 from swamp.tasks.models import find_model

@@ -34,8 +34,8 @@ import torch
 from msgspec import structs
 
 from swamp.core.noise import Noise
+from swamp.engines.captured.staged_particle import StagedParticle, shapes_of
 from swamp.engines.graphed import Graphed
-from swamp.engines.staged_particle import StagedParticle, shapes_of
 from swamp.runs.config import build_config, resolve
 from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import build_engine, make_engine_context, open_task

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from swamp.engines import engine_modules, messages
+from swamp.engines import engine_modules
+from swamp.engines.launch import messages
 from swamp.methods import methods, presets
 from swamp.runs.config import Config, resolve
 from swamp.runs.opening import open_task

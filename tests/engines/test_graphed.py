@@ -15,9 +15,10 @@ from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.rules import SAM
 from swamp.core.schedules import SWA, Schedule
-from swamp.engines import captured_refresh, graphed, sequential
+from swamp.engines import graphed, sequential
+from swamp.engines.captured import refresh
+from swamp.engines.captured.graph_stream import GraphStream
 from swamp.engines.engine import Progress
-from swamp.engines.graph_stream import GraphStream
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
 from tests.support.memory_store import MemoryStore
@@ -154,7 +155,7 @@ def check_average(engine: graphed.Graphed, task: Any) -> None:
 
 
 def test_averages_are_made_by_the_pass_that_ends_trainings(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, kind = [], captured_refresh.Averager
+    made, kind = [], refresh.Averager
     monkeypatch.setattr(graphed, "Averager", lambda *arguments: [made.append(1), kind(*arguments)][1])
     task = digits()
     engine = uncompiled_engine(task, device)

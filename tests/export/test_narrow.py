@@ -18,8 +18,8 @@ from swamp.core.coupling import Coupling, fewest_coupled_weights
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest, magnitude
 from swamp.core.state import State
-from swamp.export.channel_graph import find_coupling
-from swamp.export.channel_operations import ACTIVATIONS
+from swamp.export.channels.graph import find_coupling
+from swamp.export.channels.operations import ACTIVATIONS
 from swamp.export.formats import export
 from swamp.export.formats.onnx import OnnxNetwork
 from swamp.export.narrow import narrowed, shaped_like

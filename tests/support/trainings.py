@@ -18,7 +18,8 @@ from swamp.core.noise import Noise
 from swamp.core.rules import SAM
 from swamp.core.schedules import Schedule
 from swamp.core.state import State
-from swamp.engines import captured_refresh, engine_modules, graphed, particle, sequential
+from swamp.engines import engine_modules, graphed, sequential
+from swamp.engines.captured import particle, refresh
 from swamp.engines.engine import EngineContext, Progress
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import EpochPlan
@@ -56,7 +57,7 @@ class EagerGraphStream:
 def graphed_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the graphed engine train on the CPU, with steps that are called instead of captured."""
     monkeypatch.setattr(particle, "GraphStream", EagerGraphStream)
-    monkeypatch.setattr(captured_refresh, "GraphStream", EagerGraphStream)
+    monkeypatch.setattr(refresh, "GraphStream", EagerGraphStream)
     monkeypatch.setitem(engine_modules(), "graphed", replace(engine_modules()["graphed"], devices=("cpu",)))
 
 

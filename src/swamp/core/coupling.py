@@ -2,7 +2,7 @@
 
 Sums, norms, depthwise convolutions and concatenations couple layers: the third channel of a residual stream is the third filter of every
 convolution that adds to the stream, and the third input channel of every one that reads it. A `Coupling` lists, as data, which indices of
-which weights belong to which channel; `export/channel_graph.py` reads it from the graph of a model. A weight belongs to two channels, the
+which weights belong to which channel; `export/channels/graph.py` reads it from the graph of a model. A weight belongs to two channels, the
 one that it reads and the one that it writes, and is pruned with the first of them that goes.
 
 Channels of the same layers are a group, such as a residual stream or the inside of a block. With `coupled:8` so many channels go at a time

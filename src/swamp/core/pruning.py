@@ -136,7 +136,7 @@ def keep_highest(
 
     Weights that are already pruned rank last; among equal scores the lower index in parameter order is kept. A pattern may leave fewer
     weights, by less than one of its groups (of each layer, with an allocation). The pattern `coupled` needs the coupling of the model
-    (`find_coupling` in `export/channel_graph.py`).
+    (`find_coupling` in `export/channels/graph.py`).
     """
     grouping = Pattern.parse(pattern)
     if not grouping.is_free:

@@ -13,7 +13,7 @@ from functools import cache
 from swamp.core.discovery import modules_with
 from swamp.core.errors import nearest
 from swamp.engines.engine import Engine, EngineContext, EngineModule
-from swamp.engines.ranks import Rank
+from swamp.engines.launch.ranks import Rank
 
 FALLBACK = "sequential"  # trains any task on any device
 

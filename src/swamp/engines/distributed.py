@@ -21,10 +21,10 @@ from msgspec import Meta, Struct
 
 from swamp.core.job import Job, Optimizer, Solution
 from swamp.engines.engine import Engine, EngineContext, Progress, Report, Role, SolutionStore
-from swamp.engines.mesh import Mesh, connection_errors
-from swamp.engines.messages import BadMessage, EpochEnded, JobTrained, NoJobLeft, TrainingFailed, error_of, failure_of
-from swamp.engines.particle_group import ParticleGroup
-from swamp.engines.ranks import VISIBILITY_TIMEOUT, ConnectionLost, Rank, wait_for
+from swamp.engines.launch.mesh import Mesh, connection_errors
+from swamp.engines.launch.messages import BadMessage, EpochEnded, JobTrained, NoJobLeft, TrainingFailed, error_of, failure_of
+from swamp.engines.launch.particle_group import ParticleGroup
+from swamp.engines.launch.ranks import VISIBILITY_TIMEOUT, ConnectionLost, Rank, wait_for
 
 name = "distributed"
 needs_cluster = True  # torchrun starts its processes.

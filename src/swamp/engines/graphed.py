@@ -21,10 +21,10 @@ from torch import Tensor
 from swamp.core.job import Job, Numerics, Solution
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.captured_refresh import Averager
+from swamp.engines.captured.particle import Particle
+from swamp.engines.captured.particle_pool import ParticlePool, can_capture
+from swamp.engines.captured.refresh import Averager
 from swamp.engines.engine import CheckpointedTraining, Engine, EngineContext, Report, load_solutions, time_step, train_job
-from swamp.engines.particle import Particle
-from swamp.engines.particle_pool import ParticlePool, can_capture
 from swamp.tasks.task import EpochPlan, Task
 from swamp.training.numerics import applied
 from swamp.training.step import compiling

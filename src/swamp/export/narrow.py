@@ -1,6 +1,6 @@
 """Turn a network with pruned channels into a smaller dense one that computes the same.
 
-A channel is left out of all tensors that hold it (`export/channels.py`) if every layer that reads it has zeros for it, or can take its
+A channel is left out of all tensors that hold it (`export/channels`) if every layer that reads it has zeros for it, or can take its
 constant value into its bias. Where one of them cannot, the channel stays.
 """
 
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from swamp.export.channel_graph import find_channels
-from swamp.export.channels import Channels, Read
+from swamp.export.channels.channels import Channels, Read
+from swamp.export.channels.graph import find_channels
 
 TOLERANCE = 1e-3  # of the check, relative to the largest output; another order of summation in float32 changes outputs by about 1e-6
 ROUNDING = 1e-6  # outputs that differ by no more are the same, however small all of them are

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.captured_refresh import CapturedRefresh, capture_refresh
+from swamp.engines.captured.refresh import CapturedRefresh, capture_refresh
 from swamp.tasks.metrics import accuracy, nll
 from swamp.tasks.task import Batch, Task, num_examples
 from swamp.training.averaging import refresh_batchnorm

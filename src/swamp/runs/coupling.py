@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swamp.core.coupling import Coupling
 from swamp.core.errors import reason_of
-from swamp.export.channel_graph import EVERY_NETWORK, find_coupling
+from swamp.export.channels.graph import EVERY_NETWORK, find_coupling
 from swamp.export.formats import two_examples
 from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task

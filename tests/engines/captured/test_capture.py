@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from swamp.core.rules import SAM
-from swamp.engines import graphed, particle, particle_pool
-from swamp.engines.graph_stream import host_generator_states
+from swamp.engines import graphed
+from swamp.engines.captured import particle, particle_pool
+from swamp.engines.captured.graph_stream import host_generator_states
 from tests.support.blobs import Net
 from tests.support.trainings import (
     NUM_PARTICLES,

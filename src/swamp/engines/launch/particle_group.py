@@ -11,9 +11,9 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from swamp.core.job import Job
 from swamp.engines import build_local
 from swamp.engines.engine import Engine, EngineContext, Report, train_as_follower, train_from
-from swamp.engines.mesh import Mesh
-from swamp.engines.messages import BadMessage, GroupTurn
-from swamp.engines.ranks import VISIBILITY_TIMEOUT, ConnectionLost, wait_for
+from swamp.engines.launch.mesh import Mesh
+from swamp.engines.launch.messages import BadMessage, GroupTurn
+from swamp.engines.launch.ranks import VISIBILITY_TIMEOUT, ConnectionLost, wait_for
 from swamp.training.data_parallel import SharingLearner
 from swamp.training.train import Checkpoint
 

@@ -12,8 +12,8 @@ from swamp.core.errors import reason_of
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines.graph_stream import GraphStream
-from swamp.engines.staged_particle import StagedBatch, first_rows
+from swamp.engines.captured.graph_stream import GraphStream
+from swamp.engines.captured.staged_particle import StagedBatch, first_rows
 from swamp.tasks.task import Batch, Task, refresh_plan
 from swamp.training.averaging import BatchStatistics, averaged_state, refresh_draw_seed
 from swamp.training.step import batch_at, channels_last

@@ -9,7 +9,7 @@ from torch import nn
 
 from swamp.core.job import Job
 from swamp.core.state import State
-from swamp.engines.graph_stream import GraphStream
+from swamp.engines.captured.graph_stream import GraphStream
 from swamp.tasks.task import Batch, EpochPlan, Task
 from swamp.training.learner import Learner
 from swamp.training.step import StepFunctions

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-from swamp.engines import meeting, mesh
-from swamp.engines.meeting import find_mismatch
-from swamp.engines.mesh import Mesh, connection_errors
-from swamp.engines.messages import RankInfo
-from swamp.engines.ranks import ConnectionLost, HeartbeatMonitor, Rank, wait_for
+from swamp.engines.launch import meeting, mesh
+from swamp.engines.launch.meeting import find_mismatch
+from swamp.engines.launch.mesh import Mesh, connection_errors
+from swamp.engines.launch.messages import RankInfo
+from swamp.engines.launch.ranks import ConnectionLost, HeartbeatMonitor, Rank, wait_for
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from swamp.engines import mailbox, messages
-from swamp.engines.mailbox import OVER, Mailbox
-from swamp.engines.messages import BadMessage, JobTrained
-from swamp.engines.ranks import ConnectionLost
+from swamp.engines.launch import mailbox, messages
+from swamp.engines.launch.mailbox import OVER, Mailbox
+from swamp.engines.launch.messages import BadMessage, JobTrained
+from swamp.engines.launch.ranks import ConnectionLost
 
 SESSION = "0" * 32
 

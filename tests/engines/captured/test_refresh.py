@@ -11,8 +11,8 @@ from torch import Tensor
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
-from swamp.engines import captured_refresh
-from swamp.engines.captured_refresh import Averager, CapturedRefresh, capture_refresh
+from swamp.engines.captured import refresh
+from swamp.engines.captured.refresh import Averager, CapturedRefresh, capture_refresh
 from swamp.landscape import point
 from swamp.landscape.hessian import Hessian, lanczos, probe_traces
 from swamp.landscape.point import EvaluationSetup, PointEvaluator, combined, measured, subset
@@ -34,7 +34,7 @@ def digits(**settings: Any) -> ImageTask:
 def test_a_captured_pass_gives_the_statistics_of_an_eager_one_at_any_weights(
     task: Any, precision: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captured_refresh, "GraphStream", EagerGraphStream)
+    monkeypatch.setattr(refresh, "GraphStream", EagerGraphStream)
     numerics = Numerics(precision=precision)
     model = task.model()
     one = CapturedRefresh(task, model, Noise(5), numerics, CPU)
@@ -54,7 +54,7 @@ def test_a_captured_pass_gives_the_statistics_of_an_eager_one_at_any_weights(
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_one_averager_computes_several_averages(where: str, precision: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if where == "cpu":
-        monkeypatch.setattr(captured_refresh, "GraphStream", EagerGraphStream)
+        monkeypatch.setattr(refresh, "GraphStream", EagerGraphStream)
     task, numerics, device = digits(), Numerics(precision=precision), torch.device(where)
     start = task.init(Noise(0))
     with applied(numerics):
@@ -116,7 +116,7 @@ def test_a_pass_that_cannot_be_captured_is_made_batch_by_batch_with_a_warning(
         def capture(self, *_: Any, **__: Any) -> Any:
             raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    monkeypatch.setattr(captured_refresh, "GraphStream", Refusing)
+    monkeypatch.setattr(refresh, "GraphStream", Refusing)
     model = Blobs().model()
     momentum = model.bn.momentum
     assert capture_refresh(Blobs(), model, Noise(0), Numerics(), CPU) is None

@@ -13,7 +13,8 @@ import torch
 from swamp.core.job import Optimizer
 from swamp.core.rules import SAM
 from swamp.core.schedules import SWA, Schedule
-from swamp.engines import graphed, particle, particle_pool, sequential
+from swamp.engines import graphed, sequential
+from swamp.engines.captured import particle, particle_pool
 from swamp.engines.engine import CheckpointedTraining, train_job
 from swamp.training import train
 from swamp.training.averaging import RunningMean

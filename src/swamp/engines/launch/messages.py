@@ -17,7 +17,7 @@ from swamp.core.noise import Noise
 from swamp.core.rules import Rule
 from swamp.core.schedules import SWA, Schedule
 from swamp.engines.engine import Progress
-from swamp.engines.ranks import ConnectionLost
+from swamp.engines.launch.ranks import ConnectionLost
 from swamp.training.train import Diverged
 
 MAX_TEXT = 100_000  # characters of an error's text, and of its traceback

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from swamp.export.channel_flow import ChannelOperation, Flow, Flows, argument, as_list, ndim_of, place_of, unknown
-from swamp.export.channels import Read
+from swamp.export.channels.channels import Read
+from swamp.export.channels.flow import ChannelOperation, Flow, Flows, argument, as_list, ndim_of, place_of, unknown
 
 RANKS = ("1d", "2d", "3d")  # of convolutions and pooling
 FROM_OUTSIDE = "they are given to the network, or come from an unknown operation"

@@ -19,10 +19,20 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from swamp.core.errors import reason_of
 from swamp.core.job import Job
 from swamp.core.mask import Mask
-from swamp.engines.mailbox import OVER
-from swamp.engines.meeting import TO_ALL, meet, rank_stream
-from swamp.engines.messages import Announcement, AnyMessage, BadMessage, JobRecord, decode_mask, encode_mask, job_of, mask_sizes, record_of
-from swamp.engines.ranks import VISIBILITY_TIMEOUT, ConnectionLost, HeartbeatMonitor, Rank, wait_for
+from swamp.engines.launch.mailbox import OVER
+from swamp.engines.launch.meeting import TO_ALL, meet, rank_stream
+from swamp.engines.launch.messages import (
+    Announcement,
+    AnyMessage,
+    BadMessage,
+    JobRecord,
+    decode_mask,
+    encode_mask,
+    job_of,
+    mask_sizes,
+    record_of,
+)
+from swamp.engines.launch.ranks import VISIBILITY_TIMEOUT, ConnectionLost, HeartbeatMonitor, Rank, wait_for
 from swamp.tasks.task import Task
 
 

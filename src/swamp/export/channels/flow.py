@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from swamp.export.channels import ChannelBook
+from swamp.export.channels.channels import ChannelBook
 
 
 class Flow(NamedTuple):

@@ -12,9 +12,9 @@ import torch
 from swamp.core.errors import reason_of
 from swamp.core.job import Job, Numerics, Optimizer
 from swamp.core.rules import Rule
+from swamp.engines.captured.particle import Particle
+from swamp.engines.captured.staged_particle import StagedParticle
 from swamp.engines.engine import EngineContext
-from swamp.engines.particle import Particle
-from swamp.engines.staged_particle import StagedParticle
 from swamp.tasks.task import Task, is_staged
 from swamp.training.learner import Learner, fusable, rule_parameters
 from swamp.training.rules import behaviour

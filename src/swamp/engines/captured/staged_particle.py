@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from swamp.core.job import Job
-from swamp.engines.particle import Particle
+from swamp.engines.captured.particle import Particle
 from swamp.tasks.task import MOST_EPOCHS, Batch, num_examples, stretches
 from swamp.training.step import StepFunctions, channels_last
 

@@ -1,6 +1,6 @@
 """What operations without weights do to channels: they pass them on, join them, or make those of two tensors one.
 
-Constants are followed through them, too (`channel_layers.py` says why).
+Constants are followed through them, too (`channels/layers.py` says why).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from swamp.export.channel_flow import ChannelOperation, Flow, Flows, argument, as_list, ndim_of, operation_of, place_of, shape_of, unknown
-from swamp.export.channel_layers import RANKS
+from swamp.export.channels.flow import ChannelOperation, Flow, Flows, argument, as_list, ndim_of, operation_of, place_of, shape_of, unknown
+from swamp.export.channels.layers import RANKS
 
 ACTIVATIONS = (
     *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "hardtanh", "hardswish", "sigmoid", "hardsigmoid"),

@@ -13,9 +13,10 @@ from swamp.core.job import Numerics, Optimizer
 from swamp.core.noise import Noise
 from swamp.core.rules import SAM, RigL
 from swamp.core.schedules import SWA, Schedule
-from swamp.engines import captured_refresh, graphed
-from swamp.engines.graph_stream import GraphStream
-from swamp.engines.staged_particle import StagedBatch, StagedParticle, shapes_of
+from swamp.engines import graphed
+from swamp.engines.captured import refresh
+from swamp.engines.captured.graph_stream import GraphStream
+from swamp.engines.captured.staged_particle import StagedBatch, StagedParticle, shapes_of
 from swamp.tasks import streaming
 from swamp.tasks.image import ImageTask
 from swamp.tasks.streaming import StreamedSource
@@ -138,9 +139,9 @@ def test_a_stopped_training_resumes_bit_for_bit(folder: Path, device: torch.devi
 def test_averages_are_made_by_a_captured_pass_at_the_size_of_tests(
     folder: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[captured_refresh.CapturedRefresh] = []
-    kind = captured_refresh.CapturedRefresh
-    monkeypatch.setattr(captured_refresh, "CapturedRefresh", lambda *arguments: [made.append(kind(*arguments)), made[-1]][1])
+    made: list[refresh.CapturedRefresh] = []
+    kind = refresh.CapturedRefresh
+    monkeypatch.setattr(refresh, "CapturedRefresh", lambda *arguments: [made.append(kind(*arguments)), made[-1]][1])
     task = prepared_task(folder, sizes=SIZES)
     engine = uncompiled_engine(task, device)
     state = task.init(Noise(1))

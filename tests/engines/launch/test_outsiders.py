@@ -22,12 +22,12 @@ from torch.distributed import Store as StoreOfTorch  # type: ignore[attr-defined
 
 from swamp.core.job import Job, Numerics
 from swamp.core.noise import Noise
-from swamp.engines import meeting, mesh
 from swamp.engines.distributed import Config, Distributed
 from swamp.engines.engine import EngineContext, Progress
-from swamp.engines.mesh import Mesh
-from swamp.engines.messages import JobTrained
-from swamp.engines.ranks import ConnectionLost, Rank, wait_for
+from swamp.engines.launch import meeting, mesh
+from swamp.engines.launch.mesh import Mesh
+from swamp.engines.launch.messages import JobTrained
+from swamp.engines.launch.ranks import ConnectionLost, Rank, wait_for
 from swamp.runs.config import Config as RunConfig
 from swamp.store.directory import Store
 from tests.support.blobs import Blobs

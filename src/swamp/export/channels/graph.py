@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from swamp.core.coupling import Coupling
-from swamp.export.channel_flow import Flow, Flows, operation_of, place_of
-from swamp.export.channel_layers import FROM_OUTSIDE, LAYERS
-from swamp.export.channel_operations import OPERATIONS
-from swamp.export.channels import Channels
+from swamp.export.channels.channels import Channels
+from swamp.export.channels.flow import Flow, Flows, operation_of, place_of
+from swamp.export.channels.layers import FROM_OUTSIDE, LAYERS
+from swamp.export.channels.operations import OPERATIONS
 from swamp.export.program.graphs import quiet
 
 RETURNED = "the network returns them"

@@ -10,12 +10,12 @@ import torch
 
 from swamp.core.job import Numerics
 from swamp.core.noise import Noise
-from swamp.engines import particle_group
 from swamp.engines.engine import EngineContext
-from swamp.engines.mesh import Mesh
-from swamp.engines.messages import AnyMessage, BadMessage, GroupTurn, JobTrained
-from swamp.engines.particle_group import ParticleGroup
-from swamp.engines.ranks import ConnectionLost, Rank
+from swamp.engines.launch import particle_group
+from swamp.engines.launch.mesh import Mesh
+from swamp.engines.launch.messages import AnyMessage, BadMessage, GroupTurn, JobTrained
+from swamp.engines.launch.particle_group import ParticleGroup
+from swamp.engines.launch.ranks import ConnectionLost, Rank
 from swamp.training.train import Checkpoint
 from tests.support.blobs import Blobs
 from tests.support.jobs import make_job

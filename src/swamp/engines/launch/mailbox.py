@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from swamp.engines import messages
-from swamp.engines.messages import AnyMessage, BadMessage
-from swamp.engines.ranks import ConnectionLost
+from swamp.engines.launch import messages
+from swamp.engines.launch.messages import AnyMessage, BadMessage
+from swamp.engines.launch.ranks import ConnectionLost
 
 MAX_BYTES = 1 << 26  # of a message
 OVER = "over"  # The file of this name says that the run is over for all ranks.

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from swamp.engines.mailbox import Mailbox
-from swamp.engines.messages import BadMessage, RankInfo, Verdict, error_of, failure_of, plain
-from swamp.engines.ranks import VISIBILITY_TIMEOUT, ConnectionLost, Rank, name_ranks, wait_for
+from swamp.engines.launch.mailbox import Mailbox
+from swamp.engines.launch.messages import BadMessage, RankInfo, Verdict, error_of, failure_of, plain
+from swamp.engines.launch.ranks import VISIBILITY_TIMEOUT, ConnectionLost, Rank, name_ranks, wait_for
 
 TO_ALL = "all"  # the stream of rank 0
 TOKEN = re.compile(r"[0-9a-f]{32}")
