@@ -27,7 +27,7 @@ from swamp.core.machine import num_cores
 from swamp.runs.config import build_config, resolve
 from swamp.runs.layouts import Cluster, Pace, Paces, predict
 from swamp.runs.plan import make_plan
-from swamp.runs.planning import measured_paces, planned_task, work_of
+from swamp.runs.workload import measured_paces, planned_task, work_of
 
 BASE = ["--methods.swamp.particles=4", "--pruning.cycles=1", "--ticket.epochs=2", "--cycle.epochs=6"]
 LARGE = 2**22  # numbers in a sum that is limited by bandwidth

@@ -9,7 +9,7 @@ import pytest
 
 from swamp.runs.config import build_config, resolve
 from swamp.runs.plan import make_plan
-from swamp.runs.planning import given_paces, planned_task, work_of
+from swamp.runs.workload import given_paces, planned_task, work_of
 from tests.support.cli import call
 from tests.support.prepared import NUM_TRAIN, write_prepared
 

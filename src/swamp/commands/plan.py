@@ -66,8 +66,8 @@ def plan(
     from swamp.runs.config import build_config, resolve
     from swamp.runs.layouts import Cluster, layouts
     from swamp.runs.plan import make_plan
-    from swamp.runs.planning import given_paces, measured_paces, planned_task, stored_bytes, work_of
     from swamp.runs.remarks import plan_remarks
+    from swamp.runs.workload import given_paces, measured_paces, planned_task, stored_bytes, work_of
     from swamp.terminal import print_json, print_line, print_remark, print_table
 
     for option, value in (("--gpus-per-host", per_host), ("--bandwidth", bandwidth), ("--network", network), ("--hours", hours)):
