@@ -63,7 +63,7 @@ def ablations() -> str:
             *head,
             "mean from 20 to 87 %",
             "above this IMP",
-            "above IMP's three seeds",
+            "above IMP's four seeds",
             "calibrated NLL, mean from 20 to 87 %",
         ],
         rows,

@@ -1,84 +1,85 @@
-"""The table of equal cost and first masks on the digits."""
+"""The table of what costs as much as SWAMP, at a tenth of the schedule on CIFAR-10: ensembles of IMP, and IMP with longer cycles."""
 
 from __future__ import annotations
 
-import csv
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
-from docs.reproduction_tables.stored import RESULTS, table
-from swamp.drawing.numbers import spread
-from swamp.results.statistics import difference_text, paired
+import msgspec
 
-DIGITS = "digits-equal-cost"
-IMPS_MASKS, SWAMPS_MASKS = "SWAMP's training under IMP's masks", "one training by SGD under SWAMP's masks"
-DIGITS_COSTS = {  # of all trainings, in those of IMP
-    "IMP": "1",
-    "one particle": "1",
-    "two particles": "2",
-    "SWAMP": "4",
-    "eight particles": "8",
-    "without SWA": "4",
-    IMPS_MASKS: "5",
-    SWAMPS_MASKS: "5",
-    "IMP with cycles four times as long": "4",
-    "ensemble of four IMP": "4",
-    "SWAMP with cycles four times as long": "16",
-    "first mask of one training": "3.5",
-    "first mask of the best particle": "4",
-    "ticket twice as long": "4",
-    "ticket four times as long": "4",
-}
+from docs.reproduction_tables.stored import NEAREST, PAPER_SPARSITY, RESULTS, series_named, table
+from docs.reproduction_tables.tenth import ABLATIONS, COSTS, TENTH
+from swamp.drawing.numbers import percent, spread
+from swamp.results.ensemble import Ensemble
+from swamp.results.series import Series
+
+SPARSE = range(1, 14)  # the sparse networks, of 20 to 94.5 %
+Network = tuple[float, float]  # accuracy in %, calibrated NLL
 
 
-def digits_networks() -> dict[str, dict[int, dict[str, tuple[float, float]]]]:
-    """Return the accuracy in percent and the NLL of every network of the study on the digits, by run, seed and sparsity."""
-    found: dict[str, dict[int, dict[str, tuple[float, float]]]] = {}
-    with (RESULTS / DIGITS / "networks.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            of_seed = found.setdefault(row["run"], {}).setdefault(int(row["seed"]), {})
-            of_seed[row["sparsity"]] = 100 * float(row["accuracy"]), float(row["nll"])
-    return found
+def networks(series: Series) -> list[dict[int, Network]]:
+    """Return the networks of every seed of a series by cycle."""
+    found: dict[int, dict[int, Network]] = {}
+    for density in series.requested_densities():
+        for seed, row in series.by_seed(density).items():
+            found.setdefault(seed, {})[row.cycle] = (100 * row.metrics["accuracy"], row.metrics["calibrated_nll"])
+    return list(found.values())
 
 
-def digits_means(run: str, which: int, sparsities: Sequence[str]) -> dict[int, float]:
-    """Return the mean of a run's accuracies (0) or NLLs (1) over these sparsities, by seed."""
-    return {seed: statistics.fmean(of[one][which] for one in sparsities) for seed, of in digits_networks()[run].items()}
+def ensemble(count: int) -> dict[int, Network]:
+    """Return the ensembles of the first seeds of IMP by cycle."""
+    file = RESULTS / COSTS / "IMP-seed-1" / "analysis" / f"ensemble-{count}.json"
+    rows = msgspec.json.decode(file.read_bytes(), type=Ensemble).rows
+    return {row.cycle: (100 * row.metrics["accuracy"], row.metrics["calibrated_nll"]) for row in rows}
 
 
-def digits() -> str:
-    """The study on the digits: means over the five sparse networks, and what they are ahead of SWAMP, paired by seed."""
-    first, *sparse = next(iter(digits_networks()["SWAMP"].values()))
+def swamp_runs() -> list[dict[int, Network]]:
+    """Return both runs of SWAMP, with seed 0."""
+    return [networks(series_named(folder, "SWAMP-"))[0] for folder in (TENTH, ABLATIONS)]
+
+
+def studied() -> Iterator[tuple[str, int, list[dict[int, Network]]]]:
+    """Yield what is compared: its name, its training cost in those of IMP, and the networks of each seed."""
+    yield "IMP, seeds 0 to 3", 1, networks(series_named(COSTS, "IMP-"))
+    for count in (2, 3, 4):
+        yield f"ensemble of {count} of them (IMP-{count})", count, [ensemble(count)]
+    for name, run in zip(("SWAMP, seed 0, first run", "second run"), swamp_runs(), strict=True):
+        yield name, 4, [run]
+    yield "IMP with cycles four times as long, seed 1", 4, networks(series_named(COSTS, "IMP_4_epochs-"))
+
+
+def mean(by_cycle: dict[int, Network], which: int) -> float:
+    """Return the mean accuracy (0) or NLL (1) of all sparse networks."""
+    return statistics.fmean(by_cycle[cycle][which] for cycle in SPARSE)
+
+
+def equal_cost() -> str:
+    """A tenth of the schedule: SWAMP beside ensembles of IMP, and beside IMP with longer cycles."""
     rows = []
-    for run, cost in DIGITS_COSTS.items():
-        accuracies, losses = (digits_means(run, which, sparse) for which in (0, 1))
-        ahead = difference_text(paired(accuracies, digits_means("SWAMP", 0, sparse)), 2) if run != "SWAMP" else ""
-        dense, last = (digits_means(run, 0, [one]) for one in (first, sparse[-1]))
-        means = [spread(list(dense.values()), 2), spread(list(last.values()), 2), spread(list(accuracies.values()), 2)]
-        rows.append([run, cost, *means, ahead, spread(list(losses.values()), 4)])
-    head = ["run", "training cost", "dense", "96.87 %", "mean of 50 to 96.87 %", "minus SWAMP's, paired by seed", "NLL, the same mean"]
-    return table(head, rows)
+    for name, cost, seeds in studied():
+        accuracies = [spread([by_cycle[cycle][0] for by_cycle in seeds], 2) for cycle in NEAREST.values()]
+        means = [spread([mean(by_cycle, which) for by_cycle in seeds], digits) for which, digits in ((0, 2), (1, 4))]
+        rows.append([name, str(cost), *accuracies, *means])
+    head = [f"{percent(float(sparsity))} %" for sparsity in PAPER_SPARSITY.values()]
+    return table(["accuracy %", "training cost", *head, "mean from 20 to 94.5 %", "calibrated NLL, the same mean"], rows)
 
 
-def digits_lead(run: str, other: str) -> str:
-    """Return how far a run on the digits is ahead of another, with the interval, as the page's prose writes it."""
-    sparse = list(next(iter(digits_networks()["SWAMP"].values())))[1:]
-    found = paired(digits_means(run, 0, sparse), digits_means(other, 0, sparse))
-    assert found
-    return f"{found.mean:.2f} points ({found.low:.2f} to {found.high:.2f})".replace("-", "−")
+def behind(other: dict[int, Network], cycles: Iterable[int]) -> list[float]:
+    """Return by how many points SWAMP's runs are less accurate than other networks, as means over cycles."""
+    return [statistics.fmean(other[cycle][0] - run[cycle][0] for cycle in cycles) for run in swamp_runs()]
 
 
 def stated() -> list[str]:
     """Return passages of the page's prose that follow from the study."""
-    longer = [f"{name} with cycles four times as long" for name in ("SWAMP", "IMP")]
+    middle, longer = range(3, 11), networks(series_named(COSTS, "IMP_4_epochs-"))[0]
+    two, four = ensemble(2), ensemble(4)
+    first, second = behind(two, middle)
+    at = {cycle: statistics.fmean(behind(two, [cycle])) for cycle in (1, 2)}
+    early, late = (statistics.fmean(behind(longer, [cycle])) for cycle in (1, 13))
     return [
-        f"ahead of SWAMP here**, by {digits_lead(longer[1], 'SWAMP')}",
-        f"ahead of IMP by {digits_lead('SWAMP', 'IMP')}",
-        f"ahead of IMP with these cycles, too, by {digits_lead(*longer)}",
-        f"is ahead of IMP by {digits_lead(IMPS_MASKS, 'IMP')}, nearly all",
-        f"is not: {digits_lead(SWAMPS_MASKS, 'IMP')}",
-        f"own masks add {digits_lead('SWAMP', IMPS_MASKS)}",
-        f"from 1 to 2 by {digits_lead('two particles', 'one particle')}",
-        f"from 2 to 4 by {digits_lead('SWAMP', 'two particles')}",
-        f"from 4 to 8 by {digits_lead('eight particles', 'SWAMP')}",
+        f"by {statistics.fmean((first, second)):.2f} points on average ({first:.2f} and {second:.2f} in its two runs)",
+        f"by {at[1]:.2f} and {at[2]:.2f} at 20 and 36 %, and by {statistics.fmean(behind(two, range(11, 14))):.2f} on average",
+        f"an ensemble of four by {statistics.fmean(behind(four, SPARSE)):.2f}",
+        f"ahead of it by {statistics.fmean(behind(longer, SPARSE)):.2f} points on average",
+        f"by {early:.2f} at 20 %, 0.3 to 0.7 from 79 % on, {late:.2f} at 94.5 %",
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from docs.reproduction_tables import ablation, cifar100, digits_methods, equal_cost, full_schedule, language, tenth
+from docs.reproduction_tables import ablation, cifar100, digits_equal_cost, digits_methods, equal_cost, full_schedule, language, tenth
 from docs.reproduction_tables.stored import ROOT
 
 PAGES = (ROOT / "docs" / "reproduction.md", ROOT / "README.md")
@@ -27,18 +27,22 @@ TABLES = {
         tenth.methods_accuracy,
         tenth.methods_nll,
         ablation.ablations,
+        equal_cost.equal_cost,
         cifar100.cifar100,
         digits_methods.digits_methods,
-        equal_cost.digits,
+        digits_equal_cost.digits,
         language.mrpc,
         language.rte,
     )
 }
 
 
+STUDIES = (full_schedule, tenth, ablation, equal_cost, cifar100, digits_methods, digits_equal_cost)
+
+
 def stated() -> list[str]:
     """Return all passages of the page's prose that follow from stored results."""
-    return [passage for module in (full_schedule, tenth, ablation, cifar100, digits_methods, equal_cost) for passage in module.stated()]
+    return [passage for module in STUDIES for passage in module.stated()]
 
 
 def with_tables(page: str) -> str:

@@ -24,6 +24,13 @@ def series_of(folder: str) -> dict[str, Series]:
     return {series.method: series for series in make_series(runs)}
 
 
+def series_named(folder: str, name: str) -> Series:
+    """Return the series of the runs in a folder whose names begin so."""
+    runs, _ = read_runs(sorted((RESULTS / folder).glob(f"{name}seed-*")))
+    (series,) = make_series(runs)
+    return series
+
+
 def paper(target: str, label: str, model: str = "WRN-28-2") -> dict[int, str]:
     """Return the numbers that the paper prints for a method with a model, by its number of prunings; none where it prints none."""
     grid = built_in_grid("targets", target)

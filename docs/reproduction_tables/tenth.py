@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
 
-from docs.reproduction_tables.stored import RESULTS, paper, series_of, signed, table, text, values
+from docs.reproduction_tables.stored import RESULTS, paper, series_named, series_of, signed, table, text, values
 from swamp.drawing.numbers import percent, spread
 from swamp.results.series import Series, make_series, particle_range
 from swamp.results.stored_run import read_runs
@@ -15,6 +16,7 @@ from swamp.results.stored_run import read_runs
 TENTH = "cifar10-wrn28-2-15epochs"
 ABLATIONS = "cifar10-wrn28-2-15epochs-ablations"
 SEEDS = "cifar10-wrn28-2-15epochs-imp"
+COSTS = "cifar10-wrn28-2-15epochs-equal-cost"
 SHARED_CYCLES = range(1, 10)  # the sparse ones that every run has: 20 to 87 %
 LABELS = {
     "SNIP": "snip",
@@ -84,31 +86,43 @@ def shared_masks() -> str:
     return f"{alive[0]}, {alive[1]} and {alive[2]} % are alive in both (by chance it would be {chance[0]}, {chance[1]} and {chance[2]} %)"
 
 
-def imp_at_a_tenth() -> dict[Fraction, list[float]]:
-    """Return IMP's accuracies in % of seeds 0 (the second run), 1 and 2, by density."""
-    series = [run_again("IMP-seed-0"), series_of(SEEDS)["imp"]]
-    return {
-        density: [value for one in series for value in values(one, density, "accuracy").values()]
-        for density in series[0].requested_densities()
-    }
+def imp_runs() -> dict[int, list[dict[int, float]]]:
+    """Return IMP's accuracies in % by cycle, of all runs of each seed: seed 0 was run three times, seeds 1 and 2 twice."""
+    found: dict[int, list[dict[int, float]]] = {}
+    for imp in (*(series_named(folder, "IMP-") for folder in (TENTH, ABLATIONS)), series_named(SEEDS, ""), series_named(COSTS, "IMP-")):
+        for density in imp.requested_densities():
+            for seed, row in imp.by_seed(density).items():
+                runs = found.setdefault(seed, [])
+                if not row.cycle:
+                    runs.append({})
+                runs[-1][row.cycle] = values(imp, density, "accuracy")[seed]
+    return dict(sorted(found.items()))
 
 
 def imp_means() -> list[float]:
-    """Return IMP's mean accuracy over the shared cycles, of each of its three seeds."""
-    by_cycle = dict(enumerate(imp_at_a_tenth().values()))
-    return [statistics.fmean(by_cycle[cycle][seed] for cycle in SHARED_CYCLES) for seed in range(3)]
+    """Return IMP's mean accuracy over the shared cycles, of each of its four seeds."""
+    return [statistics.fmean(shared_mean(run) for run in runs) for runs in imp_runs().values()]
+
+
+def shared_mean(run: Mapping[int, float]) -> float:
+    return statistics.fmean(run[cycle] for cycle in SHARED_CYCLES)
+
+
+def within_seeds(found: Iterable[Sequence[float]]) -> float:
+    """Return the standard deviation of runs of one seed, from what was found in the runs of each of several seeds."""
+    groups = [group for group in found if len(group) > 1]
+    return (sum(statistics.variance(group) * (len(group) - 1) for group in groups) / sum(len(group) - 1 for group in groups)) ** 0.5
 
 
 def seeds() -> str:
-    """A tenth of the schedule: three seeds of IMP, and SWAMP's two runs of seed 0 beside them."""
-    swamp, rows = twice("swamp"), []
-    for density, imp in imp_at_a_tenth().items():
-        rows.append(
-            [percent(1 - float(density)), *(f"{value:.2f}" for value in imp), spread(imp, 2), *(f"{value:.2f}" for value in swamp[density])]
-        )
-    return table(
-        ["sparsity %", "IMP, seed 0 (second run)", "seed 1", "seed 2", "mean ± deviation", "SWAMP, seed 0, first run", "second"], rows
-    )
+    """A tenth of the schedule: all runs of IMP by seed, and SWAMP's two runs of seed 0 beside them."""
+    imp, rows = imp_runs(), []
+    for cycle, (density, swamp) in enumerate(twice("swamp").items()):
+        at = [[run[cycle] for run in runs] for runs in imp.values()]
+        cells = [", ".join(f"{value:.2f}" for value in group) for group in (*at, swamp)]
+        rows.append([percent(1 - float(density)), *cells[:-1], spread([statistics.fmean(group) for group in at], 2), cells[-1]])
+    names = [f"seed {seed}" for seed in imp]
+    return table(["sparsity %", f"IMP, {names[0]}", *names[1:], "mean of the seeds ± deviation", "SWAMP, seed 0"], rows)
 
 
 def all_methods(metric: str, digits: int, target: str, head: str) -> str:
@@ -143,11 +157,16 @@ def stated() -> list[str]:
     leads = [
         [with_swamp[run] - twice("imp")[density][run] for density, with_swamp in twice("swamp").items() if density < 1] for run in (0, 1)
     ]
-    deviation = statistics.fmean(statistics.variance(imp) for density, imp in imp_at_a_tenth().items() if density < 1) ** 0.5
-    of_seeds = ", ".join(f"{mean:.2f}" for mean in imp_means())
+    imp = imp_runs()
+    at = [[[run[cycle] for run in runs] for runs in imp.values()] for cycle in range(1, 14)]
+    of_runs = statistics.fmean(within_seeds(groups) ** 2 for groups in at) ** 0.5
+    of_seeds = statistics.fmean(statistics.variance(map(statistics.fmean, groups)) for groups in at) ** 0.5
+    means = [[shared_mean(run) for run in runs] for runs in imp.values()]
+    printed = "; ".join(", ".join(f"{value:.2f}" for value in group) for group in means)
     return [
-        f"{deviation:.2f} points (root mean square over the sparse networks)",
-        f"{of_seeds}: a deviation of {statistics.stdev(imp_means()):.2f}",
+        f"by {of_runs:.2f} points from run to run, and the means of its four seeds by {of_seeds:.2f}",
+        f"({printed})",
+        f"{within_seeds(means):.2f} from run to run and {statistics.stdev(imp_means()):.2f} between the means of seeds",
         f"by {root_mean_square('imp')} points for IMP and by {root_mean_square('swamp')} for SWAMP",
         shared_masks(),
         f"by {min(map(min, leads)):.2f} to {max(map(max, leads)):.2f}",

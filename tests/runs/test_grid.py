@@ -208,10 +208,11 @@ def test_the_papers_numbers_agree_wherever_they_stand() -> None:
 
 def test_both_grids_of_the_stored_ablations_have_the_same_imp_and_swamp() -> None:
     """In one directory they are the same runs, so that the second grid trains neither again."""
-    folder = Path(__file__).parents[2] / "docs" / "results" / "cifar10-wrn28-2-15epochs-ablations"
-    both = [expand(read_grid(folder / name), Path("out"), seeds=[1], only=["IMP", "SWAMP"]).runs for name in ("grid.toml", "more.toml")]
+    results = Path(__file__).parents[2] / "docs" / "results"
+    grids = [read_grid(results / f"cifar10-wrn28-2-15epochs-{name}" / "grid.toml") for name in ("ablations", "equal-cost")]
+    both = [expand(grid, Path("out"), seeds=[1], only=["IMP", "SWAMP"]).runs for grid in grids]
     assert both[0] == both[1]
-    sweep = expand(read_grid(folder / "more.toml"), Path("out"), {"scale": 0.1})
+    sweep = expand(grids[1], Path("out"), {"scale": 0.1})
     lengths = {run.labels[0]: (run.config.ticket.epochs, run.config.cycle.epochs, run.config.method) for run in sweep.runs}
     assert lengths["longer ticket"] == (2, 15, "swamp")
     assert {length for name, length in lengths.items() if name != "longer ticket"} == {(1, 15, "imp"), (1, 15, "swamp")}
