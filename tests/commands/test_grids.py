@@ -266,6 +266,10 @@ def test_the_papers_numbers_stand_below_ours(swept: Path, capsys: pytest.Capture
     assert status == 0
     assert re.search(r"^SWAMP +ours .*\nSWAMP +paper +94\.74 ± 0\.04", out, re.MULTILINE)
     assert re.search(r"^SWAMP +paper +4\.75", out, re.MULTILINE)
+    assert "the paper's numbers are of its whole schedule" in out
+    _, out, _ = call(capsys, "sweep", tmp_path / "grid.toml", "--out", swept / "out", "--show", "--only", "IMP", "--scale", "2")
+    assert "paper" not in out  # which has no numbers for IMP in this grid
+    assert "ours" not in out
 
 
 def test_the_papers_numbers_stand_at_its_sparsities_and_other_settings_are_named(
@@ -452,7 +456,9 @@ def test_a_grid_may_ask_for_ensembles_of_its_seeds(
     rows[1]["solutions"][1] = "another"
     record = {"recipe": "digits", "method": "imp", "metric": "accuracy", "runs": ["a", "b"], "rows": rows}
     AnalysisStore(runs[0]).write_text("ensemble-2.json", json.dumps(record))
-    assert "IMP-2" not in call(capsys, *arguments, "--show")[1]
+    out = call(capsys, *arguments, "--show")[1]
+    assert "IMP-2" not in out
+    assert "NAME-n" not in out
 
 
 def test_traces_stand_beside_the_papers(swept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -83,11 +83,12 @@ class Findings:
 
     @cached_property
     def original(self) -> Mapping[Labels, Config]:
-        """Each cell as the grid has it, without what was asked for besides: what the paper's numbers are of."""
+        """Each cell with numbers of the paper as the grid has it, without what was asked for besides: what these numbers are of."""
         grid = self.sweep.grid
-        if not grid.paper and not grid.paper_cost:
+        printed = {labels for labels in self.sweep.cells if BETWEEN.join(labels) in {*grid.paper, *grid.paper_cost}}
+        if not printed:
             return {}
-        return {run.labels: run.config for run in expand(grid, Path(), seeds=self.sweep.seeds[:1]).runs}
+        return {run.labels: run.config for run in expand(grid, Path(), seeds=self.sweep.seeds[:1]).runs if run.labels in printed}
 
     def quoted(self, labels: Labels, said: Sequence[T]) -> list[T | None]:
         """Return what the paper says of a cell at each level whose sparsity it has."""
@@ -156,7 +157,8 @@ def tables_of(found: Findings) -> list[Table]:
 def main_table(found: Findings) -> Table:
     """Return the table of results: mean ± standard deviation over seeds, the best two marked, and the paper's numbers below ours."""
     sweep, grid = found.sweep, found.sweep.grid
-    ours, paper = (["ours"], ["paper"]) if grid.paper else ([], [])
+    quotes = any(BETWEEN.join(labels) in grid.paper for labels in sweep.cells)
+    ours, paper = (["ours"], ["paper"]) if quotes else ([], [])
     lines: list[list[str]] = []
     for labels in sweep.cells:
         numbers = [ranked_text(found.cells.get((labels, level)), len(sweep.seeds)) for level in found.levels]
@@ -170,13 +172,13 @@ def main_table(found: Findings) -> Table:
     selected = [labels for (labels, _), rows in found.rows.items() if selected_by_validation(rows.values())]
     notes = [
         f"{'mean ± standard deviation of ' if num > 1 else ''}n = {num} seed{'s' if num > 1 else ''} ({', '.join(map(str, sweep.seeds))})",
-        PAPER if grid.paper else "",
+        PAPER if quotes else "",
         f"ours is another setting than the paper's: {', '.join(other)}" if (other := changes(found)) else "",
         OTHER_SPARSITY if inexact else "",
         selection_note([BETWEEN.join(labels) for labels in sweep.cells if labels in selected]),
         f"{found.num_finished} of {len(sweep.runs)} runs are finished: the same command goes on" if missing else "",
         f"{found.num_analysed} of {len(sweep.runs)} runs have their analysis ({grid.analysis})" if grid.analysis and not missing else "",
-        "NAME-n: the mean prediction of n networks, one of each of the first n seeds" if grid.ensembles else "",
+        "NAME-n: the mean prediction of n networks, one of each of the first n seeds" if found.ensembles else "",
         grid.note,
     ]
     recipes = ", ".join(dict.fromkeys(run.config.recipe for run in sweep.runs))
@@ -209,7 +211,7 @@ def changes(found: Findings) -> list[str]:
         return {**deciding_settings(config), "pruning.targets": list(config.pruning.target_cycles)}
 
     here = {run.labels: settings(run.config) for run in found.sweep.runs}
-    there = {labels: settings(config) for labels, config in found.original.items() if labels in here}  # --only leaves cells out
+    there = {labels: settings(config) for labels, config in found.original.items()}
     both = [(name, here[labels].get(name), theirs.get(name)) for labels, theirs in there.items() for name in {*here[labels], *theirs}]
     texts = {f"{name} {value_text(ours)} ({value_text(theirs)})" for name, ours, theirs in both if name != "seed" and ours != theirs}
     return sorted(texts)
@@ -239,7 +241,8 @@ def difference_cell(ours: Cell | None, theirs: Cell | None) -> str:
 def cost_table(found: Findings) -> Table:
     """Return the table of what each cell cost, as the paper counts and as it is."""
     sweep, grid = found.sweep, found.sweep.grid
-    ours, paper = (["ours"], ["paper"]) if grid.paper_cost else ([], [])
+    quotes = any(BETWEEN.join(labels) in grid.paper_cost for labels in sweep.cells)
+    ours, paper = (["ours"], ["paper"]) if quotes else ([], [])
 
     def mean(labels: Labels, level: GridLevel, name: str) -> float | None:
         rows = found.rows.get((labels, level), {}).values()
