@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -108,10 +109,19 @@ def shared_mean(run: Mapping[int, float]) -> float:
     return statistics.fmean(run[cycle] for cycle in SHARED_CYCLES)
 
 
-def within_seeds(found: Iterable[Sequence[float]]) -> float:
-    """Return the standard deviation of runs of one seed, from what was found in the runs of each of several seeds."""
-    groups = [group for group in found if len(group) > 1]
-    return (sum(statistics.variance(group) * (len(group) - 1) for group in groups) / sum(len(group) - 1 for group in groups)) ** 0.5
+def pair_differences(found: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """Return the differences between any two runs with one seed, and with two, from what was found in the runs of each of several seeds."""
+    runs = [(seed, value) for seed, group in enumerate(found) for value in group]
+    pairs = [(one[0] == other[0], one[1] - other[1]) for one, other in itertools.combinations(runs, 2)]
+    same, other = ([difference for is_same, difference in pairs if is_same is wanted] for wanted in (True, False))
+    return same, other
+
+
+def root_mean_squares(found: Iterable[Sequence[Sequence[float]]]) -> tuple[float, float]:
+    """Return the root mean squares of all such differences, with one seed and with two."""
+    pairs = [pair_differences(groups) for groups in found]
+    same, other = (statistics.fmean(difference**2 for pair in pairs for difference in pair[which]) ** 0.5 for which in (0, 1))
+    return same, other
 
 
 def seeds() -> str:
@@ -159,14 +169,14 @@ def stated() -> list[str]:
     ]
     imp = imp_runs()
     at = [[[run[cycle] for run in runs] for runs in imp.values()] for cycle in range(1, 14)]
-    of_runs = statistics.fmean(within_seeds(groups) ** 2 for groups in at) ** 0.5
-    of_seeds = statistics.fmean(statistics.variance(map(statistics.fmean, groups)) for groups in at) ** 0.5
     means = [[shared_mean(run) for run in runs] for runs in imp.values()]
+    at_one, in_means = root_mean_squares(at), root_mean_squares([means])
+    largest = max(abs(difference) for groups in at for difference in pair_differences(groups)[0])
     printed = "; ".join(", ".join(f"{value:.2f}" for value in group) for group in means)
     return [
-        f"by {of_runs:.2f} points from run to run, and the means of its four seeds by {of_seeds:.2f}",
+        f"by {at_one[0]:.2f} points if they have one seed (at most {largest:.2f}) and by {at_one[1]:.2f} if they have two",
         f"({printed})",
-        f"{within_seeds(means):.2f} from run to run and {statistics.stdev(imp_means()):.2f} between the means of seeds",
+        f"by {in_means[0]:.2f} and {in_means[1]:.2f}",
         f"by {root_mean_square('imp')} points for IMP and by {root_mean_square('swamp')} for SWAMP",
         shared_masks(),
         f"by {min(map(min, leads)):.2f} to {max(map(max, leads)):.2f}",
