@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import re
 
-from docs.reproduction_tables import ablation, cifar100, digits_equal_cost, digits_methods, equal_cost, full_schedule, language, tenth
+from docs.reproduction_tables import (
+    ablation,
+    cifar100,
+    digits_equal_cost,
+    digits_methods,
+    digits_prune_fraction,
+    equal_cost,
+    full_schedule,
+    language,
+    tenth,
+)
 from docs.reproduction_tables.stored import ROOT
 
 PAGES = (ROOT / "docs" / "reproduction.md", ROOT / "README.md")
@@ -31,13 +41,12 @@ TABLES = {
         cifar100.cifar100,
         digits_methods.digits_methods,
         digits_equal_cost.digits,
+        digits_prune_fraction.digits_prune_fraction,
         language.mrpc,
         language.rte,
     )
 }
-
-
-STUDIES = (full_schedule, tenth, ablation, equal_cost, cifar100, digits_methods, digits_equal_cost)
+STUDIES = (full_schedule, tenth, ablation, equal_cost, cifar100, digits_methods, digits_equal_cost, digits_prune_fraction)
 
 
 def stated() -> list[str]:
