@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from swamp.analyses.study import Study
-from swamp.landscape import probe_traces
+from swamp.landscape import Hessian, probe_traces
 from swamp.landscape.point import subset
 from swamp.results.stored_run import read_run
 from swamp.tasks.task import Batch
@@ -39,7 +39,7 @@ def augmented(study: Study, count: int) -> list[Batch]:
     return batches
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--cycle", type=int, required=True)
@@ -47,10 +47,12 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=400)
     parser.add_argument("--probes", type=int, default=6, help="at least two")
     parser.add_argument("--device", default=None)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     study = Study(read_run(given.directory), [given.cycle], {"examples": given.examples}, given.device)
     (row,) = study.rows
+    mask = study.analysis_store.load_mask(row.mask)
+    assert mask is not None
     kinds = {
         "training": lambda: subset(study.setup),
         "augmented": lambda: augmented(study, given.examples),
@@ -59,7 +61,7 @@ def main() -> None:
     }
     print(f"trace of the Hessian of {given.directory}, cycle {given.cycle}, up to {given.examples} examples, {given.probes} probes")
     for name in given.of.split(","):
-        hessian = study.operator(row.solution, row.mask, kinds[name]())
+        hessian = Hessian(study.task, study.state(row.solution), mask, kinds[name](), study.device, study.config.numerics)
         hessian.model.train(name == "batch")
         values = probe_traces(hessian, hessian.size, study.setup.noise, 0, given.probes)
         error = statistics.stdev(values) / len(values) ** 0.5

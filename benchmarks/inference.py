@@ -20,6 +20,7 @@ else:
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,7 +87,7 @@ def network(name: str, sparsity: float) -> tuple[nn.Module, Callable[[int], Tens
         threshold = everything.kthvalue(int(sparsity * everything.numel())).values
         with torch.no_grad():
             for weight in weights:
-                weight *= weight.abs() > threshold
+                weight.mul_(weight.abs() > threshold)
     return model, inputs
 
 
@@ -110,11 +111,15 @@ def dense_runtimes(dense: nn.Module, inputs: Callable[[int], Tensor], threads: i
     return {**found, "torch compiled": (torch.compile(dense), 0)} if compiled else found
 
 
+def _on_numpy(runtime: Callable[[Any], Any], x: Tensor) -> Any:
+    return runtime(x.numpy())
+
+
 def sparse_runtimes(model: nn.Module, inputs: Callable[[int], Tensor], threads: int) -> Runtimes:
     found: Runtimes = {}
     for name, content in (("swamp float32", encoded(model, (inputs(2),), {})), ("swamp int8", int8_file(model, inputs(16)))):
         runtime = swamp_runtime.load_bytes(content, threads)
-        found[name] = (lambda x, runtime=runtime: runtime(x.numpy()), len(content))
+        found[name] = (partial(_on_numpy, runtime), len(content))
     return found
 
 
@@ -161,7 +166,7 @@ def main() -> None:
             np.testing.assert_allclose(runtimes["swamp float32"][0](x), expected, atol=1e-4 * np.abs(expected).max(), rtol=0)
             for batch in arguments.batch:
                 x = inputs(batch)
-                found = timed({way: lambda call=call, x=x: call(x) for way, (call, _) in runtimes.items()}, arguments.rounds)
+                found = timed({way: partial(call, x) for way, (call, _) in runtimes.items()}, arguments.rounds)
                 measured += [Measured(name, sparsity, batch, arguments.threads, way, found[way], runtimes[way][1]) for way in found]
     rows = []
     for one in measured:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from swamp.core.rules import DST
 from swamp.drawing.tables import Table
-from swamp.runs.bench import _job_maker_and_start, _temporary_engine, copy_bandwidth
+from swamp.runs.bench import copy_bandwidth, job_maker_and_start, temporary_engine
 from swamp.runs.config import build_config, resolve
 from swamp.runs.opening import open_task
 from swamp.tasks.datasets import image_sets
@@ -47,7 +47,7 @@ TILES = {
     128: [(128, 8, 3), (128, 8, 2), (64, 4, 3), (64, 8, 3), (64, 4, 4), (64, 8, 4), (64, 4, 1), (64, 8, 1)],
 }
 # See GradientSplit. None is the library.
-SPLITS = {
+SPLITS: dict[int, list[tuple[int, ...] | None]] = {
     32: [
         *((4, 4, 64, 4, 3, 132), (4, 4, 64, 8, 3, 132), (4, 4, 32, 4, 4, 132), (4, 4, 64, 4, 3, 264), (4, 4, 128, 8, 2, 132)),
         *((4, 4, 64, 4, 1, 132), (4, 4, 64, 8, 1, 132), (4, 4, 64, 8, 1, 264), (4, 4, 128, 8, 1, 132)),
@@ -121,8 +121,8 @@ def input_sets(channels: int, width: int) -> list[Inputs]:
     def one() -> Inputs:
         mean, bias = torch.randn(2, channels, device="cuda")
         scale, weight = torch.rand(2, channels, device="cuda") + 0.5
-        images = [drawn(BATCH, channels, width, width) for _ in range(3)]
-        return Inputs(*images, drawn(channels, channels, 3, 3), Norm(mean, scale, weight, bias))
+        x, gradient, s = (drawn(BATCH, channels, width, width) for _ in range(3))
+        return Inputs(x, gradient, s, drawn(channels, channels, 3, 3), Norm(mean, scale, weight, bias))
 
     return [one() for _ in range(4 * NUM_SETS)]
 
@@ -188,6 +188,7 @@ def measure_passes(stages: list[tuple[int, int]]) -> None:
 def measure_tiles(stages: list[tuple[int, int]]) -> None:
     from swamp.tasks.models import convolution_kernels as convolution
     from swamp.tasks.models import halo_kernels
+    from swamp.tasks.models.layers import Moments
 
     halo_kernels.HALO_TILES.clear()
 
@@ -213,7 +214,7 @@ def measure_tiles(stages: list[tuple[int, int]]) -> None:
 
         def by_weight(k: int, sets: list[Inputs] = sets) -> object:
             i = sets[k]
-            sums = convolution.Moments(i.norm.mean.repeat(2), 1, 1)
+            sums = Moments(i.norm.mean.repeat(2), 1, 1)
             return convolution.finished(sums, i.norm, convolution.by_weight(i.x, i.gradient, i.weight, 1))
 
         for tile in TILES[channels]:
@@ -225,9 +226,9 @@ def measure_tiles(stages: list[tuple[int, int]]) -> None:
             return convolution.normed_convolved(sets[k].s, sets[k].norm, sets[k].weight, 1, added=sets[k].x)
 
         for rows, threads in [(0, 0), *HALO_TILES[channels]]:  # without a tile, the two kernels that it would replace
-            given = halo_kernels.HaloTile(rows, threads) if rows else None
-            tried("halo forw", halo_kernels.HALO_TILES, (channels, channels), given, normed_forward)
-            tried("halo back", halo_kernels.HALO_TILES, (channels, channels), given, backward)
+            halo = halo_kernels.HaloTile(rows, threads) if rows else None
+            tried("halo forw", halo_kernels.HALO_TILES, (channels, channels), halo, normed_forward)
+            tried("halo back", halo_kernels.HALO_TILES, (channels, channels), halo, backward)
         for split in SPLITS[channels]:
             given = None if split is None else convolution.GradientSplit(*split)
             tried("by weight", convolution.GRADIENT_SPLITS, channels, given, by_weight)
@@ -240,8 +241,8 @@ def measure_step(model: str, counts: list[int], dst: bool, top: int) -> None:
     config = resolve(build_config("digits", {"tasks": {"image": image}, "device": "cuda", "precision": "bf16", "engine": "graphed"}))
     task = open_task(config)
     begin = time.perf_counter()
-    with _temporary_engine(config, task) as engine:
-        maker, start = _job_maker_and_start(config, engine.context)
+    with temporary_engine(config, task) as engine:
+        maker, start = job_maker_and_start(config, engine)
         for count in counts:
             noises = maker.noise.split("particle", count)
             jobs = [maker.job(start, dense_mask(task), noise, rule=DST(alpha=1e-5) if dst else None) for noise in noises]
@@ -254,7 +255,7 @@ def measure_step(model: str, counts: list[int], dst: bool, top: int) -> None:
                 flush=True,
             )
             if top:
-                print_kernels(lambda jobs=jobs: engine.step_seconds(jobs), 2 * NUM_STEPS * count, top)
+                print_kernels(partial(engine.step_seconds, jobs), 2 * NUM_STEPS * count, top)
 
 
 def print_kernels(work: Callable[[], object], num_steps: int, top: int) -> None:

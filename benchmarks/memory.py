@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 WIDTHS = (64, 256, 1024)  # 22 million weights: 88 MB a particle
 
@@ -23,7 +24,7 @@ def measure(particles: int) -> None:
     from swamp.tasks.models.residual import ResidualNet
 
     MODELS["large"] = lambda channels, classes: ResidualNet(channels, classes, stem=16, widths=WIDTHS, blocks=1)
-    settings = {
+    settings: dict[str, Any] = {
         "tasks.image.model": "large",
         "tasks.image.batch_size": 497,
         "methods.swamp.particles": particles,

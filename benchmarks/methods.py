@@ -12,24 +12,25 @@ import time
 from pathlib import Path
 
 import swamp
-from swamp.commands.arguments import split_arguments
 from swamp.drawing.tables import markdown
 from swamp.methods import methods, presets
 from swamp.progress_display import ProgressLines
 from swamp.results.comparison import comparisons
 from swamp.results.series import make_series
 from swamp.results.stored_run import read_run
+from swamp.runs.setting_list import parse_setting
 
 
-def main() -> None:
+def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/methods"))
     parser.add_argument("--seeds", default="3,4,5")
     parser.add_argument("--methods", default=",".join([*methods(), *presets()]))
     parser.add_argument("--recipe", default="digits")
     parser.add_argument("--settings", nargs=argparse.REMAINDER, default=[])
-    arguments = parser.parse_args()
-    settings = split_arguments(arguments.settings)[1]
+    arguments = parser.parse_args(given)
+    words = arguments.settings
+    settings = dict(parse_setting(name.removeprefix("--"), text) for name, text in zip(words[::2], words[1::2], strict=True))
     directories = []
     for method in arguments.methods.split(","):
         for seed in map(int, arguments.seeds.split(",")):

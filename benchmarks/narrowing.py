@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import swamp
+from swamp.core.allocation import Allocation
 from swamp.core.mask import Mask
 from swamp.core.pruning import keep_highest, magnitude
 from swamp.core.state import State
@@ -25,7 +26,7 @@ from swamp.export.formats.onnx import OnnxNetwork, as_onnx
 from swamp.export.narrow import narrowed
 from swamp.tasks.models import find_model
 
-RANKINGS = (("channel", "global"), ("coupled:8", "global"), ("coupled:8", "uniform"))
+RANKINGS: tuple[tuple[str, Allocation], ...] = (("channel", "global"), ("coupled:8", "global"), ("coupled:8", "uniform"))
 BATCHES = (1, 64)
 
 

@@ -200,13 +200,13 @@ def plain_seconds(task: swamp.CustomTask, config: Config, num_epochs: int) -> Se
     device, on_gpu = torch.device(config.device), config.device.startswith("cuda")
     model = task.model().to(device).train()
     if isinstance(task.examples["train"].data, tuple):
-        model = model.to(memory_format=torch.channels_last)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     rate, decay = config.cycle.learning_rate, config.optimizer.weight_decay
     if config.optimizer.name == "sgd":
         optimizer: Any = torch.optim.SGD(model.parameters(), rate, config.optimizer.momentum, weight_decay=decay, fused=on_gpu)
     else:
         optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=on_gpu)
-    trained = torch.compile(model) if on_gpu else model
+    trained: Any = torch.compile(model) if on_gpu else model
     for epoch in range(num_epochs):
         plan = task.plan(Noise(0), epoch, device)
         for step in range(task.steps_per_epoch):

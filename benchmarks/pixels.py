@@ -97,9 +97,9 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"seed {seed}, trained on {kind}: tested on {values} % ({time.perf_counter() - begin:.0f} s)", flush=True)
     for kind in kinds:
         for tested in kinds:
-            values = found[kind][tested]
-            spread = statistics.stdev(values) if len(values) > 1 else float("nan")
-            print(f"trained on {kind:8s} tested on {tested:8s}: {statistics.fmean(values):.2f} ± {spread:.2f} %")
+            accuracies = found[kind][tested]
+            spread = statistics.stdev(accuracies) if len(accuracies) > 1 else float("nan")
+            print(f"trained on {kind:8s} tested on {tested:8s}: {statistics.fmean(accuracies):.2f} ± {spread:.2f} %")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
 

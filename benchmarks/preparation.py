@@ -21,7 +21,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,7 +69,7 @@ def make_tree(folder: Path, count: int) -> FileSet:
     """Write `count` JPEG files in a hundred classes, in the order of a fixed shuffle."""
     sizes = [(width, height) for width, height, share in SIZES for _ in range(share)]
     order = np.random.default_rng(0).permutation(len(sizes))
-    pictures = [picture(*sizes[index], seed) for seed, index in enumerate(order[:NUM_DIFFERENT])]
+    pictures = [picture(sizes[index][0], sizes[index][1], seed) for seed, index in enumerate(order[:NUM_DIFFERENT])]
     names = [f"{index % 100:03d}/{index}.JPEG" for index in range(count)]
     for index, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -78,8 +80,8 @@ def make_tree(folder: Path, count: int) -> FileSet:
     return FileSet({"train": files, "test": files.take(torch.arange(1))}, MEAN, STD, 100, class_names=tuple(map(str, range(100))))
 
 
-def prepare(source: FileSet, out: Path, settings: PreparationSettings, workers: int) -> tuple[float, int]:
-    """Prepare a tree; return the seconds, and the bytes of the prepared folder."""
+def prepare(source: FileSet, out: Path, settings: PreparationSettings, workers: int) -> tuple[float, int, int]:
+    """Prepare a tree; return the seconds, the bytes of the prepared folder, and the number of images."""
     shutil.rmtree(out, ignore_errors=True)
     begin = time.perf_counter()
     with locked(out):
@@ -90,11 +92,12 @@ def prepare(source: FileSet, out: Path, settings: PreparationSettings, workers: 
     seconds = time.perf_counter() - begin
     size = sum(path.stat().st_size for path in out.glob("*.bin"))
     shutil.rmtree(out)
-    return seconds, size
+    return seconds, size, len(source.splits["train"].names)
 
 
-def load(source: FileSet, workers: int, training: bool) -> float:
-    """Decode all images by PIL in worker processes, as training without preparation does; return the seconds."""
+def load(source: FileSet, workers: int, training: bool) -> tuple[float, int, int]:
+    """Decode all images by PIL in worker processes, as training without preparation does; return the seconds, no bytes, and the number of
+    images."""
     stream = StreamedSource(source, 100, flip=True, num_workers=workers)
     begin = time.perf_counter()
     if training:
@@ -104,7 +107,7 @@ def load(source: FileSet, workers: int, training: bool) -> float:
     else:
         for _ in stream.batches("train", CPU):
             pass
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin, 0, len(source.splits["train"].names)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -120,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="where prepared images go, if not beside the JPEG files")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    found = []
+    found: list[dict[str, Any]] = []
     print(f"{cores} cores, {platform.machine()}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}")
     with tempfile.TemporaryDirectory(dir=options.folder) as place, tempfile.TemporaryDirectory(dir=options.out) as place_of_output:
         source = make_tree(Path(place), options.images)
@@ -133,18 +136,11 @@ def main(arguments: list[str] | None = None) -> None:
             few = source.limited(min(LOADED * workers, options.images))
             ways: dict[str, Callable[[], tuple[float, int, int]]] = {}
             for views, training in (("training", True), ("test", False)):
-                ways[f"PIL, {views} views"] = lambda training=training, workers=workers, few=few: (
-                    load(few, workers, training),
-                    0,
-                    len(few.splits["train"].names),
-                )
+                ways[f"PIL, {views} views"] = partial(load, few, workers, training)
             for decoder in options.decoders.split(","):
                 for store in options.stores.split(","):
                     settings = PreparationSettings("benchmark", options.size, store, 90, decoder)
-                    ways[f"prepare, {decoder}, {store}"] = lambda settings=settings, workers=workers: (
-                        *prepare(source, out, settings, workers),
-                        options.images,
-                    )
+                    ways[f"prepare, {decoder}, {store}"] = partial(prepare, source, out, settings, workers)
             rates: dict[str, list[float]] = {name: [] for name in ways}
             sizes = dict.fromkeys(ways, 0.0)
             for _ in range(options.rounds):

@@ -156,14 +156,14 @@ def measure_steps(
         for one in work:
             one.result()
 
-    tell("read", *best_rate(device, num_images, read))
+    tell("read", best_rate(device, num_images, read)[0])
 
     def sent() -> None:
         fresh = task.plan(noise, 0, device)
         for step in range(num_steps):
             task.batch(fresh, step)
 
-    tell("sent", *best_rate(device, num_images, sent))
+    tell("sent", best_rate(device, num_images, sent)[0])
 
     start = engine.context.store.save_solution("start", task.init(Noise(0)), ())
     job = maker.job(start, dense_mask(task), Noise(0).fold("particle", 0))

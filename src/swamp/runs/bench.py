@@ -75,7 +75,7 @@ def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: S
     """Time the recipe's cycle on each engine with each number of particles that the engine trains at once."""
     for name, settings in chosen:
         timed = structs.replace(config, engine=name, engines={name: dict(settings)}, checkpoint_seconds=1e9)
-        with _temporary_engine(timed, open_task(config)) as engine:
+        with temporary_engine(timed, open_task(config)) as engine:
             for count in counts:
                 if count == 1 or count <= engine.num_parallel:
                     yield _timed(config, machine, name, settings, count, engine)
@@ -85,8 +85,8 @@ def bench(config: Config, machine: Machine, chosen: Sequence[Variant], counts: S
 def step_timer(config: Config, task: Task) -> Iterator[tuple[int, Callable[..., float]]]:
     """Yield how many particles the configured engine trains at once, and a function that times a step of a number of particles, in the
     first epoch or in another."""
-    with _temporary_engine(able_config(config, task, lambda _: None), task) as engine:
-        maker, start = _job_maker_and_start(config, engine)
+    with temporary_engine(able_config(config, task, lambda _: None), task) as engine:
+        maker, start = job_maker_and_start(config, engine)
 
         @cache
         def step_seconds(count: int, epoch: int = 0) -> float:
@@ -97,21 +97,21 @@ def step_timer(config: Config, task: Task) -> Iterator[tuple[int, Callable[..., 
 
 
 @contextmanager
-def _temporary_engine(config: Config, task: Task) -> Iterator[Engine]:
+def temporary_engine(config: Config, task: Task) -> Iterator[Engine]:
     """Yield the configured engine, with a store that is removed afterwards."""
     with ExitStack() as stack:
         store = Store(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         yield stack.enter_context(closing(build_engine(config, make_engine_context(config, task, store))))
 
 
-def _job_maker_and_start(config: Config, engine: Engine) -> tuple[JobMaker, Solution]:
+def job_maker_and_start(config: Config, engine: Engine) -> tuple[JobMaker, Solution]:
     """Return a maker of jobs, and a stored state from which they start."""
     task, store = engine.context.task, engine.context.store
     return JobMaker(config, task), store.save_solution("start", task.init(Noise(config.seed)), ())
 
 
 def _timed(config: Config, machine: Machine, name: str, settings: Mapping[str, Any], count: int, engine: Engine) -> Timing:
-    maker, start = _job_maker_and_start(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), engine)
+    maker, start = job_maker_and_start(structs.replace(config, cycle=structs.replace(config.cycle, epochs=NUM_EPOCHS)), engine)
     mask = dense_mask(engine.context.task)
     jobs = [maker.job(start, mask, noise) for noise in maker.noise.fold("bench", count).split("particle", count)]
     times: dict[str, list[float]] = {job.key: [time.perf_counter()] for job in jobs}
