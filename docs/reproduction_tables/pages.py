@@ -12,6 +12,7 @@ from docs.reproduction_tables import (
     ablation,
     cifar100,
     digits_equal_cost,
+    digits_flatness,
     digits_methods,
     digits_prune_fraction,
     equal_cost,
@@ -42,11 +43,12 @@ TABLES = {
         digits_methods.digits_methods,
         digits_equal_cost.digits,
         digits_prune_fraction.digits_prune_fraction,
+        digits_flatness.digits_flatness,
         language.mrpc,
         language.rte,
     )
 }
-STUDIES = (full_schedule, tenth, ablation, equal_cost, cifar100, digits_methods, digits_equal_cost, digits_prune_fraction)
+STUDIES = (full_schedule, tenth, ablation, equal_cost, cifar100, digits_methods, digits_equal_cost, digits_prune_fraction, digits_flatness)
 
 
 def stated() -> list[str]:
