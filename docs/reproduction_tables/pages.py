@@ -11,6 +11,7 @@ import re
 from docs.reproduction_tables import (
     ablation,
     cifar100,
+    digits_connectivity,
     digits_equal_cost,
     digits_flatness,
     digits_methods,
@@ -44,11 +45,23 @@ TABLES = {
         digits_equal_cost.digits,
         digits_prune_fraction.digits_prune_fraction,
         digits_flatness.digits_flatness,
+        digits_connectivity.digits_connectivity,
         language.mrpc,
         language.rte,
     )
 }
-STUDIES = (full_schedule, tenth, ablation, equal_cost, cifar100, digits_methods, digits_equal_cost, digits_prune_fraction, digits_flatness)
+STUDIES = (
+    full_schedule,
+    tenth,
+    ablation,
+    equal_cost,
+    cifar100,
+    digits_methods,
+    digits_equal_cost,
+    digits_prune_fraction,
+    digits_flatness,
+    digits_connectivity,
+)
 
 
 def stated() -> list[str]:
