@@ -18,6 +18,7 @@ from swamp.analyses.running import plan_analyses, run_analyses, work_left
 from swamp.analyses.study import Study
 from swamp.drawing.canvas import pyplot
 from swamp.report.page.content import PageContent
+from swamp.results.ensemble import read_ensemble
 from swamp.results.stored_run import read_run
 from swamp.runs.checks import KEEPS
 from swamp.runs.config import build_config
@@ -30,7 +31,8 @@ from tests.support.made_up_runs import read_series
 from tests.support.runs import QUICK, contents, iterate
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-STORED = sorted(path for path in RESULTS.rglob("analysis/*.json") if path.name != "overlap.json")  # which is of several runs
+OF_SEVERAL_RUNS = ("overlap", "ensemble")
+STORED = sorted(path for path in RESULTS.rglob("analysis/*.json") if not path.stem.startswith(OF_SEVERAL_RUNS))
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +198,16 @@ def test_stored_results_of_the_documentation_are_readable(path: Path) -> None:
     pytest.importorskip("matplotlib")
     plt = pyplot()
     plt.close(kind.figure(plt, stored))
+
+
+def test_stored_ensembles_of_the_documentation_are_of_the_runs_beside_them() -> None:
+    folder, seeds = RESULTS / "cifar10-wrn28-2-15epochs-equal-cost", (1, 0, 2, 3)
+    runs = [read_run(folder / f"IMP-seed-{seed}") for seed in seeds]
+    for count in (2, 3, 4):
+        ensemble = read_ensemble(runs[:count])
+        assert ensemble is not None
+        assert [row.cycle for row in ensemble.rows] == list(range(14))
+    assert {path.stem for path in RESULTS.rglob("analysis/ensemble-*.json")} == {"ensemble-2", "ensemble-3", "ensemble-4"}
 
 
 def test_there_are_stored_results() -> None:

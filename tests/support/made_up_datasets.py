@@ -58,7 +58,7 @@ def pack(folder: Path, archive: Path) -> None:
 
 def idx(array: Bytes) -> bytes:
     header = bytes((0, 0, 8, array.ndim)) + b"".join(size.to_bytes(4, "big") for size in array.shape)
-    return gzip.compress(header + array.tobytes())
+    return gzip.compress(header + array.tobytes(), mtime=0)  # gzip would write the time, and another file a second later
 
 
 def jpeg(width: int, height: int, colour: tuple[int, int, int] | int = (200, 30, 90), mode: str = "RGB") -> bytes:
