@@ -6,8 +6,8 @@ import re
 import statistics
 from collections.abc import Iterable
 
-from docs.reproduction_tables.stored import NEAREST, PAPER_SPARSITY, RESULTS, signed, table, text
-from docs.reproduction_tables.tenth import ABLATIONS, SHARED_CYCLES, imp_means, run_again
+from docs.reproduction_tables.stored import NEAREST, PAPER_SPARSITY, RESULTS, series_named, signed, table, text
+from docs.reproduction_tables.tenth import ABLATIONS, SHARED_CYCLES, imp_means
 from swamp.drawing.numbers import percent
 from swamp.results.series import Series
 from swamp.runs.grid import read_grid
@@ -26,7 +26,7 @@ PARTS = {
 
 
 def of_ablation(name: str) -> Series:
-    return run_again(re.sub(r"[^\w+]+", "_", name) + "-seed-0")
+    return series_named(ABLATIONS, re.sub(r"[^\w+]+", "_", name) + "-")
 
 
 def cycles_of(name: str, metric: str) -> dict[int, float]:

@@ -17,13 +17,13 @@ SPARSE = range(1, 14)  # the sparse networks, of 20 to 94.5 %
 Network = tuple[float, float]  # accuracy in %, calibrated NLL
 
 
-def networks(series: Series) -> list[dict[int, Network]]:
-    """Return the networks of every seed of a series by cycle."""
+def networks(series: Series) -> dict[int, dict[int, Network]]:
+    """Return the networks of a series by seed and cycle."""
     found: dict[int, dict[int, Network]] = {}
     for density in series.requested_densities():
         for seed, row in series.by_seed(density).items():
             found.setdefault(seed, {})[row.cycle] = (100 * row.metrics["accuracy"], row.metrics["calibrated_nll"])
-    return list(found.values())
+    return found
 
 
 def ensemble(count: int) -> dict[int, Network]:
@@ -38,14 +38,18 @@ def swamp_runs() -> list[dict[int, Network]]:
     return [networks(series_named(folder, "SWAMP-"))[0] for folder in (TENTH, ABLATIONS)]
 
 
+def longer_cycles() -> dict[int, Network]:
+    return networks(series_named(COSTS, "IMP_4_epochs-"))[1]
+
+
 def studied() -> Iterator[tuple[str, int, list[dict[int, Network]]]]:
-    """Yield what is compared: its name, its training cost in those of IMP, and the networks of each seed."""
-    yield "IMP, seeds 0 to 3", 1, networks(series_named(COSTS, "IMP-"))
+    """Yield what is compared: its name, its training cost in those of IMP, and the networks of each run."""
+    yield "IMP, seeds 0 to 3", 1, list(networks(series_named(COSTS, "IMP-")).values())
     for count in (2, 3, 4):
         yield f"ensemble of {count} of them (IMP-{count})", count, [ensemble(count)]
     for name, run in zip(("SWAMP, seed 0, first run", "second run"), swamp_runs(), strict=True):
         yield name, 4, [run]
-    yield "IMP with cycles four times as long, seed 1", 4, networks(series_named(COSTS, "IMP_4_epochs-"))
+    yield "IMP with cycles four times as long, seed 1", 4, [longer_cycles()]
 
 
 def mean(by_cycle: dict[int, Network], which: int) -> float:
@@ -71,7 +75,7 @@ def behind(other: dict[int, Network], cycles: Iterable[int]) -> list[float]:
 
 def stated() -> list[str]:
     """Return passages of the page's prose that follow from the study."""
-    middle, longer = range(3, 11), networks(series_named(COSTS, "IMP_4_epochs-"))[0]
+    middle, longer = range(3, 11), longer_cycles()
     two, four = ensemble(2), ensemble(4)
     first, second = behind(two, middle)
     at = {cycle: statistics.fmean(behind(two, [cycle])) for cycle in SPARSE}

@@ -11,8 +11,7 @@ import msgspec
 
 from docs.reproduction_tables.stored import RESULTS, paper, series_named, series_of, signed, table, text, values
 from swamp.drawing.numbers import percent, spread
-from swamp.results.series import Series, make_series, particle_range
-from swamp.results.stored_run import read_runs
+from swamp.results.series import particle_range
 
 TENTH = "cifar10-wrn28-2-15epochs"
 ABLATIONS = "cifar10-wrn28-2-15epochs-ablations"
@@ -47,15 +46,9 @@ def curve() -> str:
     return table([*head, "IMP + SAM accuracy %", "NLL", "paper, whole schedule: IMP", "SWAMP"], rows)
 
 
-def run_again(name: str) -> Series:
-    """Return a run of the ablations, which have IMP and SWAMP of seed 0 a second time."""
-    runs, _ = read_runs([RESULTS / ABLATIONS / name])
-    return make_series(runs)[0]
-
-
 def twice(method: str) -> dict[Fraction, tuple[float, float]]:
     """Return the accuracies in % of the two runs of seed 0 at a tenth of the schedule, by density."""
-    first, second = series_of(TENTH)[method], run_again(f"{method.upper()}-seed-0")
+    first, second = series_of(TENTH)[method], series_named(ABLATIONS, f"{method.upper()}-")
     return {
         density: (values(first, density, "accuracy")[0], values(second, density, "accuracy")[0]) for density in first.requested_densities()
     }
@@ -64,7 +57,7 @@ def twice(method: str) -> dict[Fraction, tuple[float, float]]:
 def repeat() -> str:
     """A tenth of the schedule, seed 0 run twice: both accuracies, how far they are apart, and SWAMP's lead in each."""
     imp, swamp = twice("imp"), twice("swamp")
-    again = run_again("SWAMP-seed-0")
+    again = series_named(ABLATIONS, "SWAMP-")
     rows = []
     for density, pair in imp.items():
         cells = [cell for one, two in (pair, swamp[density]) for cell in (f"{one:.2f}", f"{two:.2f}", signed(two - one))]

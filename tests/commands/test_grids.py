@@ -267,9 +267,18 @@ def test_the_papers_numbers_stand_below_ours(swept: Path, capsys: pytest.Capture
     assert re.search(r"^SWAMP +ours .*\nSWAMP +paper +94\.74 ± 0\.04", out, re.MULTILINE)
     assert re.search(r"^SWAMP +paper +4\.75", out, re.MULTILINE)
     assert "the paper's numbers are of its whole schedule" in out
-    _, out, _ = call(capsys, "sweep", tmp_path / "grid.toml", "--out", swept / "out", "--show", "--only", "IMP", "--scale", "2")
+    status, out, error = call(capsys, "sweep", tmp_path / "grid.toml", "--out", swept / "out", "--show", "--only", "IMP")
+    assert (status, error) == (0, "")
     assert "paper" not in out  # which has no numbers for IMP in this grid
     assert "ours" not in out
+
+
+def test_settings_of_cells_that_the_paper_does_not_have_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its "longer ticket" has two epochs at this scale, of which the paper prints nothing."""
+    folder = Path(__file__).parents[2] / "docs" / "results" / "cifar10-wrn28-2-15epochs-equal-cost"
+    status, out, _ = call(capsys, "sweep", folder / "grid.toml", "--seeds=1", "--scale=0.1", "--show", "--out", folder)
+    assert status == 0
+    assert "another setting than the paper's: cycle.epochs 15 (150), ticket.epochs 1 (10)\n" in out
 
 
 def test_the_papers_numbers_stand_at_its_sparsities_and_other_settings_are_named(

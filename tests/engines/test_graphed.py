@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,6 +28,7 @@ from tests.support.trainings import (
     EagerGraphStream,
     check_like_sequential,
     check_same_trainings,
+    count_captures,
     digits,
     distance,
     make_engine_context,
@@ -121,14 +121,7 @@ def test_deterministic_gives_equal_bits(device: torch.device) -> None:
 
 
 def test_a_new_cycle_is_loaded_into_the_graphs_of_the_last(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind: Any = EagerGraphStream if device.type == "cpu" else GraphStream
-    count, capture = [0], kind.capture
-
-    def counted(self: Any, step: Callable[[], None], before: Callable[[], object]) -> Callable[[], None]:
-        count[0] += 1
-        return capture(self, step, before)  # type: ignore[no-any-return]
-
-    monkeypatch.setattr(kind, "capture", counted)
+    count = count_captures(device, monkeypatch)
     task = BlobsOnDevice()
     first = make_jobs(task)
     denser = Mask.ones(task.prunable)

@@ -20,6 +20,7 @@ from swamp.core.schedules import Schedule
 from swamp.core.state import State
 from swamp.engines import engine_modules, graphed, sequential
 from swamp.engines.captured import particle, refresh
+from swamp.engines.captured.graph_stream import GraphStream
 from swamp.engines.engine import EngineContext, Progress
 from swamp.tasks.image import Config, ImageTask
 from swamp.tasks.task import EpochPlan
@@ -52,6 +53,19 @@ class EagerGraphStream:
     def follow_current_stream(self) -> None: ...
 
     def wait(self) -> None: ...
+
+
+def count_captures(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list whose single number counts captured steps from now on; on a CPU, those that EagerGraphStream is given."""
+    kind: Any = EagerGraphStream if device.type == "cpu" else GraphStream
+    count, capture = [0], kind.capture
+
+    def counted(self: Any, step: Callable[[], None], before: Callable[[], object]) -> Callable[[], None]:
+        count[0] += 1
+        return capture(self, step, before)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(kind, "capture", counted)
+    return count
 
 
 def graphed_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

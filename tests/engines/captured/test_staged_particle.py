@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from swamp.core.rules import SAM, RigL
 from swamp.core.schedules import SWA, Schedule
 from swamp.engines import graphed
 from swamp.engines.captured import refresh
-from swamp.engines.captured.graph_stream import GraphStream
 from swamp.engines.captured.staged_particle import StagedBatch, StagedParticle, shapes_of
 from swamp.tasks import streaming
 from swamp.tasks.image import ImageTask
@@ -26,8 +24,8 @@ from tests.support.made_up_datasets import gradient_jpeg, write
 from tests.support.prepared import CLASSES, prepared_task, write_prepared
 from tests.support.trainings import (
     NUM_PARTICLES,
-    EagerGraphStream,
     check_same_trainings,
+    count_captures,
     distance,
     make_engine_context,
     make_jobs,
@@ -103,14 +101,7 @@ def test_parts_of_a_batch_are_captured_too(folder: Path, device: torch.device) -
 def test_there_is_one_captured_step_for_each_size_and_number_of_examples(
     folder: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind: Any = EagerGraphStream if device.type == "cpu" else GraphStream
-    count, capture = [0], kind.capture
-
-    def counted(self: Any, step: Callable[[], None], before: Callable[[], object]) -> Callable[[], None]:
-        count[0] += 1
-        return capture(self, step, before)  # type: ignore[no-any-return]
-
-    monkeypatch.setattr(kind, "capture", counted)
+    count = count_captures(device, monkeypatch)
     task = prepared_task(folder, sizes=SIZES)
     engine = uncompiled_engine(task, device)
     trained(engine, make_jobs(task, schedule=SHORT))
