@@ -17,9 +17,11 @@ from swamp.core.schedules import SWA, Schedule
 from swamp.engines import graphed, sequential
 from swamp.engines.captured import refresh
 from swamp.engines.captured.graph_stream import GraphStream
-from swamp.engines.engine import Progress
+from swamp.engines.captured.particle import Particle
+from swamp.engines.engine import CheckpointedTraining, Progress
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
+from swamp.training.train import Training
 from tests.support.memory_store import MemoryStore
 from tests.support.trainings import (
     NUM_PARTICLES,
@@ -207,7 +209,9 @@ def test_jobs_added_when_others_end_are_trained_beside_the_rest(
 
     before = torch.backends.cudnn.benchmark
     engine.train_streaming([long, *short], lambda _: None, more)
-    assert seen == [1, 1, 0]  # First the short jobs end, then the long one, then the added jobs.
+    assert len(seen) == 6  # once for each training
+    assert seen[0] >= 1  # The long job is in training when jobs are added.
+    assert seen[-1] == 0
     jobs = [long, *short, *(job for added in coming for job in added)]
     found = [solution.load() for solution in engine.train(jobs, pytest.fail)]  # type: ignore[arg-type]
     check_like_sequential(task, jobs, found, device)
@@ -270,14 +274,40 @@ def test_checkpoints_survive_a_gpu_that_fails(device: torch.device, monkeypatch:
 
 
 def test_checkpoints_are_written_while_the_gpu_works(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are written between the launch of an epoch's last step and the end of that epoch."""
     events: list[str] = []
-    steps, write = graphed.Graphed._steps, MemoryStore.write_checkpoint
-    monkeypatch.setattr(graphed.Graphed, "_steps", lambda *arguments: [events.append("steps"), steps(*arguments)])
-    monkeypatch.setattr(MemoryStore, "write_checkpoint", lambda *arguments: [events.append("save"), write(*arguments)])
+
+    def recorded(kind: type, name: str) -> None:
+        method = getattr(kind, name)
+        monkeypatch.setattr(kind, name, lambda *arguments: [events.append(name), method(*arguments)][1])
+
     task = BlobsOnDevice()
+    recorded(Particle, "run_step")
+    recorded(MemoryStore, "write_checkpoint")
+    recorded(Training, "end_epoch")
     context = make_engine_context(task, device, checkpoint_seconds=0.0)
-    trained(graphed.build(context, graphed.Config(compile=False)), make_jobs(task)[:2])
-    assert events == ["steps", *["steps", "save", "save"] * 2]
+    trained(graphed.build(context, graphed.Config(compile=False)), make_jobs(task)[:1])
+    steps = ["run_step"] * task.steps_per_epoch
+    assert events == [*steps, "end_epoch", *[*steps, "write_checkpoint", "end_epoch"] * 2]
+
+
+def test_a_particle_whose_epoch_is_done_begins_the_next_one_before_ended_trainings_are_stored(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Storing takes the host a while, in which the GPU would be idle."""
+    task = BlobsOnDevice()
+    long, short, _ = make_jobs(task)
+    engine = uncompiled_engine(task, device)
+    launched: list[bool] = []
+    finish = CheckpointedTraining.finish
+
+    def finishing(self: CheckpointedTraining, *arguments: Any) -> Any:
+        launched.extend(particle.is_launched for particle, work in engine.busy.items() if work is not self)
+        return finish(self, *arguments)
+
+    monkeypatch.setattr(CheckpointedTraining, "finish", finishing)
+    trained(engine, [replace(short, schedule=Schedule(epochs=1)), long])
+    assert launched == [True]
 
 
 def test_stored_trainings_are_not_trained_again(device: torch.device) -> None:

@@ -36,7 +36,7 @@ class EagerGraphStream:
     """A stand-in for GraphStream without CUDA. A replay calls the step itself."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.draws = device, True
+        self.device, self.draws, self.is_idle = device, True, True
 
     def capture(self, step: Callable[[], None], before: Callable[[], object]) -> Callable[[], None]:
         before()
@@ -66,6 +66,13 @@ def count_captures(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> lis
 
     monkeypatch.setattr(kind, "capture", counted)
     return count
+
+
+def note_busy_particles(monkeypatch: pytest.MonkeyPatch) -> list[list[particle.Particle]]:
+    """Return a list that is given the particles in training whenever the graphed engine ends an epoch from now on."""
+    noted, end_epoch = [], graphed.Graphed._end_epoch
+    monkeypatch.setattr(graphed.Graphed, "_end_epoch", lambda self, *given: [noted.append([*self.busy]), end_epoch(self, *given)][1])
+    return noted
 
 
 def graphed_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

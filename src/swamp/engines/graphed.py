@@ -2,6 +2,9 @@
 
 The networks of the paper do not fill a modern GPU: a step is hundreds of small kernels. Here a whole step (batch, augmentation, loss,
 gradient, mask, update) is compiled and captured as one CUDA graph, and particles run side by side, each on its own stream.
+
+A particle does not wait for the others: when its epoch is done, its next epoch begins. While the host stores, averages, evaluates and
+prunes what one training has found, the GPU computes the epochs of the others.
 """
 
 from __future__ import annotations
@@ -107,7 +110,9 @@ class Graphed(Engine):
                     particle.prepare(training.plan(epoch), training.epoch_rates, training.epoch)
                     particle.graph_stream.wait()
                 begin = time.perf_counter()
-                self._steps(list(zip(particles, trainings, strict=True)), num_steps)
+                for _ in range(num_steps):
+                    for particle, training in zip(particles, trainings, strict=True):
+                        particle.run_step(training)
                 for particle in particles:
                     particle.graph_stream.wait()
                 seconds = (time.perf_counter() - begin) / num_steps
@@ -165,16 +170,17 @@ class Graphed(Engine):
                     work.save()
 
     def _train_epochs(self, waiting: deque[Job], report: Report) -> Generator[None, None, bool]:
-        plans: dict[Particle, EpochPlan] = {}  # the plans of the next epoch
+        plans: dict[Particle, EpochPlan] = {}  # the plans of epochs that have not begun
         numerics, found = waiting[0].numerics, False
         while True:
             with self._set_up_for(numerics):  # The caller of this generator has its own numerics.
                 found |= self._start_jobs(waiting, plans)
                 if not self.busy:
                     return found
-                some_ended = self._epoch(plans, report)
-            if some_ended:
-                yield
+                particle = self._train_until_one_has_ended(plans, report)
+                self.busy[particle].finish(partial(self._average, particle.task, numerics))
+                del self.busy[particle], particle  # A reference would keep a particle from being freed.
+            yield
 
     def _start_jobs(self, waiting: deque[Job], plans: dict[Particle, EpochPlan]) -> bool:
         """Give free particles to jobs that wait, and return whether there were any.
@@ -195,30 +201,52 @@ class Graphed(Engine):
                 work.finish()
             else:
                 self.busy[particle], plans[particle] = work, work.training.plan(work.training.epoch)
+                self._begin_epoch(particle, plans)
             self.starting = []
         return found
 
-    def _epoch(self, plans: dict[Particle, EpochPlan], report: Report) -> bool:
-        """Train one epoch of every busy particle, and return whether it was the last of any.
+    def _train_until_one_has_ended(self, plans: dict[Particle, EpochPlan], report: Report) -> Particle:
+        """Train all busy particles and return one whose training has ended.
 
-        The host draws plans and writes checkpoints while the GPU computes the epoch.
+        Steps of all particles are launched in turn, faster than the GPU computes them. It takes the host a while to store a training that
+        has ended, so that the others get all steps of their epochs first. Only where batches are made on the host, launching takes as long
+        as an epoch, and is not waited for.
         """
-        num_busy = len(self.busy)
-        for particle, work in self.busy.items():
-            particle.prepare(plans[particle], work.training.epoch_rates, work.training.epoch)
-        longest = max(particle.task.steps_per_epoch for particle in self.busy)
-        self._steps([(particle, work.training) for particle, work in self.busy.items()], longest)
-        for particle, work in self.busy.items():
-            work.save()
-            if work.training.epoch + 1 < work.job.end_epoch:
-                plans[particle] = work.training.plan(work.training.epoch + 1)
-        for particle, work in list(self.busy.items()):
-            particle.graph_stream.wait()
-            work.after_epoch(work.training.end_epoch(particle.losses), report)
-            if work.training.done:
-                work.finish(partial(self._average, particle.task, work.job.numerics))
-                del self.busy[particle], plans[particle]  # A reference would keep a particle from being freed.
-        return len(self.busy) < num_busy
+        while True:
+            done = [particle for particle in self.busy if particle.is_done]
+            ended = [particle for particle in done if self.busy[particle].training.in_last_epoch]
+            for particle in done:
+                if particle not in ended:
+                    self._end_epoch(particle, report)
+                    self._begin_epoch(particle, plans)
+            unlaunched = [particle for particle in self.busy if not particle.is_launched]
+            for particle in unlaunched:
+                particle.run_step(self.busy[particle].training)
+                if particle.is_launched:
+                    self._while_an_epoch_runs(particle, plans)
+            if any(particle.task.resident and not particle.is_launched for particle in unlaunched):
+                continue
+            if ended:
+                self._end_epoch(ended[0], report)
+                return ended[0]
+            if not unlaunched:
+                next(iter(self.busy)).graph_stream.wait()  # Its epoch began before those of the others.
+
+    def _begin_epoch(self, particle: Particle, plans: dict[Particle, EpochPlan]) -> None:
+        work = self.busy[particle] = self.busy.pop(particle)  # The particles are in the order in which their epochs began.
+        particle.prepare(plans.pop(particle), work.training.epoch_rates, work.training.epoch)
+
+    def _while_an_epoch_runs(self, particle: Particle, plans: dict[Particle, EpochPlan]) -> None:
+        """Write the checkpoint of the epoch before, and draw the plan of the next one."""
+        work = self.busy[particle]
+        work.save()
+        if not work.training.in_last_epoch:
+            plans[particle] = work.training.plan(work.training.epoch + 1)
+
+    def _end_epoch(self, particle: Particle, report: Report) -> None:
+        particle.graph_stream.wait()  # An error of the GPU is raised here.
+        work = self.busy[particle]
+        work.after_epoch(work.training.end_epoch(particle.losses), report)
 
     def _average(
         self, task: Task, numerics: Numerics, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], noise: Noise
@@ -228,13 +256,6 @@ class Graphed(Engine):
         if key not in self.averagers:
             self.averagers[key] = Averager(task, noise, numerics, self.context.device)
         return self.averagers[key](parameters, buffers, noise)
-
-    def _steps(self, pairs: Sequence[tuple[Particle, Training]], num_steps: int) -> None:
-        """Run this number of steps of each particle, or a whole epoch if its task has fewer steps."""
-        for step in range(num_steps):
-            for particle, training in pairs:
-                if step < particle.task.steps_per_epoch:
-                    particle.run_step(training, step)
 
     @contextmanager
     def _set_up_for(self, numerics: Numerics) -> Iterator[None]:

@@ -87,6 +87,11 @@ class Training:
         return self.epoch >= self.job.end_epoch
 
     @property
+    def in_last_epoch(self) -> bool:
+        """Whether the training is done when the current epoch ends."""
+        return self.epoch + 1 >= self.job.end_epoch
+
+    @property
     def epoch_rates(self) -> list[float]:
         """The learning rates of the next epoch's steps."""
         per_epoch = self.task.steps_per_epoch

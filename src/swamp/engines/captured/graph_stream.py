@@ -27,8 +27,8 @@ class GraphStream:
     def capture(self, step: Callable[[], None], before: Callable[[], object]) -> Callable[[], None]:
         """Run a step a few times, each after `before`, then capture it. Return a function that replays it, to be called in `active`."""
         graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(self.device)  # Algorithms are chosen by timing them, which the work of other streams would disturb.
         with self._own_generator():
-            self.stream.wait_stream(torch.cuda.current_stream(self.device))
             try:
                 with torch.cuda.stream(self.stream):
                     for _ in range(NUM_WARMUPS):
@@ -57,6 +57,11 @@ class GraphStream:
     def follow_current_stream(self) -> None:
         """Let later work on this stream begin when the work on the current stream is done."""
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all work on this stream is done."""
+        return self.stream.query()
 
     def wait(self) -> None:
         """Block the host until all work on this stream is done."""

@@ -39,6 +39,7 @@ class Particle:
         self.graph_stream = GraphStream(device)
         self.rates = torch.zeros(task.steps_per_epoch, device=device)
         self.losses = torch.zeros(task.steps_per_epoch, device=device)
+        self.num_launched = 0  # steps of the current epoch
         self.learner.begin(start, job.mask)
         self.learner.model.train()
         self._capture_steps(job, eager, fast)
@@ -83,11 +84,25 @@ class Particle:
             table.copy_(plan.tables[name])
         self.rates.copy_(torch.tensor(rates))
         self.count.zero_()
+        self.num_launched = 0
         self.learner.model.train()
         self.graph_stream.follow_current_stream()
 
-    def run_step(self, training: Training, step: int) -> None:
-        """Replay one step, after the action of the job's rule if it acts at this step. A rule may also take the step itself."""
+    @property
+    def is_launched(self) -> bool:
+        """Whether all steps of the epoch have been launched."""
+        return self.num_launched == self.task.steps_per_epoch
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the GPU has done all steps of the epoch."""
+        return self.is_launched and self.graph_stream.is_idle
+
+    def run_step(self, training: Training) -> None:
+        """Launch the next step of the epoch, after the action of the job's rule if it acts at this step. A rule may also take the step
+        itself."""
+        step = self.num_launched
+        self.num_launched += 1
         if training.acts(step):
             with self.graph_stream.active():
                 loss = training.act(self.plan, step)
