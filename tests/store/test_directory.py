@@ -155,11 +155,11 @@ def test_other_formats_are_refused(store: Store) -> None:
 
 def test_links_follow_what_is_kept(store: Store) -> None:
     store.save_solution("one", STATE, ())
-    store.link_row(3, {"average": "one", "particle-0": "gone"})
+    store.link_row(3, "lost", "one", ["gone"])
     assert [p.name for p in sorted((store.root / "cycle-03").iterdir())] == ["average.safetensors"]
     assert (store.root / "cycle-03" / "average.safetensors").read_bytes() == (store.objects / "one.safetensors").read_bytes()
     store.drop("one")
-    store.link_row(3, {"average": "one"})
+    store.link_row(3, "lost", "one", ["gone"])
     assert list((store.root / "cycle-03").iterdir()) == []
 
 

@@ -185,8 +185,7 @@ def _copy_object(store: Store, copy: Store, name: str, wanted: set[str]) -> None
 
 def _copy_links(store: Store, copy: Store) -> None:
     for row in read_rows(store.root):
-        particles = {f"particle-{index}": key for index, key in enumerate(row.particles)}
-        copy.link_row(row.cycle, {"mask": row.mask, "average": row.solution, **particles})
+        copy.link_row(row.cycle, row.mask, row.solution, row.particles)
 
 
 def share(copies: Sequence[Store], runs: Sequence[PreparedRun], cache: Path) -> None:
