@@ -248,7 +248,7 @@ def test_temporaries_never_meet(tmp_path: Path) -> None:
     try:
         os.replace = lambda a, b, **fds: (names.add(str(a)), real(a, b, **fds))[1]  # type: ignore[assignment]
         for _ in range(20):
-            files.write_durably(tmp_path / "x", b"1", tmp_path / "work")
+            Folder(tmp_path).write("x", b"1", Folder(tmp_path / "work"))
     finally:
         os.replace = real
     assert len(names) == 20

@@ -265,11 +265,6 @@ def _replace(parent: int, name: str, data: bytes, scratch: int, path: Path, mode
     os.fsync(parent)
 
 
-def write_durably(path: Path, data: bytes, scratch: Path, mode: int | None = None) -> None:
-    """Replace a file that the user named, as `Folder.write` does. Its directory may be a link."""
-    Folder(path.parent).write(path.name, data, Folder(scratch), mode)
-
-
 def write_output(path: Path, data: bytes) -> None:
     """Write a file that the user named, atomically: if that fails, what the file held before is still there.
 
@@ -283,7 +278,8 @@ def write_output(path: Path, data: bytes) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else None
     try:
-        write_durably(place, data, place.parent, mode)
+        folder = Folder(place.parent)
+        folder.write(place.name, data, folder, mode)
     except OSError as error:  # of the temporary file, whose name says nothing
         error.filename = str(path)
         raise
