@@ -29,18 +29,19 @@ def error_label(all_series: Sequence[Series]) -> str:
     return "test error (%)" if all(metric.error for metric in metrics) else ", ".join(sorted(metric.chart_label for metric in metrics))
 
 
-def chart_error(metric: Metric, values: Mapping[str, float]) -> float:
-    return metric.chart_value(values[metric.name])
+def chart_value(metric: Metric, values: Mapping[str, float]) -> float | None:
+    """Return what charts draw of a metric; None where it was not measured."""
+    return metric.chart_value(values[metric.name]) if metric.name in values else None
 
 
 def error_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
     """Draw the test error of each method, or the metric that counts where that is no percentage."""
-    return curves(plt, all_series, ensembles, chart_error, "Error against sparsity")
+    return curves(plt, all_series, ensembles, chart_value, "Error against sparsity")
 
 
 def error_and_size(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
     """The paper's first figure: to the right, an ensemble stands at the weights of all its networks."""
-    return curves(plt, all_series, ensembles, chart_error, "Error against sparsity and size", size=True)
+    return curves(plt, all_series, ensembles, chart_value, "Error against sparsity and size", size=True)
 
 
 def nll_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
