@@ -198,20 +198,23 @@ def read_stored(directory: Path, kind: Analysis | BetweenRuns, flag: str = "") -
     return StoredResult(directory, kind.name, result) if result is not None else None
 
 
+def read_undamaged(
+    directory: Path, kind: Analysis | BetweenRuns, problem: Callable[[DamagedResult], object], flag: str = ""
+) -> StoredResult[Any] | None:
+    """Read like `read_stored`, but give a damaged result to `problem` and return None."""
+    try:
+        return read_stored(directory, kind, flag)
+    except DamagedResult as error:
+        problem(error)
+        return None
+
+
 def read_series(kind: Analysis, all_series: Sequence[Series], problem: Callable[[DamagedResult], object]) -> list[SeriesResults]:
-    """Read what a kind has found of the runs of each series; series of which nothing is stored are left out, and so are results that are
-    damaged, each of which is given to `problem`."""
-
-    def read(path: Path) -> StoredResult[Any] | None:
-        try:
-            return read_stored(path, kind)
-        except DamagedResult as error:
-            problem(error)
-            return None
-
+    """Read what a kind has found of the runs of each series. Series without a stored result are left out. Damaged results are left out too,
+    and each is given to `problem`."""
     found = []
     for index, series in enumerate(all_series):
-        if stored := [one for path in series.directories if (one := read(path))]:
+        if stored := [one for path in series.directories if (one := read_undamaged(path, kind, problem))]:
             found.append(SeriesResults(index, series, series.label, stored))
     return found
 

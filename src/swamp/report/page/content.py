@@ -5,10 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from swamp.analyses import analyses
-from swamp.analyses.analysis import DamagedResult, PageResults, StoredResult, options_of, read_series, read_stored
+from swamp.analyses.analysis import DamagedResult, PageResults, options_of, read_series, read_undamaged
 from swamp.drawing.markup import Section
 from swamp.results.series import Series
 from swamp.results.stored_run import StoredRun
@@ -22,28 +21,23 @@ class PageContent:
         """`directories`: what the report was asked for, which may hold comparisons of several runs."""
         self.series = all_series
         self.warnings: list[str] = []
+
+        def warn(error: DamagedResult) -> None:
+            self.warnings.append(str(error))
+
         labels = {run.directory.resolve(): f"{series.label}, seed {run.seed}" for series in all_series for run in series.runs}
         self.results: dict[str, PageResults] = {}  # by the kind of analysis
         for name, kind in analyses().items():
-            found = read_series(kind, all_series, self._warn)
-            compared = dict.fromkeys(path.resolve() for path in [*directories, *labels]) if kind.between_runs else ()
-            between_runs = [stored for path in compared if (stored := self._read(path, kind.between_runs, name))]
+            found, between_runs = read_series(kind, all_series, warn), []
+            if kind.between_runs:
+                compared = dict.fromkeys(path.resolve() for path in [*directories, *labels])
+                between_runs = [stored for path in compared if (stored := read_undamaged(path, kind.between_runs, warn, name))]
             self.results[name] = PageResults(found, between_runs, labels, self.warnings)
 
     @property
     def has_means(self) -> bool:
         """Whether any number of the page is a mean over seeds."""
         return any(len(series.runs) > 1 for series in self.series)
-
-    def _read(self, directory: Path, kind: Any, flag: str = "") -> StoredResult[Any] | None:
-        try:
-            return read_stored(directory, kind, flag)
-        except DamagedResult as error:
-            self._warn(error)
-            return None
-
-    def _warn(self, error: Exception) -> None:
-        self.warnings.append(str(error))
 
     def analysis_sections(self) -> list[Section | None]:
         """Return the sections of the kinds of which there is something to show."""
