@@ -47,7 +47,8 @@ from swamp.tasks.text import TextTask
 
 ValueType = Literal["float32", "float16", "bfloat16", "int8"]  # types of the stored weights of pruned layers
 
-
+# By how much outputs may differ from torch's, relative to the largest. Another order of summation in float32 changes them by about 1e-6.
+TOLERANCE = 1e-3
 CALIBRATION_EXAMPLES, CALIBRATION_BATCH = 512, 64
 LARGE_CHANGE = 0.3  # points of a metric that is written in percent
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.keys import canonical
-from swamp.export.formats import Exported, TrainedNetwork, example_input
+from swamp.export.formats import TOLERANCE, Exported, TrainedNetwork, example_input
 from swamp.export.program.graphs import quiet, repeated
 from swamp.tasks.task import Task
 from swamp.tasks.text import logits_of
@@ -28,7 +28,6 @@ name = "onnx"
 suffixes = (".onnx",)
 narrows, float32_only = True, True
 runtime = "onnxruntime"
-TOLERANCE = 1e-3  # relative to the largest output; another order of summation in float32 changes outputs by about 1e-6 of it
 
 
 class Mismatch(RuntimeError):
