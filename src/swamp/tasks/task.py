@@ -133,6 +133,11 @@ def num_examples(batch: Batch) -> int:
     return len(next(leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)))
 
 
+def take_rows(batch: Batch, rows: slice | Tensor) -> Batch:
+    """Return some of a batch's examples."""
+    return pytree.tree_map(lambda leaf: leaf[rows] if isinstance(leaf, Tensor) else leaf, batch)
+
+
 def share_of(rows: range, index: int, count: int) -> range:
     """Return one of `count` nearly equal shares of a batch's rows.
 
