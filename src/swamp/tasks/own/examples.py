@@ -17,6 +17,7 @@ from swamp.core.errors import reason_of
 from swamp.core.keys import digest, key_of
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import limited_rows
+from swamp.tasks.objectives import targets_in
 from swamp.tasks.own.loaders import LoaderSettings, Order, Shuffled, read_loader
 from swamp.tasks.task import Batch
 from swamp.tasks.user_code import make_batch, read_example, read_in_order, saying_whose, seeded
@@ -137,9 +138,7 @@ class Examples:
     def labels(self) -> Tensor | None:
         """Return the targets of all examples, where they can be had without reading the data."""
         if self.are_tensors:
-            found = self.data[1] if isinstance(self.data, (tuple, list)) and len(self.data) == 2 else None
-            found = self.data.get("labels") if isinstance(self.data, dict) else found
-            return found if isinstance(found, Tensor) else None
+            return targets_in(self.data)
         return None if self._stored_targets() is None else self._seen[0]
 
     def _stored_targets(self) -> Tensor | None:
@@ -158,10 +157,8 @@ class Examples:
         are read), and a key of the data set."""
         rows, targets = self.spread_rows(SAMPLE), self._stored_targets()
         batch = self.take(rows, Noise(0).fold("fingerprint"))
-        theirs = (
-            batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else batch.get("labels") if isinstance(batch, dict) else None
-        )
-        same = targets is not None and isinstance(theirs, Tensor) and torch.equal(theirs.double(), targets[rows].double())
+        theirs = targets_in(batch)
+        same = targets is not None and theirs is not None and torch.equal(theirs.double(), targets[rows].double())
         return targets if same else None, self._key((targets, batch) if self.repeatable else ())
 
     def spread_rows(self, count: int) -> Tensor:
