@@ -96,7 +96,7 @@ class PreparationRequest:
         store, decoder = chosen("store", RAW), chosen("decoder", None) or best_decoder()
         find_decoder(decoder)
         if self.quality is not None and store == RAW:
-            raise ValueError("--quality is one of JPEG files: give it with --store jpeg")
+            raise ValueError("--quality is for JPEG files: give it with --store jpeg")
         further = (("hold_out", self.held_out), ("hold_out_seed", self.hold_out_seed or 0)) if self.hold_out else ()
         return PreparationSettings(
             self.name,

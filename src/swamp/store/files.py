@@ -24,7 +24,7 @@ TEXT_LIMIT = 1 << 28  # bytes; no JSON file of a run comes near it, and one that
 class Damaged(ValueError):
     """A file does not hold what was written to it."""
 
-    exit_status = 1  # of a command that it ends: nobody mistyped anything
+    exit_status = 1  # of a command that this error ends; 2 would mean a mistake of the user
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} is damaged ({why})")

@@ -169,7 +169,7 @@ def logits_in(returned: Any) -> Any:
 
 def require_one_shape(what: str, outputs: Tensor, targets: Tensor) -> None:
     if outputs.shape != targets.shape:
-        raise ValueError(f"{what} is of outputs and targets of one shape, not {shape_text(outputs)} and {shape_text(targets)}")
+        raise ValueError(f"{what} needs outputs and targets of one shape, not {shape_text(outputs)} and {shape_text(targets)}")
 
 
 def shape_text(tensor: Tensor) -> str:

@@ -40,7 +40,7 @@ def error_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ens
 
 
 def error_and_size(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
-    """The paper's first figure: to the right, an ensemble stands at the weights of all its networks."""
+    """Draw the paper's first figure. In the panel on the right an ensemble counts the weights of all its networks."""
     return curves(plt, all_series, ensembles, chart_value, "Error against sparsity and size", size=True)
 
 
@@ -60,8 +60,8 @@ def curves(
     label: str = "",
     size: bool = False,
 ) -> Any:
-    """A measure of each method; bands are ± one standard deviation over seeds. A line of panels for each recipe: against sparsity, and
-    beside it against size. Where there are many methods, particles are left out."""
+    """Draw a measure of each method; bands are ± one standard deviation over seeds. Each recipe has a line of panels: against sparsity and,
+    with `size`, beside it against size. Where there are many methods, particles are left out."""
     groups = by_recipe(all_series)
     many = max(len(group) for _, group in groups) > FEW_CURVES
     wide, high = (8.2, 5.4) if many else (6.8, 4.2)
@@ -128,7 +128,8 @@ def panel(
 
 
 def sparsity_axis(axes: Any, remaining: set[float]) -> None:
-    """Shares of remaining weights, in %, on a logarithmic scale from dense to sparse, named by their sparsity."""
+    """Make an axis of shares of remaining weights, in %, on a logarithmic scale from dense to sparse, with ticks named by their
+    sparsity."""
     size_axis(axes, remaining)
     axes.set_xticks(axes.get_xticks(), [short_percent(1 - share / 100) for share in axes.get_xticks()])
     axes.set_xlabel("sparsity of the prunable weights (%)")

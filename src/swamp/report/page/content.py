@@ -18,7 +18,7 @@ class PageContent:
     not be read."""
 
     def __init__(self, all_series: Sequence[Series], directories: Sequence[Path]) -> None:
-        """`directories`: what the report was asked for, which may hold comparisons of several runs."""
+        """`directories` are those that the user named. They may hold comparisons of several runs."""
         self.series = all_series
         self.warnings: list[str] = []
 
@@ -40,7 +40,7 @@ class PageContent:
         return any(len(series.runs) > 1 for series in self.series)
 
     def analysis_sections(self) -> list[Section | None]:
-        """Return the sections of the kinds of which there is something to show."""
+        """Return the section of each kind of analysis that has something to show."""
         functions = [(kind.show_section, self.results[name]) for name, kind in analyses().items()]
         return [show(results) for show, results in functions if show and (results.found or results.between_runs)]
 

@@ -73,7 +73,7 @@ class Examples:
 
     @property
     def fit_a_device(self) -> bool:
-        """Whether they are tensors that are small enough to be held on the device."""
+        """Whether the examples are tensors that are small enough to be held on the device."""
         leaves = pytree.tree_leaves(self.data) if self.are_tensors else []
         return self.are_tensors and sum(leaf.numel() * leaf.element_size() for leaf in leaves) <= MOST_BYTES
 
@@ -153,8 +153,8 @@ class Examples:
 
     @cached_property
     def _seen(self) -> tuple[Tensor | None, str]:
-        """What one reading of a few examples says: the stored targets, if the examples have them (a transformation may change them as they
-        are read), and a key of the data set."""
+        """The stored targets and a key of the data set, from one reading of a few examples. The targets are None if these examples have
+        others, as where a transformation changes them when they are read."""
         rows, targets = self.spread_rows(SAMPLE), self._stored_targets()
         batch = self.take(rows, Noise(0).fold("fingerprint"))
         theirs = targets_in(batch)
@@ -202,7 +202,7 @@ def require_finite(batch: Batch, what: str, numbers: Sequence[int]) -> None:
 
 
 def _columns(data: Any) -> list[Any]:
-    """Return what seems to be inputs and targets of all examples, and not one example after the other."""
+    """Return the parts of data that seem to be a pair of all inputs and all targets, or a table, and not a list of examples."""
     if isinstance(data, (tuple, dict)):
         return list(data.values() if isinstance(data, dict) else data)
     pair_of_lists = isinstance(data, list) and len(data) == 2 and all(isinstance(one, list) for one in data)
