@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from swamp.tasks.datasets.decoding import Pixels
+from swamp.tasks.datasets.imagenet import MEAN, STD
 from swamp.tasks.datasets.shard_writing import ShardRecord, ShardWriter, write_index, write_split
 from swamp.tasks.datasets.shards import FORMAT, RAW, ShardIndex
 from swamp.tasks.image import Config, ImageTask
@@ -49,7 +50,7 @@ def write_folder(
         shards += [writer.close()] if writer else []
         written[name] = write_split(folder, name, shards)
     made = {"name": "memory", "size": 0, "store": RAW, "quality": 0, "decoder": "none", "resampling": "none", **(settings or {})}
-    write_index(folder, ShardIndex(FORMAT, made, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375), tuple(classes), written))
+    write_index(folder, ShardIndex(FORMAT, made, MEAN, STD, tuple(classes), written))
 
 
 def write_prepared(folder: Path, num_train: int = NUM_TRAIN, images_per_shard: int = 9, **settings: Any) -> Path:
