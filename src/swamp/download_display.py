@@ -19,7 +19,7 @@ from swamp.tasks.datasets.downloading import DownloadReport
 
 
 @contextmanager
-def download_display(quiet: bool = False, plain: bool = False) -> Iterator[DownloadReport]:
+def download_display(quiet: bool, plain: bool) -> Iterator[DownloadReport]:
     """Yield the function to which a download reports its progress."""
     if quiet:
         yield lambda name, done, total: None

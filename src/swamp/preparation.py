@@ -113,7 +113,7 @@ def print_preparable(plain: bool) -> None:
     print_table(Table("Data sets that can be prepared", ["name", "title"], rows), plain)
 
 
-def run_preparation(request: PreparationRequest, quiet: bool = False, plain: bool = False) -> None:
+def run_preparation(request: PreparationRequest, quiet: bool, plain: bool) -> None:
     """Prepare a data set, or go on with it."""
     request.check()
     folder = request.out

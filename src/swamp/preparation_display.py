@@ -38,7 +38,7 @@ class PreparationLines:
 
 
 @contextmanager
-def preparation_display(total: int, quiet: bool = False, plain: bool = False) -> Iterator[ImageReport]:
+def preparation_display(total: int, quiet: bool, plain: bool) -> Iterator[ImageReport]:
     """Yield the function to which a preparation reports how many images are done since its last report."""
     lines = PreparationLines(total)
     if quiet:

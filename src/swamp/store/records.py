@@ -99,7 +99,7 @@ def checked_rows(store: Store, header: Mapping[str, Any] | None) -> tuple[list[R
     return rows, checksum
 
 
-def decode_rows(data: bytes, path: Path, identity: Sequence[str] = ()) -> list[RowRecord]:
+def decode_rows(data: bytes, path: Path, identity: Sequence[str]) -> list[RowRecord]:
     """Return the rows in the content of a results.json. `path` is the file that it was read from."""
     try:
         rows = msgspec.json.decode(data, type=list[RowRecord])
