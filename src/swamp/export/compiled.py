@@ -74,7 +74,7 @@ class WholeNetwork(nn.Module):
         return super().train(False)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        alone = len(inputs) == 1 and not named and isinstance(inputs[0], Tensor)  # which takes less time to find out than what is given
+        alone = len(inputs) == 1 and not named and isinstance(inputs[0], Tensor)  # The usual case needs no flattening, which takes time.
         leaves, structure = ([inputs[0]], self.given) if alone and len(self.runtime.inputs) == 1 else self._leaves(inputs, named)
         if structure != self.given:
             raise ValueError("the network was compiled for other inputs than these; compile it with an example like them")

@@ -95,7 +95,7 @@ class GraphReader:
         firsts = {getattr(getattr(shape[0], "node", None), "expr", None) for shape in shapes if len(shape)}
         if not firsts or not all(getattr(first, "is_Symbol", False) for first in firsts):
             raise NoProgram(
-                "the graph takes batches of one size alone: the first dimension of every input must be the batch, "
+                "the graph takes only batches of one size: the first dimension of every input must be the batch, "
                 "and the forward pass must write x.shape[0], not len(x) or int(…)"
             )
         bounds = [self.exported.range_constraints[first] for first in firsts]

@@ -42,7 +42,7 @@ def custom_remarks(task: CustomTask, model: nn.Module, loss: Tensor, returned: A
         own := [name for name, one in given.named_parameters() if one.requires_grad]
     ):
         yield (
-            f"the loss has weights of its own ({some(own)}), which stay as they are, since the model alone is trained: let the model hold "
+            f"the loss has weights of its own ({some(own)}), which stay as they are, since only the model is trained: let the model hold "
             "and use them, or freeze them (requires_grad_(False)) if that is meant"
         )
     if isinstance(task.criterion.objective, SquaredError) and targets_are_zero_or_one(task):
