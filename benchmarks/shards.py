@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -43,12 +44,14 @@ from swamp.store.directory import Store
 from swamp.tasks.batches.packing import packed
 from swamp.tasks.datasets import image_sets
 from swamp.tasks.datasets.decoding import Pixels
-from swamp.tasks.datasets.shard_writing import write_folder
 from swamp.tasks.datasets.shards import open_shards
 from swamp.tasks.image import ImageTask
 from swamp.tasks.prepared import PreparedPlan, PreparedSource
 from swamp.tasks.task import dense_mask
 from swamp.training.train import Training
+
+sys.path.append(str(Path(__file__).parents[1]))  # where `tests` lies
+from tests.support.prepared import write_folder
 
 CASES = ("resnet50:224:256", "resnet18:64:256")
 NUM_CLASSES = 1000

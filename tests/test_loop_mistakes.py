@@ -136,7 +136,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "cycle.epochs is no setting .* give epochs=": {"cycle": {"epochs": 3}},
     "engine is no setting": {"engine": "processes"},
     "method 'rigl' does more in a training .* expected one of dense, grasp, imp,": {"method": "rigl"},
-    "method 'lottery-pools' selects by examples that your loop alone knows": {"method": "lottery-pools"},
+    "method 'lottery-pools' selects by examples that only your loop knows": {"method": "lottery-pools"},
     "method 'snip' scores the weights before training: give loss": {"method": "snip"},
     "the model has BatchNorm": {"method": "swamp", "make": with_norm},
     "SWA averages the last quarter": {"method": "swamp", "pruning": {"rewind": "init"}},

@@ -139,7 +139,7 @@ def test_export_takes_the_format_from_the_suffix(found: Pruned, tmp_path: Path) 
     with pytest.raises(ValueError, match=r"is there already; --overwrite replaces it \(in Python overwrite=True\)"):
         found.export(tmp_path / "m.pt")
     found.export(tmp_path / "m.pt", overwrite=True)
-    with pytest.raises(ValueError, match=r"says no format: give it a suffix out of .*\.onnx \(onnx\).*\.swamp \(sparse\)"):
+    with pytest.raises(ValueError, match=r"the suffix of a format: use one of .*\.onnx \(onnx\).*\.swamp \(sparse\)"):
         found.export(tmp_path / "m.bin")
     with pytest.raises(ValueError, match="values = 'float8': unknown type; did you mean 'float32'"):
         found.export(tmp_path / "n.pt", values="float8")  # type: ignore[arg-type]

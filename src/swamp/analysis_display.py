@@ -23,7 +23,7 @@ from swamp.terminal import print_table
 class AnalysisProgress(AnalysisListener):
     """Shows what an analysis will take, and how far it is."""
 
-    def __init__(self, plain: bool = False, quiet: bool = False) -> None:
+    def __init__(self, plain: bool, quiet: bool) -> None:
         self.plain, self.quiet, self.lines = plain, quiet, plain or not sys.stderr.isatty()
         self.seconds: dict[str, float] = {}
         self.total = self.finished = 0.0  # in seconds, as estimated

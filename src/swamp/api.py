@@ -174,7 +174,7 @@ def prune(
 
     `sparsity=0.9` prunes until a tenth of the weights is left; without it, `pruning={"cycles": …}` says how often. The run is stored in
     `out`; the same call continues it if it was stopped. The model that was given is not changed. With several `seeds`, each run goes to
-    `out`/seed-K. A `listener` is notified of the progress, beside the display; `quiet` shows remarks alone.
+    `out`/seed-K. A `listener` is notified of the progress, beside the display; `quiet` shows only remarks.
     `optimizer` is a function that makes a torch optimizer, with `schedule` for its scheduler, or a table of settings.
     `fast` tries the set-up in seconds, with one batch, one epoch of each training and one pruning; its numbers mean nothing.
 
@@ -223,7 +223,7 @@ def prune_task(
     trackers: Sequence[str],
     quiet: bool,
 ) -> Pruned | PrunedSeeds:
-    """Run configurations that differ in their seed alone on a task that Python code made, and return what was found."""
+    """Run configurations that differ only in their seed on a task that Python code made, and return what was found."""
     whole = Path(out or f"runs/{configs[0].title if seeds is None else f'{configs[0].recipe}-{configs[0].method}'}").expanduser()
     folders = [whole if seeds is None else whole / f"seed-{config.seed}" for config in configs]
     requests = [RunRequest(config, folder, task) for config, folder in zip(configs, folders, strict=True)]

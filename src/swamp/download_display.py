@@ -19,8 +19,8 @@ from swamp.tasks.datasets.downloading import DownloadReport
 
 
 @contextmanager
-def download_display(quiet: bool = False, plain: bool = False) -> Iterator[DownloadReport]:
-    """Return the function that is told how far a download is."""
+def download_display(quiet: bool, plain: bool) -> Iterator[DownloadReport]:
+    """Yield the function to which a download reports its progress."""
     if quiet:
         yield lambda name, done, total: None
     elif plain or not sys.stderr.isatty():

@@ -129,7 +129,7 @@ def check(config: Config, task: OwnLoopTask) -> None:
         raise ValueError(f"method {config.method!r} scores the weights before training: give loss, a function of a model")
     if not suits_loops(method):
         reason = (
-            "selects by examples that your loop alone knows" if method.selects else "does more in a training than a loop can be asked for"
+            "selects by examples that only your loop knows" if method.selects else "does more in a training than a loop can be asked for"
         )
         known = ", ".join(name for name, other in methods().items() if suits_loops(other))
         raise ValueError(f"method {config.method!r} {reason}; expected one of {known}")

@@ -96,7 +96,7 @@ class PreparationRequest:
         store, decoder = chosen("store", RAW), chosen("decoder", None) or best_decoder()
         find_decoder(decoder)
         if self.quality is not None and store == RAW:
-            raise ValueError("--quality is one of JPEG files: give it with --store jpeg")
+            raise ValueError("--quality is for JPEG files: give it with --store jpeg")
         further = (("hold_out", self.held_out), ("hold_out_seed", self.hold_out_seed or 0)) if self.hold_out else ()
         return PreparationSettings(
             self.name,
@@ -113,7 +113,7 @@ def print_preparable(plain: bool) -> None:
     print_table(Table("Data sets that can be prepared", ["name", "title"], rows), plain)
 
 
-def run_preparation(request: PreparationRequest, quiet: bool = False, plain: bool = False) -> None:
+def run_preparation(request: PreparationRequest, quiet: bool, plain: bool) -> None:
     """Prepare a data set, or go on with it."""
     request.check()
     folder = request.out

@@ -38,8 +38,8 @@ class PreparationLines:
 
 
 @contextmanager
-def preparation_display(total: int, quiet: bool = False, plain: bool = False) -> Iterator[ImageReport]:
-    """Return the function that is told how many images were prepared since it was told last."""
+def preparation_display(total: int, quiet: bool, plain: bool) -> Iterator[ImageReport]:
+    """Yield the function to which a preparation reports how many images are done since its last report."""
     lines = PreparationLines(total)
     if quiet:
         yield lambda count: None

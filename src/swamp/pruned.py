@@ -29,7 +29,7 @@ from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
 from swamp.training.numerics import applied, autocast
 
-NEAR = 0.01  # A row further than this from the sparsity that was asked for is not meant.
+NEAR = 0.01  # The nearest row must be within this distance of the sparsity that was asked for.
 SAME = 1e-9  # Differences of metrics are compared up to this, because 0.95 − 0.94 is a little more than 0.01.
 
 

@@ -85,7 +85,7 @@ def test_the_suffix_says_the_format(swamp_run: Path, tmp_path: Path, capsys: pyt
     assert status_of("export", swamp_run, "--out", tmp_path / "m.safetensors") == 0
     assert load_file(tmp_path / "m.safetensors").keys() == swamp.load(swamp_run).model.state_dict().keys()
     assert status_of("export", swamp_run, "--out", tmp_path / "m") == 2
-    assert "says no format: give it a suffix out of" in capsys.readouterr().err
+    assert "the suffix of a format: use one of" in capsys.readouterr().err
 
 
 def test_nothing_is_overwritten_without_being_asked(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

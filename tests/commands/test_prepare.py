@@ -87,7 +87,7 @@ def test_mistakes_get_one_sentence(
 
 def test_a_quality_without_jpeg_files_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, errors = call(capsys, "prepare", "imagenet", "--data", data, "--out", tmp_path / "out", "--quality", 80)
-    assert (status, errors) == (2, "swamp: --quality is one of JPEG files: give it with --store jpeg\n")
+    assert (status, errors) == (2, "swamp: --quality is for JPEG files: give it with --store jpeg\n")
     assert not (tmp_path / "out").exists()
 
 

@@ -41,7 +41,7 @@ def test_groups_of_n_m_are_whole_or_pruned(pattern: str, keep: int, size: int) -
     mask = pruned(pattern, least)
     assert all(set(groups(layer, size).sum(1).tolist()) <= {keep} for layer in mask.layers.values())
     assert mask.layers["stem"].all()  # three input channels are no group
-    with pytest.raises(ValueError, match=f"leaves no fewer than {least} weights, and {least - 1} are asked for"):
+    with pytest.raises(ValueError, match=f"leaves at least {least} weights, but {least - 1} are asked for"):
         pruned(pattern, least - 1)
 
 

@@ -58,7 +58,7 @@ def test_without_torchrun_an_error_says_how_to_start_it(quick: Make, tmp_path: P
     [
         (Config(data=3), 1, False, "engines.distributed.data = 3 does not divide the 4 ranks"),
         (Config(data=2), 1, True, "compile = true is for particles that one rank trains alone"),
-        (Config(data=2, batch_norm="local"), 3, False, "say so by optimizer.accumulate = 2"),
+        (Config(data=2, batch_norm="local"), 3, False, "set optimizer.accumulate = 2"),
     ],
 )
 def test_settings_that_the_launch_cannot_meet_are_refused(

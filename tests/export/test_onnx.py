@@ -88,7 +88,7 @@ class Counting(nn.Module):
 def test_a_graph_for_one_batch_size_is_refused() -> None:
     data = torch.randn(8, 4), torch.arange(8) % 3
     task = CustomTask(Counting, data, data)
-    with pytest.raises(Unsupported, match=r"^its graph would take batches of two examples alone: .* x\.shape\[0\], not len\(x\)"):
+    with pytest.raises(Unsupported, match=r"^its graph would take only batches of two examples: .* x\.shape\[0\], not len\(x\)"):
         as_onnx(task.model(), task, {})
 
 

@@ -196,7 +196,7 @@ class Masked(nn.Module):
 BELOW_17 = torch.arange(4, 14).reshape(2, 5)  # no token of padding, nor any of 0 to 3
 
 REFUSALS: dict[str, tuple[nn.Module, Given, dict[str, Any], str]] = {
-    "lstm": (own_sequences.Reader(), given(tokens(2, 5)), {}, r"^lstm cannot .* \(module rnn, sequences.py line \d+\): .* not known$"),
+    "lstm": (own_sequences.Reader(), given(tokens(2, 5)), {}, r"^lstm cannot .* \(module rnn, sequences.py line \d+\): .* not supported$"),
     "a branch": (
         Branching(),
         given(VECTOR),
@@ -233,18 +233,18 @@ REFUSALS: dict[str, tuple[nn.Module, Given, dict[str, Any], str]] = {
     ),
     "tokens as numbers": (Function(lambda x: x.float()), given(tokens(2, 5)), {}, "output depends on no image"),
     "vector to image": (Function(lambda x: F.max_pool2d(x.view(-1, 1, 2, 3), 2)), given(VECTOR), {}, "is turned into an image"),
-    "over the batch": (Function(lambda x: x - x.mean(0)), given(VECTOR), {}, "over all pixels of an image"),
+    "over the batch": (Function(lambda x: x - x.mean(0)), given(VECTOR), {}, "only over all pixels of an image"),
     "autocast": (Function(in_autocast), given(VECTOR), {}, "a context of its own, such as torch.autocast"),
     "half precision": (nn.Linear(6, 2).half(), given(VECTOR), {}, "computes in float32"),
     "ceil_mode": (Function(lambda x: F.max_pool2d(x, 4, 3, ceil_mode=True)), given(IMAGE), {}, "ceil_mode"),
-    "one-sided padding": (nn.Conv2d(4, 4, 2, padding="same"), given(IMAGE), {}, "padding on one side"),
+    "one-sided padding": (nn.Conv2d(4, 4, 2, padding="same"), given(IMAGE), {}, "pads one side more than the other"),
     "whole number outputs": (Function(lambda x: x[:, 0]), given(VECTOR), {}, "output is neither an image, a vector nor a sequence"),
     "random numbers": (Function(lambda x: F.dropout(x, 0.5)), given(VECTOR), {}, "training=self.training"),
     "repeated numbers": (
         Function(lambda x: x.mean(1, keepdim=True).expand(-1, 5, -1) + x.amax(1, keepdim=True).expand(-1, 5, -1)),
         given(SEQUENCE),
         {},
-        r"^add .* it repeats numbers",
+        r"^add .* it repeats values",
     ),
     "number of examples": (Function(lambda x: x if x.shape[0] > 4 else -x), given(VECTOR), {}, "depends on the number of examples"),
     "rows of a free size": (Function(lambda x, p: x * p, p=normal(6, 1)), given(IMAGE), {"free_size": True}, "whose size is free"),

@@ -136,7 +136,7 @@ def test_models_without_a_graph_or_without_channels_are_refused_in_a_sentence() 
     assert refusal(normed).endswith("finds no channels that could be left out of this model: they enter layer_norm (1)")
     assert "cannot read: " in refusal(CustomTask(Branching(), data, data))
     loop = OwnLoopTask(lambda model, run: None, lambda: nn.Linear(4, 2), lambda model: 0.0)
-    assert refusal(loop).endswith("those of a loop of your own are known to the loop alone")
+    assert refusal(loop).endswith("only your own training loop knows its inputs")
 
 
 class Branching(nn.Module):

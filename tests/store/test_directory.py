@@ -155,11 +155,11 @@ def test_other_formats_are_refused(store: Store) -> None:
 
 def test_links_follow_what_is_kept(store: Store) -> None:
     store.save_solution("one", STATE, ())
-    store.link_row(3, {"average": "one", "particle-0": "gone"})
+    store.link_row(3, "lost", "one", ["gone"])
     assert [p.name for p in sorted((store.root / "cycle-03").iterdir())] == ["average.safetensors"]
     assert (store.root / "cycle-03" / "average.safetensors").read_bytes() == (store.objects / "one.safetensors").read_bytes()
     store.drop("one")
-    store.link_row(3, {"average": "one"})
+    store.link_row(3, "lost", "one", ["gone"])
     assert list((store.root / "cycle-03").iterdir()) == []
 
 
@@ -248,7 +248,7 @@ def test_temporaries_never_meet(tmp_path: Path) -> None:
     try:
         os.replace = lambda a, b, **fds: (names.add(str(a)), real(a, b, **fds))[1]  # type: ignore[assignment]
         for _ in range(20):
-            files.write_durably(tmp_path / "x", b"1", tmp_path / "work")
+            Folder(tmp_path).write("x", b"1", Folder(tmp_path / "work"))
     finally:
         os.replace = real
     assert len(names) == 20

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from swamp.store import files
-from swamp.store.files import Damaged, write_durably
+from swamp.store.files import Damaged, Folder
 from swamp.store.formats import decode_arrays, decode_json, encode_arrays, encode_json
 
 TENSORS = {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(7), "bits": torch.tensor([1, 255], dtype=torch.uint8)}
@@ -88,14 +88,14 @@ def test_json_of_other_shapes_is_damaged(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, scratch = tmp_path / "a", tmp_path / "work"
-    write_durably(path, b"old", scratch)
+    Folder(tmp_path).write("a", b"old", Folder(scratch))
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        write_durably(path, b"new", scratch)
+        Folder(tmp_path).write("a", b"new", Folder(scratch))
     assert path.read_bytes() == b"old"
     assert list(scratch.iterdir()) == []
 
@@ -110,7 +110,7 @@ def test_writing_syncs_before_and_after_the_rename(tmp_path: Path, monkeypatch: 
         lambda d: (events.append("directory" if os.path.isdir(f"/proc/self/fd/{d}") else "file"), real_sync(d))[1],
     )
     monkeypatch.setattr(os, "replace", lambda a, b, **fds: (events.append("rename"), real_replace(a, b, **fds))[1])
-    write_durably(tmp_path / "a", b"x", tmp_path / "work")
+    Folder(tmp_path).write("a", b"x", Folder(tmp_path / "work"))
     assert events == ["file", "rename", "directory"]
 
 

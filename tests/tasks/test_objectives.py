@@ -175,7 +175,7 @@ def test_float_targets_are_regression() -> None:
             r"shapes 2×5×5 and 2×5, so that the classes may be dimension 1 or the last one: give a loss",
         ),
         (nn.Linear(4, 2), X, (X > 0).long(), r"shapes 2×2 and 2×4, which no cross-entropy of whole-number targets takes"),
-        (nn.Linear(4, 2), X, X > 0, r"the binary cross-entropy is of outputs and targets of one shape, not 2×2 and 2×4"),
+        (nn.Linear(4, 2), X, X > 0, r"the binary cross-entropy needs outputs and targets of one shape, not 2×2 and 2×4"),
         (Words(), TOKENS, TOKENS, r"labels of the train data go from 0 to 6, but the model has 3 outputs: 0 to 2"),
         (Wrapped(lambda loss, logits: "text"), X, (X[:, 0] > 0).long(), "the model returns a str without a tensor of outputs"),
     ],

@@ -28,7 +28,8 @@ Arrays = dict[str, Any]  # what is too large for JSON, by name
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How finely one looks. A kind that has settings of its own extends this; a setting with a description is an option of the command."""
+    """The settings of an analysis. A kind with more settings extends this class. A setting with a description is an option of the
+    command."""
 
     examples: Annotated[int, Meta(ge=1, le=100_000_000, description="Number of training examples for losses and Hessians.")] = 1000
 
@@ -52,7 +53,7 @@ def options_of(settings: type[Settings]) -> dict[str, Option]:
 
 
 class AnalysedRun(Struct, frozen=True, kw_only=True):
-    """The run that a result is of."""
+    """The run that was analysed."""
 
     recipe: str
     method: str
@@ -77,14 +78,14 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def cycles(self) -> list[int]:
-        """The cycles that it is of."""
+        """The cycles that were analysed."""
         return [row.cycle for row in getattr(self, "rows", ())]
 
 
 class DamagedResult(ValueError):
     """A stored result of an analysis is not as it was written."""
 
-    exit_status = 1  # of a command that it ends: nobody mistyped anything
+    exit_status = 1  # of a command that this error ends; 2 would mean a mistake of the user
 
     def __init__(self, directory: Path, flag: str, error: Exception) -> None:
         why = explain_os_error(error) if isinstance(error, OSError) else str(error)
@@ -115,7 +116,7 @@ class StoredResult(Generic[R]):
 class SeriesResults(NamedTuple):
     """What one kind has found of the runs of one series."""
 
-    number: int  # of the series among all that are shown
+    number: int  # the position of the series among all that are shown
     series: Series
     label: str
     stored: Sequence[StoredResult[Any]]
@@ -146,7 +147,7 @@ class PageResults:
 
 
 class Line(NamedTuple):
-    """A line of a table: the cells that say what it is about, and numbers by the head of their column."""
+    """A line of a table: the cells that say what the line is about, and its numbers by the heading of their column."""
 
     cells: tuple[str, ...]
     numbers: dict[str, float | None]
@@ -158,8 +159,9 @@ class BetweenRuns:
 
     name: str
     Result: type[Struct]
-    # of these runs, to be stored in this directory, at these cycles or at all
-    compare: Callable[[Sequence[Path], Path, Sequence[int] | None], Any]  # raises ValueError where nothing can be compared
+    # Compares these runs at these cycles, or at all if None; the result will be stored in the given directory. It raises a ValueError where
+    # nothing can be compared.
+    compare: Callable[[Sequence[Path], Path, Sequence[int] | None], Any]
     table: Callable[[Any], Table]
     figure: Callable[[Any, StoredResult[Any]], Any]
 
@@ -168,19 +170,19 @@ class BetweenRuns:
 class Analysis:
     """The contract of a module that defines a kind of analysis. The attributes without a default are required."""
 
-    name: str  # of its flag, its files and its figure
+    name: str  # the name of its flag, its files and its figure
     summary: str  # the help of its flag
     needs: Keep  # the least `keep` of a run that has the weights for all its cycles; "last" also where any two networks, or none, will do
     Settings: type[Settings]
     Result: type[Result]
-    plan: Callable[[Study, Any], Work]  # raises ValueError with a sentence where the run lacks what it takes
+    plan: Callable[[Study, Any], Work]  # raises a ValueError if the run lacks what the analysis needs
     figure: Callable[[Any, StoredResult[Any]], Any]
-    heads: tuple[str, ...] = ()  # of the cells that say what a line of the table is about
-    lines: Callable[[Any], list[Line]] | None = None  # of the table of a result
-    note: Callable[[Sequence[Any]], str] | None = None  # below the table of these results
-    more_tables: Callable[[Sequence[SeriesResults]], Iterable[Table]] | None = None  # of several runs
-    spread_figure: Callable[[Any, Sequence[SeriesResults]], Any] | None = None  # of several runs, with means over seeds
-    show_section: Callable[[PageResults], Section | None] | None = None  # of the HTML report
+    heads: tuple[str, ...] = ()  # the headings of the cells that say what a line of the table is about
+    lines: Callable[[Any], list[Line]] | None = None  # the lines of the table of a result
+    note: Callable[[Sequence[Any]], str] | None = None  # the note below the table of these results
+    more_tables: Callable[[Sequence[SeriesResults]], Iterable[Table]] | None = None  # further tables of several runs
+    spread_figure: Callable[[Any, Sequence[SeriesResults]], Any] | None = None  # a figure of several runs, with means over seeds
+    show_section: Callable[[PageResults], Section | None] | None = None  # its section of the HTML report
     between_runs: BetweenRuns | None = None
 
     @classmethod
@@ -198,20 +200,23 @@ def read_stored(directory: Path, kind: Analysis | BetweenRuns, flag: str = "") -
     return StoredResult(directory, kind.name, result) if result is not None else None
 
 
+def read_undamaged(
+    directory: Path, kind: Analysis | BetweenRuns, problem: Callable[[DamagedResult], object], flag: str = ""
+) -> StoredResult[Any] | None:
+    """Read like `read_stored`, but give a damaged result to `problem` and return None."""
+    try:
+        return read_stored(directory, kind, flag)
+    except DamagedResult as error:
+        problem(error)
+        return None
+
+
 def read_series(kind: Analysis, all_series: Sequence[Series], problem: Callable[[DamagedResult], object]) -> list[SeriesResults]:
-    """Read what a kind has found of the runs of each series; series of which nothing is stored are left out, and so are results that are
-    damaged, each of which is given to `problem`."""
-
-    def read(path: Path) -> StoredResult[Any] | None:
-        try:
-            return read_stored(path, kind)
-        except DamagedResult as error:
-            problem(error)
-            return None
-
+    """Read what a kind has found of the runs of each series. Series without a stored result are left out. Damaged results are left out too,
+    and each is given to `problem`."""
     found = []
     for index, series in enumerate(all_series):
-        if stored := [one for path in series.directories if (one := read(path))]:
+        if stored := [one for path in series.directories if (one := read_undamaged(path, kind, problem))]:
             found.append(SeriesResults(index, series, series.label, stored))
     return found
 

@@ -73,7 +73,8 @@ def lines(result: Result) -> list[Line]:
 
 
 def figure(plt: Any, found: StoredResult[Result]) -> Any:
-    """Bins of few examples are left out of the curve: what share of five is right says nothing."""
+    """Draw the reliability curve and the number of examples in each bin. Bins with few examples are left out of the curve: their accuracy
+    is mostly chance."""
     rows = found.result.rows
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(5.6, 6.8), layout="constrained", height_ratios=(3, 1), sharex=True)
     upper.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)

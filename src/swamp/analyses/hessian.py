@@ -30,7 +30,7 @@ from swamp.store.records import RowRecord
 name = "hessian"
 summary = "Trace, largest eigenvalues and spectral density of the loss's Hessian, over the surviving weights."
 needs = "averages"
-heads = (*CYCLE, "on")  # curvature on other examples is another thing
+heads = (*CYCLE, "on")  # Curvatures on different examples are not compared.
 
 CHUNK = 10  # probes that are stored together
 NUM_TOP = 5  # eigenvalues shown
@@ -57,7 +57,7 @@ class Result(analysis.Result, frozen=True, kw_only=True):
     """The arrays cycle-C.eigenvalue and cycle-C.density have the spectral density at cycle C."""
 
     examples: int
-    split: Split = "train"  # which is what results without it are of
+    split: Split = "train"  # Stored results without this entry are of training examples.
     tolerance: float
     max_probes: int
     rows: list[Row]
@@ -137,7 +137,7 @@ def plan(study: Study, settings: Settings) -> Work:
 
 
 def _settled(study: Study, settings: Settings, probes: Sequence[CachedStep]) -> bool:
-    """Whether the probes that are stored are enough."""
+    """Return whether the probes that are stored already give the trace to the wanted tolerance."""
     stored = [study.get(step) for step in takewhile(study.is_stored, probes)]
     return bool(stored) and trace_of(stored, settings.tolerance).converged
 
@@ -163,7 +163,8 @@ def note(results: Sequence[Result]) -> str:
 
 
 def more_tables(found: Sequence[SeriesResults]) -> Iterator[Table]:
-    """Yield for each recipe: traces minus those of the baseline (IMP, else the first), seed by seed, where two seeds are shared."""
+    """Yield a table for each recipe: traces minus those of the baseline (IMP, else the first configuration), paired by seed. A recipe whose
+    configurations share fewer than two seeds has none."""
     by_series = {id(one.series): one for one in found}
     for _, group in by_recipe([one.series for one in found], keep_empty=True):
         baseline = baseline_of(group)

@@ -94,7 +94,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
     for measure, axes in zip(measures, grid[0], strict=True):
         for index, row in enumerate(rows):
             values = drawn(row.values[measure], measure)
-            # spread sideways by rank order of drawing, only so that points do not hide each other
+            # The points are spread sideways, in the order in which they were drawn, only so that they do not hide each other.
             aside = [index + 0.22 * math.sin(2.4 * number) for number in range(len(values))]
             first = index == 0
             axes.plot(aside, values, ".", color=BLUE, markersize=4, alpha=0.6, label="random mixtures" if first else None)

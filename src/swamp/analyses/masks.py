@@ -39,7 +39,7 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if [len(line) for line in self.overlap] != [len(self.rows)] * len(self.rows):
-            raise ValueError("a table of another size than its rows")
+            raise ValueError("the table of overlaps has another size than the list of rows")
 
 
 def plan(study: Study, settings: Settings) -> Work:
@@ -123,8 +123,8 @@ def show_section(page: PageResults) -> Section | None:
 
 
 def _directory_of(run: str, place: Path, known: Container[Path]) -> Path:
-    """Return the directory of a run that `Pair.runs` names, in a result that is stored in `place`. Earlier results have
-    directories as they were typed."""
+    """Return the directory of a run that `Pair.runs` names, in a result that is stored in `place`. Earlier versions of swamp stored
+    directories as the user typed them."""
     moved, typed = (place.parent / run).resolve(), Path(run).resolve()
     return typed if typed in known and moved not in known else moved
 
@@ -135,7 +135,7 @@ def _directory_of(run: str, place: Path, known: Container[Path]) -> Path:
 class Pair(RowResult, frozen=True, kw_only=True):
     """The masks of two runs at one cycle, compared as in `landscape.geometry.Overlap`."""
 
-    runs: tuple[str, str]  # their directories, as seen from the one that the directory of the result lies in
+    runs: tuple[str, str]  # their directories, relative to the parent of the directory that stores the result
     iou: float
     chance: float
     beyond: float

@@ -49,7 +49,7 @@ class PathsResult(analysis.Result, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if any(len(values) != len(self.lambdas) for path in self.paths for values in path.values.values()):
-            raise ValueError("a path of another length than its lambdas")
+            raise ValueError("a path has another number of values than there are lambdas")
 
     @property
     def measures(self) -> list[str]:
@@ -101,7 +101,7 @@ def drawn(values: Sequence[float | None], measure: str) -> list[float]:
 
 
 def path_section(page: PageResults, analysis: str, title: str, where: str, kind: str = "") -> Section:
-    """Return the section that shows the lines of all runs, of which `where` says what they lie between; errors are in %. Lines of different
+    """Return the section that shows the lines of all runs; errors are in %. `where` says what the lines lie between. Lines of different
     kinds are drawn apart, unless one `kind` is given for all."""
     data = []
     for keys, stored in page.runs:

@@ -23,7 +23,7 @@ DPI = 130
 
 
 def analysis_tables(found: Iterable[tuple[Analysis, Sequence[SeriesResults]]], all_series: Sequence[Series]) -> Iterator[Table]:
-    """Yield one table an analysis over all runs that have a result. Means are over seeds: never over methods, or settings."""
+    """Yield one table for each analysis, over all runs that have a result. Means are over seeds, never over methods or settings."""
     many_series, many_seeds = len(all_series) > 1, any(len(series.directories) > 1 for series in all_series)
     for kind, of_series in found:
         if not kind.lines or not of_series:
@@ -37,7 +37,8 @@ def analysis_tables(found: Iterable[tuple[Analysis, Sequence[SeriesResults]]], a
 
 
 def _table(title: str, heads: Sequence[str], lines: Sequence[Line], count: bool, note: str) -> Table:
-    """Return a table in which lines with the same cells are one; where `count` is true, a column says how many they were."""
+    """Return a table in which lines with the same cells are one, with the means of their numbers. With `count`, a column says how many
+    lines these were."""
     gathered: dict[tuple[str, ...], list[Line]] = {}
     for line in lines:
         gathered.setdefault(line.cells, []).append(line)
@@ -52,7 +53,7 @@ def _table(title: str, heads: Sequence[str], lines: Sequence[Line], count: bool,
 
 
 def _digits(values: Sequence[float | None]) -> int:
-    """Return the digits behind the point for a whole column."""
+    """Return how many digits the numbers of a column have behind the point."""
     known = [value for value in values if value is not None]
     if not known or all(isinstance(value, int) for value in known):
         return 0
@@ -65,7 +66,7 @@ def cycle_cells(row: RowResult) -> tuple[str, ...]:
 
 
 def examples_of(examples: int, split: str = "train") -> str:
-    """Say what was measured on.
+    """Name the examples that something was measured on.
 
     >>> examples_of(1000, "test")
     '1000 test examples'
@@ -113,7 +114,8 @@ def sparsity_ticks(axes: Any, rows: Sequence[RowResult]) -> None:
 def draw_by_sparsity(
     axes: Any, index: int, series: SeriesResults, runs: Sequence[dict[float, float]], errors: Sequence[float] | None = None
 ) -> None:
-    """Draw bars of one standard deviation at the sparsities that any of the runs has; or of the errors given, for a single run."""
+    """Draw the mean over runs at each sparsity that any of them has, with bars of one standard deviation; for a single run the bars may be
+    the `errors`."""
     places = sorted({round(sparsity, 6) for run in runs for sparsity in run})
     columns = [[value for run in runs for sparsity, value in run.items() if round(sparsity, 6) == place] for place in places]
     means = [float(np.mean(column)) for column in columns]

@@ -15,7 +15,7 @@ from swamp.runs.bench import step_timer
 
 
 def plan_analyses(study: Study, kinds: Iterable[Analysis]) -> tuple[dict[str, Work], list[str]]:
-    """Return the work of the kinds that the run has what it takes for, by name, and a sentence about all that is left out."""
+    """Return the work of each kind that this run has the data for, by name, and sentences about what is left out."""
     if study.analysis_store.root.exists():  # what is stored is read to see what is left to do
         with study.analysis_store.locked():
             study.analysis_store.put_aside_damaged()
@@ -46,7 +46,7 @@ def run_analyses(study: Study, works: Mapping[str, Work]) -> dict[str, Result]:
 
 
 def work_left(study: Study, works: Mapping[str, Work]) -> dict[str, dict[str, int]]:
-    """Count for each analysis how much of what kind is not stored yet; what several need counts for the first of them."""
+    """Count the work that is not stored yet, by analysis and by kind of work. What several analyses need counts for the first of them."""
     seen: set[str] = set()
     left: dict[str, dict[str, int]] = {}
     for name, work in works.items():
@@ -68,7 +68,7 @@ def _units_left(study: Study, work: Work) -> Iterator[tuple[str, str, int]]:
 
 
 def seconds_per_unit(study: Study, works: Mapping[str, Work]) -> dict[str, float]:
-    """Measure what one of each kind takes, here and now, on work that has to be done anyway where that is possible."""
+    """Measure how long a unit of each kind of work takes on this machine, if possible by doing work that is needed anyway."""
     kinds = {kind for counts in work_left(study, works).values() for kind in counts}
     found: dict[str, float] = {}
     if POINT in kinds:

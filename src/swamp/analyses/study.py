@@ -56,7 +56,7 @@ class CachedStep(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Work:
-    """A planned analysis: the steps and trainings that it may need, and the function that makes the result and its arrays of them."""
+    """A planned analysis: the steps and trainings that it may need, and the function that then makes the result and its arrays."""
 
     finish: Callable[[], tuple[Result, Arrays]]
     steps: Sequence[CachedStep] = ()
@@ -69,8 +69,8 @@ class AnalysisListener(Listener):
     """Is told how analyses go. This class ignores everything; a subclass overrides what it wants to know."""
 
     def begin(self, left: Mapping[str, Mapping[str, int]], seconds: Callable[[], dict[str, float]], at_most: Collection[str]) -> None:
-        """So much is left to do, by analysis and kind of work; analyses in `at_most` may need less. `seconds` measures what one of each
-        kind takes."""
+        """The analyses begin. `left` counts the work by analysis and by kind of work; analyses in `at_most` may need less. `seconds`
+        measures how long a unit of each kind takes."""
 
     def done(self, what: str, kind: str, units: int) -> None:
         """Some work of a kind is done."""
@@ -126,7 +126,8 @@ class Study:
         return self._stored_rows("solution", {row.cycle: [row.solution] for row in self.rows}, "averages", required)
 
     def rows_with_particles(self, least: int = 2, required: bool = True) -> tuple[list[RowRecord], list[str]]:
-        """Return the rows of at least so many particles whose particles are stored, and notes about the others, likewise."""
+        """Return the rows with at least so many particles, all of them stored, and notes about the others. Errors are those of
+        `rows_with_solution`."""
         keys = {row.cycle: row.particles for row in self.rows if len(row.particles) >= least}
         return self._stored_rows("particles", keys, "all", required)
 
@@ -154,7 +155,7 @@ class Study:
 
     @cache  # noqa: B019 - a study lives as long as its command
     def hessian_batches(self, split: Split) -> list[Batch]:
-        """Return the examples that Hessians are of."""
+        """Return the examples on which Hessians are computed."""
         if split == "train":
             return self.batches
         asked = settings_of(Settings, self.options).examples
@@ -202,7 +203,7 @@ class Study:
                 self.listener.skipped(step.kind, step.units)
 
     def values(self, step: CachedStep) -> dict[str, float]:
-        """Return the values at a point; what was no number is infinite."""
+        """Return the values at a point. One that was not finite is infinite."""
         return {name: math.inf if value is None else value for name, value in self.get(step).items()}
 
     def _hessian(self, solution: str, mask: str, split: Split, num_batches: int | None = None) -> Hessian:
@@ -249,5 +250,5 @@ def rows_of(run: StoredRun, cycles: Sequence[int] | None) -> list[RowRecord]:
 
 
 def finite_values(values: Mapping[str, float]) -> dict[str, float | None]:
-    """Return numbers as JSON can hold them, which knows no infinity."""
+    """Return the values with None for those that are not finite, because JSON has no infinity."""
     return {name: finite(value) for name, value in values.items()}

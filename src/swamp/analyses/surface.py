@@ -51,7 +51,7 @@ class Result(analysis.Result, frozen=True, kw_only=True):
 
 
 def plan(study: Study, settings: Settings) -> Work:
-    """Take the last cycle alone, unless cycles were chosen."""
+    """Plan the surface of the last cycle alone, unless the user chose cycles."""
     rows, notes = study.rows_with_particles(3)
     rows = rows if study.are_cycles_chosen else rows[-1:]
 

@@ -46,7 +46,7 @@ def bench_inference(
     if not files:
         raise ValueError("bench-inference needs at least one file")
     if threads < 1 or rounds < 1:
-        raise ValueError("--threads and --rounds are 1 at least")
+        raise ValueError("--threads and --rounds must be at least 1")
     abouts = [read_about(path) for path in files]
     if any((one["task"], one["settings"]) != (abouts[0]["task"], abouts[0]["settings"]) for one in abouts):
         raise ValueError("the files hold networks of different tasks; measure one task at a time")

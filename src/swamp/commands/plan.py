@@ -64,7 +64,7 @@ def plan(
     """
     from swamp.report.tables import layout_table
     from swamp.runs.config import build_config, resolve
-    from swamp.runs.layouts import Cluster, layouts
+    from swamp.runs.layouts import Cluster, group_sizes, layouts
     from swamp.runs.plan import make_plan
     from swamp.runs.remarks import plan_remarks
     from swamp.runs.workload import given_paces, measured_paces, planned_task, stored_bytes, work_of
@@ -89,7 +89,7 @@ def plan(
     for remark in plan_remarks(config, task, whole):
         print_remark(remark)
     work = work_of(task, whole, stored_bytes(task) if image_kilobytes is None else round(1000 * image_kilobytes))
-    shares = sorted({data for count in counts for data in range(2, count + 1) if count % data == 0 and data <= task.batch_size})
+    shares = sorted({data for count in counts for data in group_sizes(count, task.batch_size) if data > 1})
     paces = given_paces(rate, shared_rate) if rate is not None else measured_paces(config, task, shares, print_remark)
     found = []
     for count in counts:

@@ -76,9 +76,7 @@ def keep_highest_channels(
     weight_steps, left = _weights_left(steps, alive, coupling)
     enough = (left <= num).nonzero()
     if not len(enough):
-        raise ValueError(
-            f"the pattern leaves no fewer than {int(left[-1])} weights, and {num} are asked for: prune less, or in another pattern"
-        )
+        raise ValueError(f"the pattern leaves at least {int(left[-1])} weights, but {num} are asked for: prune less, or in another pattern")
     done = int(enough[0])
     return {name: layer & (weight_steps[name] >= done) for name, layer in alive.items()}
 

@@ -13,7 +13,8 @@ class Metric(Struct, frozen=True, omit_defaults=True):
     scale: float = 1.0  # what a value is multiplied by before it is written: 100 for a percentage
     digits: int = 4  # after the decimal point
     maximise: bool | None = None  # whether more is better; None where it is not known, so that nothing is ranked
-    error: str = ""  # what 1 minus the value is called: charts draw it in percent, because it begins at zero; empty: they draw the value
+    # The name of 1 − value. Charts draw it, in percent, because errors begin at zero. If it is empty, they draw the value itself.
+    error: str = ""
 
     def __post_init__(self) -> None:
         structs.force_setattr(self, "scale", float(self.scale))  # It is read back as a float, and checksums must agree.

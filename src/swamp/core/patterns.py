@@ -140,7 +140,7 @@ def keep_highest_groups(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor
     prunable = living & (flat != KEPT)
     least = pattern.fewest_weights({name: tuple(layer.shape) for name, layer in alive.items()})
     if num < least:
-        raise ValueError(f"the pattern leaves no fewer than {least} weights, and {num} are asked for: prune less, or in another pattern")
+        raise ValueError(f"the pattern leaves at least {least} weights, but {num} are asked for: prune less, or in another pattern")
     # Left-over input channels of N:M are kept, even where only the share N/M of all weights is asked for.
     num_free = max(num - int((living & (flat == KEPT)).sum()), 0)
     sizes = torch.zeros(first).double().index_add_(0, flat[prunable], torch.ones(int(prunable.sum())).double())

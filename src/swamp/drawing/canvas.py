@@ -81,8 +81,8 @@ def text(label: str) -> str:
 
 
 def few(names: Sequence[str], most: int) -> list[str]:
-    """Return names for the ticks of an axis or the lines of a legend that has room for so many: of more, only some stay, evenly spread from
-    the first on, and the others are empty.
+    """Return the names for the ticks of an axis or the lines of a legend, which has room for `most` of them. If there are more, only every
+    nth name stays, from the first on, and the others become empty.
 
     >>> few(["0", "1", "2", "3", "4"], 3)
     ['0', '', '2', '', '4']
@@ -102,7 +102,8 @@ def tidy(axes: Any) -> None:
 
 
 def density_axes(axes: Any, names: Sequence[str]) -> None:
-    """Label axes that show the layers from left to right, and upwards what remains of each in %, even nothing at all."""
+    """Label axes that show the layers from left to right and, upwards, the share of its weights that remains of each, in %. The scale is
+    logarithmic and has a zero, for empty layers."""
     axes.set_yscale("symlog", linthresh=1)
     axes.set_ylim(0, 130)
     axes.set_yticks([0, 1, 3, 10, 30, 100], ["0", "1", "3", "10", "30", "100"])

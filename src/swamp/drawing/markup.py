@@ -114,6 +114,6 @@ def count(number: int, noun: str) -> str:
 
 
 def command_line(text: str) -> Html:
-    """Return a command that is broken between its words alone: a line that ends in `--` misleads."""
+    """Return a command that is broken only between its words, because a line that ends in `--` misleads."""
     words = [part for word in text.split(" ") for part in (" ", element("span", word))]
     return element("span", *words[1:], "\n", class_="command")

@@ -72,8 +72,8 @@ def check(config: Config, optimizer: Optimizer, compiled: bool, device: torch.de
         raise ValueError("compile = true is for particles that one rank trains alone, not for engines.distributed.data > 1")
     if config.data > 1 and config.batch_norm == "local" and optimizer.accumulate % config.data:
         raise ValueError(
-            f"engines.distributed.batch_norm = 'local' lets BatchNorm see parts of each batch, which changes the numbers: say so by "
-            f"optimizer.accumulate = {config.data} (or a multiple of it), and every engine computes the same"
+            f"engines.distributed.batch_norm = 'local' lets BatchNorm see parts of each batch, which changes the numbers: set "
+            f"optimizer.accumulate = {config.data} (or a multiple of it), with which every engine computes the same"
         )
 
 

@@ -71,7 +71,7 @@ def unreachable(address: str, reason: str) -> str:
 def local_cluster(ray: Any, **settings: Any) -> Iterator[None]:
     """Start a cluster on this machine, to which this process is connected while inside.
 
-    It listens on the loopback interface alone, and refuses whoever does not know its token. The token is new for every cluster, and only in
+    It listens only on the loopback interface, and refuses whoever does not know its token. The token is new for every cluster, and only in
     the environment of its processes, which other users cannot read. The folder of the cluster's sockets, which Ray makes writable
     for everybody, lies in one that only this user can enter.
     """

@@ -21,14 +21,13 @@ from torch.utils import _pytree as pytree
 
 from swamp.core.mask import Mask
 from swamp.core.state import State
-from swamp.export.formats import as_arguments
+from swamp.export.formats import TOLERANCE, as_arguments
 from swamp.export.formats.onnx import OnnxNetwork, Unsupported, graph_of
 from swamp.export.formats.sparse import encode, outputs_of
 from swamp.export.program import NoProgram, read_program
 from swamp.export.sparse_layers import with_sparse_layers
 from swamp.export.timing import fastest, inference_call
 
-TOLERANCE = 1e-3  # of the largest output; another order of summation changes outputs by about 1e-6 of it
 SPARSE_ENOUGH = 0.25  # the density up to which onnxruntime is not tried: dense networks have always been slower there
 
 
@@ -75,7 +74,7 @@ class WholeNetwork(nn.Module):
         return super().train(False)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        alone = len(inputs) == 1 and not named and isinstance(inputs[0], Tensor)  # which takes less time to find out than what is given
+        alone = len(inputs) == 1 and not named and isinstance(inputs[0], Tensor)  # The usual case needs no flattening, which takes time.
         leaves, structure = ([inputs[0]], self.given) if alone and len(self.runtime.inputs) == 1 else self._leaves(inputs, named)
         if structure != self.given:
             raise ValueError("the network was compiled for other inputs than these; compile it with an example like them")

@@ -125,11 +125,11 @@ def measure(networks: Sequence[LoadedNetwork], task: Task, sizes: Sequence[int],
     ]
 
 
-def _fastest(load: Callable[[], nn.Module], rounds: int = 3) -> tuple[nn.Module, float]:
-    """Return the loaded network and the seconds of the fastest of several attempts, since the first also imports and allocates. What takes
+def _fastest(load: Callable[[], nn.Module]) -> tuple[nn.Module, float]:
+    """Return the loaded network and the seconds of the fastest of three attempts, since the first also imports and allocates. What takes
     a second or longer is loaded once."""
     least = float("inf")
-    for _ in range(rounds):
+    for _ in range(3):
         begin = time.perf_counter()
         model = load()
         least = min(least, time.perf_counter() - begin)

@@ -36,7 +36,7 @@ class InputRange(NamedTuple):
     zero: int
 
     def rounded(self, x: Tensor) -> Tensor:
-        """Return the numbers that are left of an input.
+        """Return an input rounded to its 8-bit values, as floats.
 
         >>> InputRange(0.5, 0).rounded(torch.tensor([-1.0, 0.6, 100.0])).tolist()
         [0.0, 0.5, 63.5]
@@ -85,7 +85,7 @@ def halved(tensor: Tensor) -> Tensor:
 
 
 def with_one_scale(program: Mapping[str, Any] | None) -> set[str]:
-    """Return the weights that have one scale: the rows of a transposed weight are a layer's inputs, and its sums take one scale each."""
+    """Return the weights with a single scale. These are transposed: their rows are the inputs of a layer, not its outputs."""
     return {node["weight"] for node in program["nodes"] if node["op"] == "transposed_linear"} if program else set()
 
 
@@ -146,7 +146,7 @@ def input_range(samples: Tensor) -> InputRange:
 
 
 class LayerMode(TorchDispatchMode):
-    """Sees the inputs of layers, whose weights are found by their memory, below everything that torch calls them through."""
+    """A dispatch mode that may replace the inputs of layers. A layer is recognised by the memory of its weight, whatever calls it."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()

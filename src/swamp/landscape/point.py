@@ -28,7 +28,7 @@ TEST_ERROR, TEST_LOSS, TRAIN_LOSS = "test error", "test loss", "train loss"
 
 @dataclass(frozen=True, eq=False)
 class EvaluationSetup:
-    """How points are evaluated. All points share one noise, so that they differ by their weights alone."""
+    """How points are evaluated. All points share one noise, so that they differ only by their weights."""
 
     task: Task
     noise: Noise

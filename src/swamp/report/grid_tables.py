@@ -65,14 +65,14 @@ class Findings:
 
     @cached_property
     def label(self) -> str:
-        """What the metrics that are shown are called."""
+        """The name of the metrics that are shown."""
         measured = dict.fromkeys(self.metric(row).label for rows in self.rows.values() for row in rows.values())
         wanted = self.sweep.grid.metric or "accuracy"
         return " or ".join(measured) or (TRACE if wanted == TRACE.name else find_metric(wanted)).label
 
     @cached_property
     def cells(self) -> Mapping[tuple[Labels, GridLevel], Cell | None]:
-        """What is shown of each cell of the grid, ranked among those of one recipe and one sparsity."""
+        """The result of each cell of the grid at each level, ranked among those of the same recipe and sparsity."""
         groups: dict[tuple[str, Fraction], dict[tuple[Labels, GridLevel], Cell | None]] = {}
         for (labels, level), density in self.densities.items():
             rows = self.rows.get((labels, level), {})
@@ -83,7 +83,8 @@ class Findings:
 
     @cached_property
     def original(self) -> Mapping[Labels, Config]:
-        """Each cell with numbers of the paper as the grid has it, without what was asked for besides: what these numbers are of."""
+        """The configurations that the paper's numbers belong to: those of the cells that have such numbers, as the grid itself states them,
+        without the settings that the user changed."""
         grid = self.sweep.grid
         printed = {labels for labels in self.sweep.cells if BETWEEN.join(labels) in {*grid.paper, *grid.paper_cost}}
         if not printed:
@@ -91,7 +92,7 @@ class Findings:
         return {run.labels: run.config for run in expand(grid, Path(), seeds=self.sweep.seeds[:1]).runs if run.labels in printed}
 
     def quoted(self, labels: Labels, said: Sequence[T]) -> list[T | None]:
-        """Return what the paper says of a cell at each level whose sparsity it has."""
+        """Return the paper's number of a cell at each level; None where the paper has none at that sparsity."""
         pruning, grid = self.original[labels].pruning, self.sweep.grid
         cycles = grid.at if isinstance(grid.at, tuple) else grid.cycles(pruning)  # the paper may have gone further than the recipe does
         known = dict(zip(map(pruning.density, cycles), said, strict=True))
@@ -104,7 +105,8 @@ class Findings:
         return percent(1 - rounded_share(num, density) / num if num else float(1 - density))
 
     def heads(self, label: str) -> list[str]:
-        """Return the heads of the columns that hold a number for each level; where each line is at a sparsity of its own, it says which."""
+        """Return the headings of the columns that hold a number for each level. Where each line has a sparsity of its own, a column says
+        which."""
         if self.at_the_end:
             return ["sparsity %", label]
         sparsities = [self.sparsity(next(labels for labels, other in self.densities if other == level), level) for level in self.levels]
@@ -201,13 +203,13 @@ def ensemble_lines(found: Findings, labels: Labels) -> Iterator[tuple[list[str],
 
 
 def changes(found: Findings) -> list[str]:
-    """Return what was asked for besides the grid, and so is not as in the paper: a setting, its value here, and the paper's."""
+    """Return the settings that the user changed, so that they are not as in the paper: the name, the value here, and the paper's."""
 
     def value_text(value: object) -> str:
         return text_of(value) if value is not None else "–"
 
     def settings(config: Config) -> dict[str, Any]:
-        """Return the settings with the targets that are meant where none are named."""
+        """Return the settings that decide the numbers, with the default targets where none are named."""
         return {**deciding_settings(config), "pruning.targets": list(config.pruning.target_cycles)}
 
     here = {run.labels: settings(run.config) for run in found.sweep.runs}

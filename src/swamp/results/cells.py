@@ -139,7 +139,8 @@ def best_first(values: Mapping[Key, float], metric: Metric) -> list[Key]:
 
 
 def at_common_level(all_series: Sequence[Series], metric: Metric) -> tuple[Level, list[Cell | None]]:
-    """Return the highest sparsity that at least half as many series have as any sparsity, and the cell of each series there."""
+    """Return the highest sparsity that enough series have, and the cell of each series there. Enough is half of as many as have the
+    sparsity that most series have."""
     levels = levels_of(all_series)
     columns = list(zip(*cells(all_series, levels, metric), strict=True))
     counts = [sum(cell is not None for cell in column) for column in columns]

@@ -30,8 +30,8 @@ from swamp.results.stored_run import LeftOut, StoredRun
 from swamp.store.records import RowRecord
 from swamp.tasks import custom, own_loop
 
-FEW = 3  # so many methods stand side by side
-MOST_NOTES = 4  # of a method's rows below a table
+FEW = 3  # up to so many methods stand side by side
+MOST_NOTES = 4  # so many notes of a method's rows stand below a table
 BASELINE = "imp"  # the method that the others are compared with
 OTHER_SPARSITY = "@: at this sparsity instead, which is what the method reached"
 PAPER = "the paper's numbers are of its whole schedule and three seeds"

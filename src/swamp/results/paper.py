@@ -1,7 +1,7 @@
 """The paper's own numbers, to stand beside ours: they are in the grids of `swamp reproduce`, `recipes/targets/*.toml`.
 
 A configuration has the numbers of a grid's cell if it has the settings of that cell. Lengths of trainings and what only moves the last bits
-may differ: a shortened run is still told what the whole one gave.
+may differ: a shortened run is still compared with what the whole one gave.
 """
 
 from __future__ import annotations

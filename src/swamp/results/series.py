@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone, as one series."""
+"""Runs that differ only in their seed, as one series."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METHODS_NAMED_FIRST = ("swamp", "imp")  # a headline names them and charts show 
 
 @dataclass
 class Series:
-    """Runs that differ in their seed alone."""
+    """Runs that differ only in their seed."""
 
     recipe: str  # as it is shown: different tasks of a user's own have different ones
     method: str

@@ -12,7 +12,7 @@ MIN_PAIRS = 3  # Fewer allow no interval worth printing: that of two pairs is 12
 
 
 class Difference(NamedTuple):
-    """The mean of paired differences, their standard deviation, and Student's t interval for the mean; with one pair the mean alone."""
+    """The mean of paired differences, their standard deviation, and Student's t interval for the mean; with one pair only the mean."""
 
     mean: float
     deviation: float

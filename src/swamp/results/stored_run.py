@@ -157,7 +157,7 @@ def _try_read(directory: Path) -> StoredRun | LeftOut:
 class NothingToShow(ValueError):
     """None of the runs that were asked for can be shown."""
 
-    exit_status = 1  # of the command: nobody mistyped anything
+    exit_status = 1  # of a command that this error ends; 2 would mean a mistake of the user
 
     @classmethod
     def of(cls, left_out: Sequence[LeftOut]) -> NothingToShow:

@@ -56,13 +56,14 @@ def check_survivors(config: Config, task: Task) -> None:
 
 
 def check_own_optimizer(config: Config, task: Task, jobs: Iterable[Job]) -> None:
-    """Check that a task's own optimizer can train these jobs, and that no setting is given whose place it takes."""
+    """Check that a task's own optimizer can train these jobs, and that no setting is given that this optimizer replaces."""
     for job in jobs:
         if isinstance(job.rule, DST):
             raise ValueError(f"method {config.method!r} trains thresholds beside the weights, which the task's own optimizer does not know")
         if job.span is not None:
             raise ValueError(
-                f"method {config.method!r} hands the optimizer's state from one training to the next, and not that of an own one"
+                f"method {config.method!r} hands the optimizer's state from one training to the next, which only swamp's own "
+                "optimizers allow"
             )
     unused = [f"optimizer.{name}" for name in structs.asdict(config.optimizer) if name not in ("clip_norm", "accumulate")]
     unused += [f"{table}.learning_rate" for table in ("cycle", "ticket", "swa")]

@@ -141,7 +141,7 @@ def ticket_weights(run: PreparedRun) -> set[str]:
     return {maker.ticket_job(Solution(maker.init_key, (), _no_weights)).key} if maker.has_ticket else set()
 
 
-def copy_run(run: PreparedRun, target: Path, keep: Keep | None = None, with_ticket: bool = False) -> Store:
+def copy_run(run: PreparedRun, target: Path, keep: Keep | None, with_ticket: bool) -> Store:
     """Copy a run with the weights that continuing it takes, and with those of its rows that `keep` keeps. Return the copy."""
     store, copy = run.store, Store(target)
     wanted = needed_weights(run) | kept_weights(run, keep) | (ticket_weights(run) if with_ticket else set())
@@ -185,8 +185,7 @@ def _copy_object(store: Store, copy: Store, name: str, wanted: set[str]) -> None
 
 def _copy_links(store: Store, copy: Store) -> None:
     for row in read_rows(store.root):
-        particles = {f"particle-{index}": key for index, key in enumerate(row.particles)}
-        copy.link_row(row.cycle, {"mask": row.mask, "average": row.solution, **particles})
+        copy.link_row(row.cycle, row.mask, row.solution, row.particles)
 
 
 def share(copies: Sequence[Store], runs: Sequence[PreparedRun], cache: Path) -> None:

@@ -21,7 +21,7 @@ def coupling_of(task: Task) -> Coupling:
 
 def _read_coupling(task: Task) -> Coupling:
     if isinstance(task, OwnLoopTask):
-        raise ValueError("the pattern coupled needs an input of the model, and those of a loop of your own are known to the loop alone")
+        raise ValueError("the pattern coupled needs an input of the model, and only your own training loop knows its inputs")
     try:
         model = task.model().eval()
         found, reasons = find_coupling(model, task.prunable, *two_examples(model, task))

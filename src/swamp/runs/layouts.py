@@ -165,7 +165,11 @@ def predict(cluster: Cluster, work: Workload, paces: Paces, data: int) -> Predic
     )
 
 
+def group_sizes(num_ranks: int, batch_size: int) -> list[int]:
+    """Return how many ranks a group can have, if all groups have equally many and each rank has at least one example of a batch."""
+    return [data for data in range(1, min(num_ranks, batch_size) + 1) if num_ranks % data == 0]
+
+
 def layouts(cluster: Cluster, work: Workload, paces: Paces) -> list[Prediction]:
-    """Predict all layouts: those whose groups have equally many ranks, and whose ranks have at least one example of each batch."""
-    able = [data for data in range(1, cluster.num_ranks + 1) if cluster.num_ranks % data == 0 and data <= work.batch_size]
-    return [predict(cluster, work, paces, data) for data in able]
+    """Predict all layouts."""
+    return [predict(cluster, work, paces, data) for data in group_sizes(cluster.num_ranks, work.batch_size)]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 CYCLE_RATES = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
 SWA_SHARE = 0.5  # of the cycle's rate: the paper averages at 0.05 of 0.1
 RATES = ("cycle", "ticket", "swa")  # the tables with a learning rate
-FOLLOW = "rates_follow"  # A recipe that says so gives its rates for its own optimizer alone.
+FOLLOW = "rates_follow"  # A recipe that says so gives its rates only for its own optimizer.
 # A rate outside of these shares of the cycle's is remarked on. (ImageNet's averaging phase has 1/200.)
 LEAST_SHARE, LARGEST_SHARE = 1 / 1000, 5
 LARGEST_ADAM_RATE = 0.02

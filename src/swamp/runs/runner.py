@@ -200,5 +200,4 @@ def drop_all_unkept(ctx: RunContext, rows: list[Row]) -> None:
 
 
 def _link(ctx: RunContext, row: Row) -> None:
-    particles = {f"particle-{index}": member.key for index, member in enumerate(row.members)}
-    ctx.store.link_row(row.cycle, {"mask": row.mask.digest, "average": row.solution.key, **particles})
+    ctx.store.link_row(row.cycle, row.mask.digest, row.solution.key, [member.key for member in row.members])

@@ -17,7 +17,7 @@ from msgspec import Meta, structs
 from swamp.core.errors import brief, nearest
 from swamp.runs.other_names import OTHER_NAMES
 
-fields_of = functools.cache(structs.fields)  # which reads annotations anew each time
+fields_of = functools.cache(structs.fields)  # msgspec reads the annotations anew at each call.
 
 
 def convert(value: Any, kind: Any, prefix: str = "") -> Any:

@@ -61,7 +61,7 @@ def new_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
     return plans
 
 
-def estimate_each(runs: Sequence[PreparedRun], plans: Sequence[Plan], say: Callable[[str], None] = lambda _: None) -> list[Estimate]:
+def estimate_each(runs: Sequence[PreparedRun], plans: Sequence[Plan], say: Callable[[str], None]) -> list[Estimate]:
     """Return what each plan takes on this machine. Steps are timed once for each task, and `say` gets what is being timed."""
     with ExitStack() as stack:
         first_runs = {id(run.task): run for run in reversed(runs)}

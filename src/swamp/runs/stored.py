@@ -19,9 +19,9 @@ from swamp.store.records import RowRecord
 from swamp.tasks import custom, own_loop
 from swamp.tasks.datasets.dataset import VARIABLE
 
-# Settings that are newer than what they set, where the default is another value than that of earlier runs.
+# What runs did before there was a setting for it, where the default of the setting is something else.
 FORMER_VALUES: TomlTable = {"methods": {"grasp": {"order": "shuffled"}}}
-NEAR = 0.05  # A row further than this from the sparsity that was asked for is not meant.
+NEAR = 0.05  # The nearest row must be within this distance of the sparsity that was asked for.
 TASK_PLACEHOLDER = "MODULE:FUNCTION"  # stands in commands for the function that makes a task, where a script gave the task itself
 
 
@@ -42,7 +42,7 @@ def config_of(header: Mapping[str, Any]) -> Config:
 
 
 def completed(stored: TomlTable) -> Config:
-    """Return the configuration of a run directory, where settings that did not exist when it was begun have the value that they had."""
+    """Return the configuration of a run directory. A setting that is newer than the run gets the value that describes what the run did."""
     return complete(merge(FORMER_VALUES, stored))
 
 

@@ -58,7 +58,7 @@ class AnalysisStore(Store):
         path, value = self.root / f"{name}.json", self._read(name)
         if value is None:
             return None
-        # A file of before there were checksums has none. One whose entry `checksum` got another name is not taken for such a file.
+        # Results of early versions have no checksum. Unknown entries are refused, so that no file passes for one by a renamed entry.
         fields = {field.encode_name for field in msgspec.structs.fields(schema)}
         if unknown := sorted(value.keys() - fields - OURS):
             raise Damaged(path, f"it has an unknown entry {unknown[0]!r}")

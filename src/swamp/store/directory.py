@@ -75,8 +75,9 @@ class Store(ObjectStore):
         super().__init__(root, cache)
         self.journal = Journal(self.folder)
 
-    def link_row(self, cycle: int, objects: Mapping[str, str]) -> None:
+    def link_row(self, cycle: int, mask: str, average: str, particles: Sequence[str]) -> None:
         """Link cycle-03/NAME.safetensors to objects/KEY.safetensors for each object that is kept, and remove links to the others."""
+        objects = {"mask": mask, "average": average, **{f"particle-{index}": key for index, key in enumerate(particles)}}
         folder = self.folder / f"cycle-{cycle:02d}"
         folder.make()
         for name, key in objects.items():

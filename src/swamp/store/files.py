@@ -24,7 +24,7 @@ TEXT_LIMIT = 1 << 28  # bytes; no JSON file of a run comes near it, and one that
 class Damaged(ValueError):
     """A file does not hold what was written to it."""
 
-    exit_status = 1  # of a command that it ends: nobody mistyped anything
+    exit_status = 1  # of a command that this error ends; 2 would mean a mistake of the user
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} is damaged ({why})")
@@ -265,11 +265,6 @@ def _replace(parent: int, name: str, data: bytes, scratch: int, path: Path, mode
     os.fsync(parent)
 
 
-def write_durably(path: Path, data: bytes, scratch: Path, mode: int | None = None) -> None:
-    """Replace a file that the user named, as `Folder.write` does. Its directory may be a link."""
-    Folder(path.parent).write(path.name, data, Folder(scratch), mode)
-
-
 def write_output(path: Path, data: bytes) -> None:
     """Write a file that the user named, atomically: if that fails, what the file held before is still there.
 
@@ -283,7 +278,8 @@ def write_output(path: Path, data: bytes) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else None
     try:
-        write_durably(place, data, place.parent, mode)
+        folder = Folder(place.parent)
+        folder.write(place.name, data, folder, mode)
     except OSError as error:  # of the temporary file, whose name says nothing
         error.filename = str(path)
         raise

@@ -16,7 +16,7 @@ from swamp.store.directory import Store, identity_of
 from swamp.store.files import Damaged
 from swamp.tasks.metrics import find_metrics
 
-ROW_FORMAT = 2  # in the header of a run: the checksums of its rows cover the run's identity. Runs of before have no such entry.
+ROW_FORMAT = 2  # An entry in the header of a run: the checksums of its rows cover the run's identity. Older runs have no such entry.
 
 
 class RowRecord(Struct, frozen=True, kw_only=True):
@@ -64,12 +64,12 @@ class RowRecord(Struct, frozen=True, kw_only=True):
 
 
 def row_identity(header: Mapping[str, Any] | None) -> list[str]:
-    """Return the identity of a run that the checksums of its rows cover; that of runs of before `ROW_FORMAT` is empty."""
+    """Return the identity of a run that the checksums of its rows cover. It is empty for runs that are older than `ROW_FORMAT`."""
     return identity_of(header) if header is not None and header.get("row_format") == ROW_FORMAT else []
 
 
 def row_format(before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the entry of a header that says how rows are written: as `before`, in the header that the run has already."""
+    """Return the entry of a header that says how rows are written. A run that has a header already, `before`, keeps its format."""
     return {"row_format": ROW_FORMAT} if before is None or before.get("row_format") == ROW_FORMAT else {}
 
 
@@ -99,7 +99,7 @@ def checked_rows(store: Store, header: Mapping[str, Any] | None) -> tuple[list[R
     return rows, checksum
 
 
-def decode_rows(data: bytes, path: Path, identity: Sequence[str] = ()) -> list[RowRecord]:
+def decode_rows(data: bytes, path: Path, identity: Sequence[str]) -> list[RowRecord]:
     """Return the rows in the content of a results.json. `path` is the file that it was read from."""
     try:
         rows = msgspec.json.decode(data, type=list[RowRecord])

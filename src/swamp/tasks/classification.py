@@ -30,7 +30,7 @@ class ClassificationTask:
 
     @cached_property
     def data(self) -> Any:
-        """The data set with the test sets that the settings name, with what they ask for held out, and no larger than they say."""
+        """The data set as the settings ask for it: with its further test sets, its held-out examples, and its limit of examples."""
         found = self.read(self.config.data)
         for test_set in self.config.test_sets:
             found.check_split(test_set)
@@ -40,7 +40,8 @@ class ClassificationTask:
         return found.limited(most) if most else found
 
     def deciding_settings(self, others: Collection[str]) -> dict[str, Any]:
-        """Return the settings for the fingerprint, without the `others`, and without what came later and is not used."""
+        """Return the settings for the fingerprint, without the `others`. Settings that are newer than the first runs are left out where
+        they are not used, so that fingerprints stay as they were."""
         plain: dict[str, Any] = msgspec.to_builtins(self.config)
         return {name: value for name, value in plain.items() if name not in others and (value or name not in ("limit_examples", "sizes"))}
 

@@ -213,13 +213,14 @@ def as_metrics(value: Any, called: str) -> dict[str, float]:
 
 
 def require_shares(metrics: Mapping[str, float]) -> None:
-    """Check that what is by its name a share from 0 to 1 is none of 100, since tables write it in percent."""
+    """Check that metrics whose names mean shares, such as accuracy, are from 0 to 1 and not in percent, since tables multiply them by
+    100."""
     if remarks := no_shares(metrics):
         raise ValueError(f"{remarks[0]}: divide it by 100, or rename it")
 
 
 def no_shares(metrics: Mapping[str, float]) -> list[str]:
-    """Name the metrics that are by their names shares from 0 to 1, and are larger, but for rounding.
+    """Return a remark on each metric whose name means a share from 0 to 1 and whose value is larger by more than rounding.
 
     >>> no_shares({"accuracy": 93.0, "f1": 1.0001, "acc": 93.0})
     ["the metric 'accuracy' is 93, and by this name it is a share from 0 to 1"]

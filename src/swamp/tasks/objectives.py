@@ -140,6 +140,13 @@ def pair(batch: Any, with_labels: bool = False) -> tuple[Any, Tensor]:
     return batch[0], batch[1]
 
 
+def targets_in(batch: Any) -> Tensor | None:
+    """Return the targets of a batch, the second of a pair or the `labels` of a dict; None where there is no such tensor."""
+    pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+    found = batch.get("labels") if isinstance(batch, Mapping) else batch[1] if pair else None
+    return found if isinstance(found, Tensor) else None
+
+
 def loss_in(returned: Any) -> Tensor | None:
     """Return the loss in what a model returned, as models of `transformers` do, or None."""
     if isinstance(returned, Tensor):
@@ -162,7 +169,7 @@ def logits_in(returned: Any) -> Any:
 
 def require_one_shape(what: str, outputs: Tensor, targets: Tensor) -> None:
     if outputs.shape != targets.shape:
-        raise ValueError(f"{what} is of outputs and targets of one shape, not {shape_text(outputs)} and {shape_text(targets)}")
+        raise ValueError(f"{what} needs outputs and targets of one shape, not {shape_text(outputs)} and {shape_text(targets)}")
 
 
 def shape_text(tensor: Tensor) -> str:

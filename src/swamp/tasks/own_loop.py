@@ -34,8 +34,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def build(config: Config) -> Task:
     raise ValueError(
-        "the model of this run is known to the script alone that gave its training loop to swamp.prune_with: start it again to continue "
-        "the run; swamp.load(DIR, model=…) puts its weights into a model"
+        "only the script that gave its training loop to swamp.prune_with can make the model of this run: start the script again to "
+        "continue the run; swamp.load(DIR, model=…) puts its weights into a model"
     )
 
 
@@ -75,10 +75,7 @@ class OwnLoopTask:
 
     def model(self) -> nn.Module:
         with seeded(Noise(0)):
-            made = self.make_model()
-        if not isinstance(made, nn.Module):
-            raise ValueError(f"the function that makes the model returned a {type(made).__name__}, not a module")
-        return made
+            return self.make_model()
 
     def init(self, noise: Noise) -> State:
         with seeded(noise):
@@ -185,4 +182,4 @@ class OwnLoopTask:
         raise self._no_data()
 
     def _no_data(self) -> ValueError:
-        return ValueError("this needs examples, and those of a run that trains by a loop of your own are known to the loop alone")
+        return ValueError("this needs examples, and only your own training loop knows the examples of this run")

@@ -92,7 +92,7 @@ def in_encoder(name: str, classifier: Any) -> bool:
 def encoder_weights(classifier: Any) -> list[str]:
     """Return the names of the weights that are pruned: those of the encoder's linear layers.
 
-    Embeddings and their projections are not pruned. Nor is BERT's pooler, which sees the first token alone and feeds only the classifier:
+    Embeddings and their projections are not pruned. Nor is BERT's pooler, which sees only the first token and feeds only the classifier:
     its counterpart in RoBERTa is a part of the classifier, so the same weights are pruned in both.
     """
     return [

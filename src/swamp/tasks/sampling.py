@@ -13,14 +13,14 @@ from torch.utils import _pytree as pytree
 
 from swamp.core.noise import Noise
 from swamp.tasks.objectives import IGNORED, logits_in
-from swamp.tasks.task import Batch, Task, num_examples
+from swamp.tasks.task import Batch, Task, num_examples, take_rows
 
 
 def random_sample(task: Task, noise: Noise, count: int, device: torch.device) -> list[Batch]:
     """Return `count` examples, or all if there are fewer, in one batch where their shapes allow it."""
     parts: list[Batch] = []
     for batch in _batches(task, noise, device):
-        parts.append(chosen(batch, slice(0, count - sum(map(num_examples, parts)))))
+        parts.append(take_rows(batch, slice(0, count - sum(map(num_examples, parts)))))
         if sum(map(num_examples, parts)) == count:
             break
     return joined(parts)
@@ -40,7 +40,7 @@ def balanced_sample(task: Task, noise: Noise, per_class: int, device: torch.devi
                 seen[label] += 1
                 wanted.append(index)
         if wanted:
-            parts.append(chosen(batch, torch.tensor(wanted, device=labels.device)))
+            parts.append(take_rows(batch, torch.tensor(wanted, device=labels.device)))
         if task.num_classes == sum(count == per_class for count in seen.values()):
             break
     return joined(parts)
@@ -49,11 +49,7 @@ def balanced_sample(task: Task, noise: Noise, per_class: int, device: torch.devi
 def in_class_order(task: Task, batch: Batch) -> Batch:
     """Return the batch with its examples in the order of their classes, those of one class as they were; without classes as it is."""
     labels = task.labels(batch)
-    return batch if labels is None else chosen(batch, labels.argsort(stable=True))
-
-
-def chosen(batch: Batch, rows: slice | Tensor) -> Batch:
-    return pytree.tree_map(lambda leaf: leaf[rows] if isinstance(leaf, Tensor) else leaf, batch)
+    return batch if labels is None else take_rows(batch, labels.argsort(stable=True))
 
 
 def joined(parts: list[Batch]) -> list[Batch]:

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import accumulate, pairwise
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +32,7 @@ from swamp.core.machine import num_cores
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import FileSet
 from swamp.tasks.datasets.jpeg import centre_view, read_image, to_tensor, training_view
-from swamp.tasks.task import EpochPlan, share_of
+from swamp.tasks.task import EpochPlan, shares_of
 
 CHUNK = 32  # images that a worker decodes at a time; few, so that several workers share the first batch
 EVALUATION_BATCH = 500
@@ -212,12 +211,9 @@ class StreamedSource:
         few images."""
         assert isinstance(plan, StreamedPlan)
         whole = plan.stream
-        batches = [range(first, end) for first, end in pairwise(whole.edges)]
-        if min(map(len, batches)) < count:
+        if (shares := shares_of(whole.edges, index, count)) is None:
             return None
-        shares = [share_of(rows, index, count) for rows in batches]
-        rows = torch.tensor([row for share in shares for row in share])
-        edges = [0, *accumulate(len(share) for share in shares)]
+        rows, edges = shares
         device = plan.tables["order"].device
         share = ImageStream(whole.order[rows], whole.seed[rows], edges, whole.decoder)
         return StreamedPlan({"order": share.order.to(device)}, share)

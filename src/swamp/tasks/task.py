@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 import torch
@@ -133,6 +134,11 @@ def num_examples(batch: Batch) -> int:
     return len(next(leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)))
 
 
+def take_rows(batch: Batch, rows: slice | Tensor) -> Batch:
+    """Return some of a batch's examples."""
+    return pytree.tree_map(lambda leaf: leaf[rows] if isinstance(leaf, Tensor) else leaf, batch)
+
+
 def share_of(rows: range, index: int, count: int) -> range:
     """Return one of `count` nearly equal shares of a batch's rows.
 
@@ -140,6 +146,20 @@ def share_of(rows: range, index: int, count: int) -> range:
     [range(10, 12), range(12, 14), range(14, 17)]
     """
     return rows[len(rows) * index // count : len(rows) * (index + 1) // count]
+
+
+def shares_of(edges: Sequence[int], index: int, count: int) -> tuple[Tensor, list[int]] | None:
+    """Return the rows of one of `count` shares of each batch, and the edges between the batches of these rows. Batch t has the rows from
+    edges[t] to edges[t + 1]. None means that a batch has too few rows.
+
+    >>> shares_of([0, 4, 7], 1, 2)
+    (tensor([2, 3, 5, 6]), [0, 2, 4])
+    """
+    batches = [range(first, end) for first, end in pairwise(edges)]
+    if min(map(len, batches)) < count:
+        return None
+    shares = [share_of(rows, index, count) for rows in batches]
+    return torch.cat([torch.arange(share.start, share.stop) for share in shares]), [0, *accumulate(map(len, shares))]
 
 
 def seeded_state(factory: Any, noise: Noise) -> State:

@@ -160,20 +160,24 @@ def seeded_everywhere(noise: Noise) -> Iterator[None]:
 # -- what functions take ----------------------------------------------------------------------------------------------------------
 
 
+def first_parameter(function: Callable[..., Any]) -> str:
+    """Return the name of a function's first parameter; empty where it is not known."""
+    try:
+        return next(iter(inspect.signature(function).parameters), "")
+    except (TypeError, ValueError):  # The parameters of a function written in C may be unknown.
+        return ""
+
+
 def takes_model(function: Callable[..., Any]) -> bool:
     """Return whether a function takes a model and a batch, not outputs and targets: its first parameter is called model."""
-    try:
-        called = function.forward if isinstance(function, nn.Module) else function
-        return next(iter(inspect.signature(called).parameters), "") == "model"
-    except (TypeError, ValueError):  # The parameters of a function written in C may be unknown.
-        return False
+    return first_parameter(function.forward if isinstance(function, nn.Module) else function) == "model"
 
 
 def takes_labels(model: nn.Module) -> bool:
     """Return whether a model's forward pass takes `labels` by name, as those of `transformers` do."""
     try:
         parameters = inspect.signature(model.forward).parameters.values()
-    except (TypeError, ValueError):  # as in takes_model
+    except (TypeError, ValueError):  # as in first_parameter
         return False
     return any(parameter.name == "labels" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 

@@ -116,7 +116,7 @@ def convert_batchnorm(model: nn.Module, kind: type[_BatchNorm], **attributes: An
 
 
 class LossModule(nn.Module):
-    """Computes a loss of a network as its forward pass, because DistributedDataParallel handles forward passes alone."""
+    """Computes a loss of a network as its forward pass, because DistributedDataParallel handles only forward passes."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()

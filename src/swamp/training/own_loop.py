@@ -212,7 +212,7 @@ class LoopTraining:
         if layer := self.masked.violation():
             raise ValueError(
                 f"weights of {layer!r} that are pruned are no longer zero: something other than an optimizer of torch.optim wrote there; "
-                f"write nothing off run.mask, or leave them out of what is pruned (exclude=[{layer!r}])"
+                f"change only weights that run.mask keeps, or leave them out of what is pruned (exclude=[{layer!r}])"
             )
 
     def _check_kept(self) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from swamp.tasks.datasets.dataset import FileSet
 from swamp.tasks.datasets.imagenet import imagenet_to_prepare, read_imagenet, read_test_set
-from swamp.tasks.datasets.shard_writing import write_folder
 from swamp.tasks.datasets.shards import ShardSet
 from swamp.tasks.datasets.tiny_imagenet import read_tiny_imagenet
 from tests.support.made_up_datasets import jpeg, write
+from tests.support.prepared import write_folder
 
 SYNSETS = ("n01440764", "n01443537", "n01484850")
 

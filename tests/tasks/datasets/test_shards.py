@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from swamp.tasks.datasets.decoding import Pixels, encode_jpeg
-from swamp.tasks.datasets.shard_writing import ShardWriter, write_atomically, write_folder, write_index, write_split
+from swamp.tasks.datasets.shard_writing import ShardWriter, write_atomically, write_index, write_split
 from swamp.tasks.datasets.shards import ROW, ShardIndex, ShardSet, find_prepared, open_shards, verify
+from tests.support.prepared import write_folder
 
 DRAW = np.random.default_rng(0)
 IMAGES: list[tuple[Pixels, int]] = [(DRAW.integers(0, 256, (5 + index, 7, 3), dtype=np.uint8), index % 3) for index in range(10)]

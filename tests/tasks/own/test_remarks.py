@@ -57,7 +57,7 @@ def test_float_targets_that_look_like_classes_are_named(targets: Tensor, named: 
     remarks = CustomTask(nn.Linear(4, 2), (X, targets), (X, targets)).remarks
     assert len(remarks) == named
     assert not named or remarks[0].startswith(
-        "all targets are 0 or 1 and floats, which mean regression: the mean squared error is minimised"
+        "all targets are floats that are 0 or 1, and floats mean regression: the mean squared error is minimised"
     )
     assert CustomTask(nn.Linear(4, 2), (X, targets), (X, targets), loss=lambda outputs, _: outputs.mean()).remarks == ()
 

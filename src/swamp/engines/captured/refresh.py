@@ -13,8 +13,8 @@ from swamp.core.job import Numerics
 from swamp.core.noise import Noise
 from swamp.core.state import State
 from swamp.engines.captured.graph_stream import GraphStream
-from swamp.engines.captured.staged_particle import StagedBatch, first_rows
-from swamp.tasks.task import Batch, Task, refresh_plan
+from swamp.engines.captured.staged_particle import StagedBatch
+from swamp.tasks.task import Batch, Task, refresh_plan, take_rows
 from swamp.training.averaging import BatchStatistics, averaged_state, refresh_draw_seed
 from swamp.training.step import batch_at, channels_last
 
@@ -46,7 +46,7 @@ class CapturedRefresh:
         if not task.resident:
             # A plan of its own is dropped before the capture, which the threads of a loader that reads ahead might disturb.
             first = task.batch(refresh_plan(task, noise, device), 0)
-            self.staged = {size: StagedBatch(first_rows(first, size)) for size in set(self.rows)}
+            self.staged = {size: StagedBatch(take_rows(first, slice(size))) for size in set(self.rows)}
         with self.statistics.collecting():  # The modules must be in the modes in which the pass will run.
             self.steps = {size: self._captured(size) for size in set(self.rows)}
 

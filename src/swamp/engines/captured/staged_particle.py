@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from swamp.core.job import Job
 from swamp.engines.captured.particle import Particle
-from swamp.tasks.task import MOST_EPOCHS, Batch, num_examples, stretches
+from swamp.tasks.task import MOST_EPOCHS, Batch, num_examples, stretches, take_rows
 from swamp.training.step import StepFunctions, channels_last
 
 BatchShapes = tuple[Any, ...]
@@ -39,11 +39,6 @@ def num_numbers(batch: Batch) -> int:
     return sum(leaf.numel() for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor))
 
 
-def first_rows(batch: Batch, count: int) -> Batch:
-    """Return the first examples of a batch."""
-    return pytree.tree_map(lambda leaf: leaf[:count] if isinstance(leaf, Tensor) else leaf, batch)
-
-
 class StagedParticle(Particle):
     """Captures a step for each shape that batches have: whole batches and the smaller last one, in each size that a training goes through.
 
@@ -61,7 +56,7 @@ class StagedParticle(Particle):
         # The largest comes first, so that the others find room in the memory that its graph keeps.
         for whole in sorted(batches, key=num_numbers, reverse=True):
             for size in sorted({num_examples(whole), self._last_size()}, reverse=True):
-                self._capture_shape(first_rows(whole, size), fast if size == self.task.batch_size else eager)
+                self._capture_shape(take_rows(whole, slice(size)), fast if size == self.task.batch_size else eager)
 
     def _capture_shape(self, batch: Batch, functions: StepFunctions) -> None:
         if (shapes := shapes_of(batch)) not in self.inputs:

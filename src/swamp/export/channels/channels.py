@@ -1,4 +1,4 @@
-"""The channels of a model: which indices of which tensors are the same channel, and go together or not at all."""
+"""The channels of a model: which indices of which tensors are the same channel, so that they can only be removed together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Channels(NamedTuple):
     parts: Mapping[str, Mapping[int, Tensor]]  # tensor -> dimension -> the channel of each index
     writers: Mapping[str, int]  # weight -> the dimension that is its outputs
     reads: list[Read]
-    reasons: Mapping[int, str]  # why channels stay that stay whatever the weights are
+    reasons: Mapping[int, str]  # channel -> why it stays, for those that stay whatever the weights are
 
     @property
     def num_channels(self) -> int:

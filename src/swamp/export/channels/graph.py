@@ -1,8 +1,7 @@
 """Follow the channels of a model through its graph (`torch.export`).
 
 A convolution or a linear layer begins new channels; norms, activations, pooling, depthwise convolutions and flattening pass them on;
-concatenation joins lists of them; a sum makes two channels one. What an operation does that is not known here is not guessed: the channels
-that enter it stay, and the reason is kept.
+concatenation joins lists of them; a sum makes two channels one. The channels that enter any other operation stay, and the reason is kept.
 """
 
 from __future__ import annotations

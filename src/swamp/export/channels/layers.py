@@ -31,17 +31,15 @@ def convolution(flows: Flows, node: Node) -> Flow | None:
 
 
 def transposed_convolution(flows: Flows, node: Node) -> Flow | None:
-    # At its edges fewer weights meet, as if it padded.
+    # Fewer weights contribute to the values at its edges, as with padding.
     return _layer(flows, node, 1, outputs=1, pads=True) if argument(node, 6, 1) == 1 else None
 
 
 def _layer(flows: Flows, node: Node, dimension: int, outputs: int, pads: bool) -> Flow | None:
     """A layer reads all channels of its input, and writes new ones."""
     name, bias_name = flows.tensor(node, 1), flows.tensor(node, 2)
-    if name is None or flows.tensors[name].ndim not in (
-        2,
-        ndim_of(node.args[0]),
-    ):  # Without a dimension of examples, that of the channels is another.
+    # An input without a batch has its channels in another dimension.
+    if name is None or flows.tensors[name].ndim not in (2, ndim_of(node.args[0])):
         return None
     given = _input(flows, node, dimension, flows.tensors[name].shape[1 - outputs])
     read = Read(name, outputs, 1 - outputs, given.constants, None if pads else bias_name)
@@ -52,14 +50,14 @@ def _layer(flows: Flows, node: Node, dimension: int, outputs: int, pads: bool) -
     flows.book.writers[name] = outputs
     flows.book.reads.append(read)
     bias = flows.vector(bias_name, channels, 0.0)
-    taken = (given.constants == 0) | (given.constants.isfinite() & (not pads))  # what makes no difference between positions
+    taken = (given.constants == 0) | (given.constants.isfinite() & (not pads))  # inputs that add the same at all positions
     varies = ((matrix != 0).any(2) & ~taken).any(1)
     constants = matrix.sum(2) @ torch.where(taken, given.constants, 0.0) + bias
     return Flow(dimension, channels, torch.where(varies, math.nan, constants))
 
 
 def _input(flows: Flows, node: Node, dimension: int, size: int) -> Flow:
-    """Return the channels that a layer reads; the network's input and what is not known have channels that stay."""
+    """Return the channels that a layer reads. If they are not known, as those of the network's input, they stay."""
     flow = flows.flow(node.args[0], dimension)
     if flow is None:
         if elsewhere := flows.flow(node.args[0]):
@@ -97,7 +95,8 @@ def batch_norm(flows: Flows, node: Node) -> Flow | None:
 def group_norm(flows: Flows, node: Node) -> Flow | None:
     """The channels that are normalised together go together."""
     flow, groups = flows.flow(node.args[0], 1), argument(node, 1)
-    if flow is None or groups == 1 or flows.tensor(node, 2) is None:  # Without weights nothing tells its module that it got narrower.
+    # narrow.py sets the number of channels of a module by the size of its weights, so that a norm needs some.
+    if flow is None or groups == 1 or flows.tensor(node, 2) is None:
         return None
     together = flow.channels.reshape(groups, -1)
     flows.book.join(together[:, :1].expand_as(together).reshape(-1), flow.channels)

@@ -86,7 +86,7 @@ def _side(flows: Flows, side: Any, channels: Tensor, from_end: int) -> Tensor | 
 
 def pooling(flows: Flows, node: Node) -> Flow | None:
     flow, name = flows.flow(node.args[0], 1), operation_of(node)
-    if ndim_of(node.args[0]) != 2 + int(name[-2]):  # Without a dimension of examples, that of the channels is another.
+    if ndim_of(node.args[0]) != 2 + int(name[-2]):  # An input without a batch has its channels in another dimension.
         return None
     if flow is None or name.startswith(("max", "adaptive")) or len(node.args) < 4:
         return flow

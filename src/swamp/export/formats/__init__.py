@@ -47,7 +47,8 @@ from swamp.tasks.text import TextTask
 
 ValueType = Literal["float32", "float16", "bfloat16", "int8"]  # types of the stored weights of pruned layers
 
-
+# By how much outputs may differ from torch's, relative to the largest. Another order of summation in float32 changes them by about 1e-6.
+TOLERANCE = 1e-3
 CALIBRATION_EXAMPLES, CALIBRATION_BATCH = 512, 64
 LARGE_CHANGE = 0.3  # points of a metric that is written in percent
 
@@ -61,8 +62,8 @@ class TrainedNetwork(NamedTuple):
     task: Task
     values: ValueType
     about: Mapping[str, Any]  # what the file says about the network
-    program: NetworkProgram | None = None  # how it computes, where that was found out already
-    has_no_program: bool = False  # whether it was found out that there is none
+    program: NetworkProgram | None = None  # its program, if the graph was already read
+    has_no_program: bool = False  # whether the graph was read and cannot be a program
 
 
 class Exported(NamedTuple):
@@ -90,7 +91,7 @@ def format_for(path: Path) -> ModuleType:
     known = {suffix: module for module in formats().values() for suffix in getattr(module, "suffixes", ())}
     if path.suffix not in known:
         named = ", ".join(f"{suffix} ({module.name})" for suffix, module in known.items())
-        raise ValueError(f"the name {str(path)!r} says no format: give it a suffix out of {named}, or name the format")
+        raise ValueError(f"the name {str(path)!r} does not end in the suffix of a format: use one of {named}, or name the format")
     return known[path.suffix]
 
 
@@ -170,7 +171,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a forward pass: positio
 def called_with(model: nn.Module, task: Task) -> Arguments:
     """Return what a task calls its network with, for two examples if it has so many, or raise `NoProgram`."""
     if isinstance(task, OwnLoopTask):
-        raise NoProgram("its inputs are known to your own loop alone")
+        raise NoProgram("only your own training loop knows its inputs")
     calls: list[Arguments] = []
     # A hook leaves the model as it is, because a loss may read its layers, too.
     hook = model.register_forward_pre_hook(lambda _, inputs, named: calls.append((inputs, named)), with_kwargs=True)
@@ -196,7 +197,7 @@ def _narrowed(model: nn.Module, task: Task) -> tuple[nn.Module, list[str]]:
         return model, [f"not narrowed, pruned channels are zeros: the model cannot be read as a graph of known sizes ({reason_of(error)})"]
     notes = [f"at full width, with zeros: {'; '.join(stayed)}"] if stayed else []
     if small is model:
-        return model, ["not narrowed: no channel is left unread by all layers that could read it", *notes]
+        return model, ["not narrowed: no channel can be left out", *notes]
     before, after = (sum(p.numel() for p in one.parameters()) for one in (model, small))
     ours, theirs = (task.evaluate(one, "test")[task.metric] for one in (model, small))
     return small, [f"narrowed to {after:,} of {before:,} parameters: {task.metric} on the test set {theirs:.4f}, before {ours:.4f}", *notes]
@@ -234,16 +235,16 @@ def example_input(task: Task) -> Tensor | dict[str, Tensor]:
         return _without_labels(batch)
     inputs = batch[0] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
     if not isinstance(inputs, Tensor):
-        what = "inputs are known to your own loop alone" if isinstance(task, OwnLoopTask) else "batches are something else"
+        why = "only your own training loop knows the inputs" if isinstance(task, OwnLoopTask) else "the batches of this task are different"
         raise ValueError(
-            f"export to a graph takes networks whose input is one tensor; this task's {what}: torch.onnx.export writes the graph of a "
-            "loaded model with inputs of your own"
+            f"export to a graph takes networks whose input is one tensor, but {why}: torch.onnx.export writes the graph of a loaded model "
+            "with inputs of your own"
         )
     return inputs
 
 
 def two_examples(model: nn.Module, task: Task) -> Arguments:
-    """Return what a task calls its network with, for two examples: a graph of one would take 1 for a constant."""
+    """Return what a task calls its network with, for two examples. With one example torch would take the batch size 1 for a constant."""
     found: Arguments = repeated(called_with(model, task), 2)
     return found
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from swamp.core.errors import reason_of
 from swamp.core.keys import canonical
-from swamp.export.formats import Exported, TrainedNetwork, example_input
+from swamp.export.formats import TOLERANCE, Exported, TrainedNetwork, example_input
 from swamp.export.program.graphs import quiet, repeated
 from swamp.tasks.task import Task
 from swamp.tasks.text import logits_of
@@ -28,7 +28,6 @@ name = "onnx"
 suffixes = (".onnx",)
 narrows, float32_only = True, True
 runtime = "onnxruntime"
-TOLERANCE = 1e-3  # relative to the largest output; another order of summation in float32 changes outputs by about 1e-6 of it
 
 
 class Mismatch(RuntimeError):
@@ -107,9 +106,7 @@ def graph_of(model: nn.Module, example: Tensor | Mapping[str, Tensor], about: Ma
         )
     if any(not given.type.tensor_type.shape.dim[0].dim_param for given in graph.input):
         # torch does not report this. `len(x)` is a Python number, which becomes a constant of the graph; `x.shape[0]` does not.
-        raise Unsupported(
-            "its graph would take batches of two examples alone: the forward pass must write x.shape[0], not len(x) or int(…)"
-        )
+        raise Unsupported("its graph would take only batches of two examples: the forward pass must write x.shape[0], not len(x) or int(…)")
     for part in (file, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         part.ClearField("metadata_props")  # They contain paths of this machine.
     file.metadata_props.add(key="swamp", value=canonical(dict(about)).decode())

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.export import reader
-from swamp.export.formats import Exported, TrainedNetwork, ValueType, called_with, is_sparse, program_of, rounded
+from swamp.export.formats import TOLERANCE, Exported, TrainedNetwork, ValueType, called_with, is_sparse, program_of, rounded
 from swamp.export.program import NetworkProgram, NoProgram
 from swamp.export.program.builder import DERIVED
 from swamp.export.quantise import halved, quantised_rows, with_one_scale
@@ -30,7 +30,6 @@ name = "sparse"
 suffixes = (".swamp",)
 narrows, float32_only, takes_int8 = False, False, True  # pruned channels take hardly any bytes, and the network keeps its shapes
 runtime = "torch"
-TOLERANCE = 1e-3  # relative to the largest output; another order of summation in float32 changes outputs by about 1e-6 of it
 TYPES = {  # safetensors' names
     torch.float32: "F32",
     torch.float16: "F16",

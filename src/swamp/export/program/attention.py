@@ -38,7 +38,7 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> ImageView:
     if dropout_p or is_free(scale):
-        raise NoProgram("dropout and scales that depend on sizes are not known")
+        raise NoProgram("dropout, and a scale that depends on a free size, are not supported")
     query, key, value = b.image(query), b.image(key), b.image(value)
     if enable_gqa:
         repeats = length_of(query.layout[-3]) // length_of(key.layout[-3])
@@ -60,14 +60,14 @@ def scores(b: ProgramBuilder, query: ImageView, key: ImageView) -> Scores:
     (heads, features), (key_heads, key_features) = _heads(query), _heads(swapped)
     same = query.layout[:-2] == _without_sharing(swapped)
     if not same or heads != query.size.channels // features or features != key_features or heads != key_heads:
-        raise NoProgram("queries and keys differ in their heads")
+        raise NoProgram("queries and keys have different heads or features")
     return Scores(query, key, heads, 1.0, (), False, (*query.layout[:-1], axis(KEY, key.size.pixels)))
 
 
 def masked(b: ProgramBuilder, found: Scores, mask: Any, *, hides: bool = False, shape: Sequence[Any] | None = None) -> Scores:
     """Return the scores with a mask applied; the shape is that of the scores."""
     if not isinstance(mask, (IndexNode, FixedTensor)) or (isinstance(mask, FixedTensor) and mask.trained):
-        raise NoProgram("something that was computed is added to the scores of an attention, which takes masks alone")
+        raise NoProgram("only masks can be added to the scores of an attention, not something that depends on weights or images")
     keys = b.probes.seen_keys(mask.node, found.layout, b.node.meta["val"].shape if shape is None else shape, hides)
     return found._replace(seen=(*found.seen, keys))
 
@@ -85,7 +85,7 @@ def attended(b: ProgramBuilder, found: Scores, value: ImageView) -> ImageView:
             *found.layout[-2:],
         )
     ):
-        raise NoProgram("the values of an attention do not fit its scores, or softmax was not applied to them")
+        raise NoProgram("the values of an attention do not fit its scores, or no softmax was applied to the scores")
     masks = list(dict.fromkeys((seen.input, seen.hidden) for seen in found.seen if seen.input is not None))
     if len(masks) > 1:
         raise NoProgram("it has several masks of padding")

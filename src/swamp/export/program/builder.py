@@ -124,7 +124,7 @@ class ProgramBuilder:
         return ImageView(self.emit("flatten", x.number), ImageSize(length, 1, 1), tuple(layout))
 
     def over_channels(self, x: ImageView, dimension: int = -1) -> ImageView:
-        """Return a view whose dimension is all channels, or refuse."""
+        """Return a view whose dimension is all channels, or raise `NoProgram`."""
         x = self.flat(self.image(x), dimension)
         if not is_whole(x.layout[dimension], CHANNEL, x.size.channels):
             raise NoProgram("it does not compute over the channels of an image, the features of a vector or those of each token")
@@ -135,9 +135,9 @@ class ProgramBuilder:
         if isinstance(x, ImageView):
             return x
         if isinstance(x, IndexNode):
-            raise NoProgram("token numbers or masks are used as numbers to compute with")
+            raise NoProgram("it computes with token numbers or masks as if they were features")
         if isinstance(x, Scores):
-            raise NoProgram("the scores of an attention are used for something else")
+            raise NoProgram("it uses the scores of an attention for something else than attention")
         raise NoProgram("it computes with something that depends on no input")
 
     def weight(self, value: Any) -> FixedTensor:
@@ -192,7 +192,7 @@ class ProgramBuilder:
 
 
 def identity(tensor: Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Return what is equal for two tensors that are the same numbers in the same memory."""
+    """Return a key that two tensors share if they are views of the same numbers in the same memory."""
     return (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
 
 

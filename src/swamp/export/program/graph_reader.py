@@ -23,7 +23,7 @@ from swamp.export.program.views import END
 SHAPE_ALONE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_ones", "new_zeros", "new_full")  # they read no number
 BROADCASTING = ("transpose", "permute", "unsqueeze", "add", "sub", "mul", "div", "clone", "alias", "to", "_to_copy", "neg")
 FEWEST, MANY = 2, 1 << 30  # torch.export lets every batch have at least 2 examples; a bound that it found in the forward pass is another
-# Primes, so that a product of sizes tells of which.
+# Primes, so that the factors of a product show which sizes were multiplied.
 BATCH_SIZE = (FREE << 10) + 15
 OTHER_SIZES = [(FREE << 4) + more for more in (31, 115, 117, 165, 175, 177, 201, 213, 253, 261, 325, 445, 471, 487, 555, 565)]
 
@@ -36,7 +36,7 @@ class NetworkProgram(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A number of the graph that is no size, such as the root of one."""
+    """A number of the graph that is computed from sizes but is not an integer, such as a square root, and that a program cannot hold."""
 
 
 def read_program(
@@ -87,7 +87,7 @@ class GraphReader:
         for node, (tensor, trained) in tensors.items():
             self.values[node] = FixedTensor(tensor, node, trained)
 
-    # -- what the graph begins with ---------------------------------------------------------------------------------------------------
+    # -- the inputs of the graph ---------------------------------------------------------------------------------------------------
 
     def _valued_symbols(self) -> tuple[dict[Any, int], set[Any]]:
         """Return values of the symbols in sizes, unlike any size of a real tensor, and the symbols of the batch."""
@@ -95,7 +95,7 @@ class GraphReader:
         firsts = {getattr(getattr(shape[0], "node", None), "expr", None) for shape in shapes if len(shape)}
         if not firsts or not all(getattr(first, "is_Symbol", False) for first in firsts):
             raise NoProgram(
-                "the graph takes batches of one size alone: the first dimension of every input must be the batch, "
+                "the graph takes only batches of one size: the first dimension of every input must be the batch, "
                 "and the forward pass must write x.shape[0], not len(x) or int(…)"
             )
         bounds = [self.exported.range_constraints[first] for first in firsts]
@@ -177,14 +177,14 @@ class GraphReader:
             described = dict(zip(("channels", "height", "width"), entry["size"], strict=True))
             for side, size in zip(SIDES[entry["kind"]], example.shape[1:], strict=True):
                 if described[side] is None and found.setdefault((entry["kind"] == "image", side), size) != size:
-                    raise NoProgram(f"the input {entry['name']} has another size than one before it, so that sizes cannot be free")
+                    raise NoProgram(f"the input {entry['name']} and an earlier one differ in a free size, which must be the same for both")
 
     def _value(self, node: Node) -> Any:
         result = node.meta.get("val")
         if node.op == "placeholder":  # an argument that is no tensor
             return result
         if node.op == "get_attr":  # a graph inside the graph
-            raise NoProgram("it is a part of the forward pass with a context of its own, such as torch.autocast, or a branch")
+            raise NoProgram("this part of the forward pass has a context of its own, such as torch.autocast, or is a branch")
         if isinstance(result, (int, torch.SymInt)) and not isinstance(result, bool):
             return concrete(result, self.symbols)
         if isinstance(result, (torch.SymFloat, torch.SymBool)):
@@ -203,18 +203,18 @@ class GraphReader:
             return known
         name = operation_name(node)
         if name not in OPERATIONS:
-            raise NoProgram("this operation is not known")
+            raise NoProgram("this operation is not supported")
         try:
             return self._checked(OPERATIONS[name](self.builder, *arguments, **options), result)
         except (TypeError, AttributeError, IndexError, RuntimeError) as error:
-            raise NoProgram(f"this form of it is not known ({reason_of(error)})") from None
+            raise NoProgram(f"these arguments are not supported ({reason_of(error)})") from None
 
     def _checked(self, value: Any, result: Any) -> Any:
         """Return a value whose layout has the shape of the graph's tensor."""
         if isinstance(value, list):
             return [self._checked(one, tensor) for one, tensor in zip(value, result, strict=True)]
         if isinstance(value, (ImageView, Scores)) and [length_of(one) for one in value.layout] != self._sized(result.shape):
-            raise NoProgram("it repeats numbers, which only sums and products with larger images can")
+            raise NoProgram("it repeats values, which is supported only in a sum or product with a larger image")
         return value
 
     def _known(self, node: Node, arguments: list[Any], options: dict[str, Any], given: list[Any]) -> Any:

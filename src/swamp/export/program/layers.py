@@ -31,7 +31,7 @@ def convolution(
     (up, right), (far_y, far_x) = pair(stride, 1), pair(dilation, 1)
     sides = symmetric_padding(padding if isinstance(padding, str) else pair(padding, 0), kernel, (far_y, far_x))
     if sides is None:
-        raise NoProgram("padding on one side alone, which keeps the size with an even kernel, is not known")
+        raise NoProgram("padding='same' with an even kernel pads one side more than the other, which is not supported")
     number = b.emit(
         "conv",
         x.number,
@@ -72,7 +72,7 @@ def _flattened(b: ProgramBuilder, x: ImageView) -> tuple[ImageView, torch.Tensor
     """Return the image as a vector, and where its numbers were in the flattened dimension."""
     length = math.prod(x.size)
     if is_free(length):
-        raise NoProgram("an image of free size is flattened")
+        raise NoProgram("it flattens an image of free size")
     order = torch.arange(length).reshape(x.size.pixels, x.size.channels).t().reshape(-1)
     return ImageView(b.emit("flatten", x.number), ImageSize(length, 1, 1), (*x.layout[:-1], axis(CHANNEL, length))), order
 
@@ -84,14 +84,14 @@ def product(b: ProgramBuilder, x: Any, y: Any) -> ImageView | Scores:
     if isinstance(y, FixedTensor):
         weight = b.weight(y)
         if math.prod(weight.tensor.shape[:-2]) != 1 or weight.tensor.ndim < 2:
-            raise NoProgram("a product with several matrices, or with a vector, is not known")
+            raise NoProgram("a product with a batch of matrices, or with a vector, is not supported")
         return transposed_linear(b, x, weight._replace(tensor=weight.tensor.reshape(weight.tensor.shape[-2:])))
     return attention.scores(b, b.image(x), b.image(y))
 
 
 def sum_and_product(b: ProgramBuilder, bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     if beta != 1 or alpha != 1 or b.weight(bias).tensor.ndim != 1:
-        raise NoProgram("products and sums with factors are not known")
+        raise NoProgram("beta and alpha other than 1, or a bias that is not a vector, are not supported")
     return transposed_linear(b, x, b.weight(weight), bias)
 
 
@@ -99,7 +99,7 @@ def batch_norm(b: ProgramBuilder, x: Any, weight: Any, bias: Any, mean: Any, var
     """The form of `aten._native_batch_norm_legit_no_training` and of `aten.batch_norm`."""
     training, eps = (options[0], options[2]) if len(options) > 2 else (False, options[1])
     if training or mean is None or variance is None:
-        raise NoProgram("BatchNorm without stored statistics is not known")
+        raise NoProgram("BatchNorm without stored statistics is not supported")
     x = b.over_channels(x, 1)
     given = [b.name_of(tensor) for tensor in (weight, bias, mean, variance)]
     return b.layer(x, "batch_norm", weight=given[0], bias=given[1], mean=given[2], variance=given[3], eps=float(eps))
@@ -113,7 +113,7 @@ def layer_norm(
         return b.layer(b.over_channels(x), "layer_norm", weight=b.name_of(weight), bias=b.name_of(bias), eps=float(eps))
     if weight is None and bias is None and x.layout[-len(shape) :] == image_layout(b.batch, x.size)[1:]:
         return b.layer(x, "group_norm", groups=1, weight=None, bias=None, eps=float(eps))
-    raise NoProgram("LayerNorm over several dimensions is not known")
+    raise NoProgram("LayerNorm over several dimensions is not supported")
 
 
 def group_norm(b: ProgramBuilder, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> ImageView:

@@ -46,7 +46,7 @@ class ImageSize(NamedTuple):
 
 
 def joined(factors: Iterable[Factor]) -> Dimension:
-    """Return the factors of a dimension with neighbours made one where they are one.
+    """Return the factors of a dimension with neighbours joined where they are consecutive.
 
     >>> joined([Factor(PIXEL, 8, 4), Factor(PIXEL, 1, 8)])
     (Factor(axis='pixel', stride=1, size=32),)

@@ -23,13 +23,13 @@ def leaky_relu(b: ProgramBuilder, x: Any, slope: float = 0.01) -> ImageView:
 def prelu(b: ProgramBuilder, x: Any, weight: Any) -> ImageView:
     slopes = b.weight(weight).tensor
     if slopes.numel() != 1:
-        raise NoProgram("a slope for each channel is not known")
+        raise NoProgram("PReLU with a slope for each channel is not supported")
     return leaky_relu(b, x, float(slopes))
 
 
 def elu(b: ProgramBuilder, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> ImageView:
     if input_scale != 1:
-        raise NoProgram("ELU of scaled inputs is not known")
+        raise NoProgram("ELU with a factor on its input is not supported")
     return scaled(b, activation(b, x, kind="elu", slope=float(alpha)), scale)
 
 
@@ -43,21 +43,21 @@ def gelu(b: ProgramBuilder, x: Any, *, approximate: str = "none") -> ImageView:
 
 def softplus(b: ProgramBuilder, x: Any, beta: float = 1, threshold: float = 20) -> ImageView:
     if beta != 1 or threshold != 20:
-        raise NoProgram("softplus with another beta or threshold is not known")
+        raise NoProgram("softplus is supported only with beta=1 and threshold=20")
     return activation(b, x, kind="softplus")
 
 
 def clamp(b: ProgramBuilder, x: Any, low: Any = None, high: Any = None, *, min: Any = None, max: Any = None) -> ImageView:
     bounds = (min if low is None else low, max if high is None else high)
     if bounds not in ((0, 6), (0, None)):
-        raise NoProgram("numbers are limited to 0 … 6 or to at least 0, and to no other range")
+        raise NoProgram("only the ranges of ReLU and ReLU6 (at least 0, and 0 to 6) are supported")
     return activation(b, x, kind="relu6" if bounds[1] else "relu")
 
 
 def softmax(b: ProgramBuilder, x: Any, dimension: int, *_: Any, **__: Any) -> ImageView | Scores:
     if isinstance(x, Scores):
         if dimension % len(x.layout) != len(x.layout) - 1 or x.normalised:
-            raise NoProgram("the softmax of an attention is over its keys")
+            raise NoProgram("the softmax of an attention's scores must be taken once, and over the keys")
         return x._replace(normalised=True)
     return b.layer(b.over_channels(x, dimension), "softmax")
 
@@ -65,7 +65,7 @@ def softmax(b: ProgramBuilder, x: Any, dimension: int, *_: Any, **__: Any) -> Im
 def power(b: ProgramBuilder, x: Any, exponent: float) -> ImageView:
     x = b.image(x)
     if exponent not in (2, 3):
-        raise NoProgram(f"the power {exponent} is not known")
+        raise NoProgram(f"the power {exponent} is not supported, only 2 and 3")
     square = x._replace(number=b.emit("multiply", x.number, x.number))
     return square if exponent == 2 else x._replace(number=b.emit("multiply", square.number, x.number))
 
@@ -102,11 +102,11 @@ def multiply(b: ProgramBuilder, x: Any, y: Any) -> Any:
 
 def divide(b: ProgramBuilder, x: Any, y: Any, *, rounding_mode: Any = None) -> Any:
     if rounding_mode is not None:
-        raise NoProgram("division with rounding is not known")
+        raise NoProgram("division with rounding is not supported")
     if _is_number(y):
         return scaled(b, x, 1 / _number(y))
     if not isinstance(y, FixedTensor):
-        raise NoProgram("division by something that was computed is not known")
+        raise NoProgram("division by something that depends on the input is not supported")
     return combined(b, x, y._replace(tensor=1 / y.tensor), "multiply")
 
 
@@ -127,7 +127,7 @@ def combined(b: ProgramBuilder, x: Any, y: Any, op: str) -> ImageView:
     if _volume(y) > _volume(x):
         x, y, ours, theirs = y, x, theirs, ours
     if any(factors_of([other], CHANNEL) or factors_of([other], PIXEL) for mine, other in zip(ours, theirs, strict=True) if not mine):
-        raise NoProgram("each image has a dimension that the other has not")
+        raise NoProgram("each of the two images varies along a dimension in which the other is constant")
     if y.size.channels not in (1, x.size.channels) or y.size.pixels not in (1, x.size.pixels):
         raise NoProgram("one image has a part of the other's channels or pixels")
     if y.size.pixels > 1 and x.size[1:] != y.size[1:]:
@@ -150,7 +150,7 @@ def where(b: ProgramBuilder, condition: Any, x: Any, y: Any) -> Scores:
 
 def _hidden(b: ProgramBuilder, x: Any, mask: Any, value: Any, hides: bool) -> Scores:
     if not isinstance(x, Scores) or x.normalised or not _is_number(value) or _number(value) > -1e4:
-        raise NoProgram("masks are known where they hide scores of an attention from softmax, and nowhere else")
+        raise NoProgram("masks are supported only where they hide scores of an attention from the softmax")
     return attention.masked(b, x, mask, hides=hides)
 
 
@@ -186,7 +186,7 @@ def scaled(b: ProgramBuilder, x: Any, factor: float) -> Any:
 
 def dropout(b: ProgramBuilder, x: Any, share: float = 0.5, training: bool = False) -> Any:
     if training and share:
-        raise NoProgram("it drops numbers at random in evaluation mode, too: pass training=self.training")
+        raise NoProgram("it drops numbers at random in evaluation mode too; pass training=self.training")
     return x
 
 

@@ -39,11 +39,11 @@ def pool(b: ProgramBuilder, x: Any, kernel: Any, stride: Any = None, padding: An
     )
     stride = pair(stride, 1) if stride not in (None, [], ()) else kernel
     if any(one != 1 for one in pair(given.get("dilation", 1), 1)) or given.get("divisor") is not None:
-        raise NoProgram("pooling with dilation or another divisor is not known")
+        raise NoProgram("pooling with dilation or divisor_override is not supported")
     if given.get("ceil_mode"):
         sides = zip(x.size[1:], kernel, stride, padding, strict=True)
         if any(is_free(side) or (side + 2 * pad - size) % step for side, size, step, pad in sides):
-            raise NoProgram("pooling that reaches beyond the image (ceil_mode) is not known")
+            raise NoProgram("pooling that reaches beyond the image (ceil_mode) is not supported")
     last = {} if op == "max_pool" else {"include_padding": bool(given.get("count_include_pad", True))}
     number = b.emit(op, x.number, kernel=list(kernel), stride=list(stride), padding=list(padding), **last)
     return windowed(b, x, number, x.size.channels)
@@ -57,7 +57,7 @@ def adaptive_pool(b: ProgramBuilder, x: Any, size: Any, *, op: str) -> ImageView
     if tuple(wanted) == (1, 1):
         return _everywhere(b, x, [len(x.layout) - 1] if len(x.layout) == 3 else [2, 3], True, op=op)
     if any(is_free(side) or side % one for side, one in zip(x.size[1:], wanted, strict=True)):
-        raise NoProgram("adaptive pooling is known to sizes that divide the image's, if that is not free")
+        raise NoProgram("adaptive pooling is supported only if the new size divides the image's, which must not be free")
     kernel = [side // one for side, one in zip(x.size[1:], wanted, strict=True)]
     return pool(b, x, kernel, op={"global_mean": "avg_pool", "global_max": "max_pool"}[op])
 
@@ -72,7 +72,7 @@ def _everywhere(b: ProgramBuilder, x: ImageView, dimensions: Sequence[int], keep
     """The mean, maximum or sum of each channel over all pixels."""
     reduced = [factor for dimension in dimensions for factor in x.layout[dimension]]
     if joined(sorted(reduced, key=lambda factor: -factor.stride)) != axis(PIXEL, x.size.pixels):
-        raise NoProgram("means, maxima and sums are known over all pixels of an image, or all tokens, and over nothing else")
+        raise NoProgram("means, maxima and sums are supported only over all pixels of an image, or over all tokens")
     kept = [() if keepdim and place in dimensions else one for place, one in enumerate(x.layout) if keepdim or place not in dimensions]
     if x.size.pixels == 1:
         return x._replace(layout=tuple(kept))
@@ -90,7 +90,7 @@ def upsample(b: ProgramBuilder, x: Any, size: Any, *options: Any, mode: str) -> 
     align, factors = (bool(options[0]), options[1]) if mode == "bilinear" else (False, options[0])
     sides, wanted = x.size[1:], b.shape[2:] if len(b.shape) == 4 else [1, b.shape[2]]
     if any(new % old for new, old in zip(wanted, sides, strict=True)) or any(int(one) != one for one in factors or ()):
-        raise NoProgram("images are made larger by whole factors, and by no others")
+        raise NoProgram("images can be enlarged only by whole factors")
     factor = [new // old for new, old in zip(wanted, sides, strict=True)]
     return windowed(b, x, b.emit("upsample", x.number, factor=factor, mode=mode, align_corners=align), x.size.channels)
 

@@ -2,7 +2,7 @@
 
 Models compute masks and positions in many ways, by comparing ranges, slicing buffers, gathering and summing. Here none of these operations
 is interpreted. They are few and cheap, and depend on no weight, so they are run for several batches of random tokens and masks, and what
-comes out is compared with the few things that a program can say.
+comes out is compared with the few kinds of positions and masks that a program can hold.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from swamp.export.program.layouts import BATCH, CHANNEL, KEY, PIXEL, NoProgram, 
 BATCH_SIZE = 3
 NUM_LENGTHS = 4
 MAX_TOKEN = 1 << 24  # larger integers of a graph, such as the end of a slice that has none, are no tokens
-MAX_NAMED = 64  # a larger tensor of integers is no list of tokens
+MAX_NAMED = 64  # a tensor of more integers is not taken for a list of special tokens
 MASKED = -1e4  # a number that is added to scores masks them if it is at most this
 Symbols = Mapping[Any, int]  # values of the symbols in a graph's sizes
 
@@ -178,7 +178,7 @@ class Probes:
 
 def special_tokens(nodes: Iterable[Node], tensors: Iterable[Tensor]) -> Tensor:
     """Return the tokens that a graph may treat unlike others: 0 to 3, integers that its computations with integers name, such as the number
-    of a token of padding, and their neighbours. What no embedding has a row for is no token."""
+    of a token of padding, and their neighbours. Numbers for which no embedding has a row are left out."""
     named, num_rows = {1, 2}, list[int]()
     for node in nodes:
         value = node.meta.get("val")

@@ -32,7 +32,7 @@ END = (1 << 63) - 1  # the end of a slice that has none
 
 def same(b: ProgramBuilder, x: Any, *_: Any, **__: Any) -> Any:
     if isinstance(x, ImageView) and b.node.meta["val"].dtype not in (torch.float32, torch.float64):
-        raise NoProgram("numbers are turned into another type")
+        raise NoProgram("it converts numbers to another type than float32 or float64")
     return x
 
 
@@ -68,13 +68,13 @@ def expand(b: ProgramBuilder, x: Any, *_: Any, **__: Any) -> Any:
 
 def repeat_interleave(b: ProgramBuilder, x: Any, times: Any, dimension: Any = None, **_: Any) -> ImageView:
     if dimension is None or not isinstance(times, int):
-        raise NoProgram("numbers are repeated along all dimensions, or each another number of times")
+        raise NoProgram("it repeats numbers along all dimensions, or not all equally often")
     return attention.repeated(b.image(x), dimension, plain(times))
 
 
 def slice_(b: ProgramBuilder, x: Any, dimension: int = 0, start: Any = None, end: Any = None, step: int = 1) -> ImageView:
     if isinstance(x, Scores):
-        raise NoProgram("a part of an attention's scores is used")
+        raise NoProgram("it takes a part of an attention's scores")
     x = b.image(x)
     place, length = dimension % len(x.layout), length_of(x.layout[dimension])
     begin, stop = (0 if start is None else start), (END if end is None else end)
@@ -83,7 +83,7 @@ def slice_(b: ProgramBuilder, x: Any, dimension: int = 0, start: Any = None, end
     found = x.layout[place]
     if len(found) == 1 and found[0].axis == PIXEL and is_free(length):
         if is_free(begin) or step != 1 or (is_free(stop) and stop != length) or stop < 0:
-            raise NoProgram("how many tokens are used depends on their number")
+            raise NoProgram("how many tokens it takes depends on the free length, or it takes them with a step")
         count = None if stop >= length else stop - (begin if begin >= 0 else length + begin)
         return _tokens(b, x, place, begin, count, length - begin if begin >= 0 else -begin)
     chosen = range(length)[slice(begin, stop, step)]
@@ -92,7 +92,7 @@ def slice_(b: ProgramBuilder, x: Any, dimension: int = 0, start: Any = None, end
 
 def select(b: ProgramBuilder, x: Any, dimension: int, index: int) -> ImageView:
     if isinstance(x, Scores):
-        raise NoProgram("a part of an attention's scores is used")
+        raise NoProgram("it takes a part of an attention's scores")
     x = b.image(x)
     place = dimension % len(x.layout)
     found, length = x.layout[place], length_of(x.layout[place])
@@ -109,15 +109,15 @@ def _part(b: ProgramBuilder, x: ImageView, place: int, chosen: range) -> ImageVi
     if not found and len(chosen) == 1:
         return x._replace(layout=(*x.layout[:place], (), *x.layout[place + 1 :]))
     if not len(chosen):
-        raise NoProgram("nothing of a dimension is left")
+        raise NoProgram("it takes an empty part of a dimension")
     if len(found) == 2:
         x = b.flat(x, place)
         found = x.layout[place]
     if len(found) != 1 or found[0].axis not in (CHANNEL, PIXEL):
-        raise NoProgram("a part of a dimension is used that is neither channels nor tokens")
+        raise NoProgram("it takes a part of a dimension that is neither channels nor tokens")
     if found[0].axis == PIXEL:
         if chosen.step != 1:
-            raise NoProgram("every so many tokens are used")
+            raise NoProgram("it takes tokens with a step")
         return _tokens(b, x, place, chosen[0], len(chosen), len(chosen))
     (_, inner, length) = found[0]
     outer = x.size.channels // (inner * length)
@@ -147,7 +147,7 @@ def _part(b: ProgramBuilder, x: ImageView, place: int, chosen: range) -> ImageVi
 
 def _tokens(b: ProgramBuilder, x: ImageView, place: int, start: int, count: int | None, length: int) -> ImageView:
     if not is_whole(x.layout[place], PIXEL, x.size.pixels):
-        raise NoProgram("a part of an image's rows or columns is used")
+        raise NoProgram("it takes a part of an image's rows or columns")
     x = b.sequence(x)
     number = b.emit("pixels", x.number, start=int(start), count=count)
     layout = (*x.layout[:place], axis(PIXEL, length), *x.layout[place + 1 :])

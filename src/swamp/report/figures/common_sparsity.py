@@ -23,7 +23,7 @@ def name_missing(figure: Any, all_series: Sequence[Series], labels: Collection[s
 
 
 def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
-    """Each method at the highest sparsity that most of them have: all multiply-adds of its trainings up to there, the ticket included,
+    """Draw each method at the highest sparsity that most of them have: all multiply-adds of its trainings up to there, the ticket included,
     and the metric that counts. Bars are ± one standard deviation over seeds."""
     from matplotlib.ticker import EngFormatter, LogLocator  # there where `plt` is
 

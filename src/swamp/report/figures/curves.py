@@ -29,18 +29,19 @@ def error_label(all_series: Sequence[Series]) -> str:
     return "test error (%)" if all(metric.error for metric in metrics) else ", ".join(sorted(metric.chart_label for metric in metrics))
 
 
-def chart_error(metric: Metric, values: Mapping[str, float]) -> float:
-    return metric.chart_value(values[metric.name])
+def chart_value(metric: Metric, values: Mapping[str, float]) -> float | None:
+    """Return what charts draw of a metric; None where it was not measured."""
+    return metric.chart_value(values[metric.name]) if metric.name in values else None
 
 
 def error_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
     """Draw the test error of each method, or the metric that counts where that is no percentage."""
-    return curves(plt, all_series, ensembles, chart_error, "Error against sparsity")
+    return curves(plt, all_series, ensembles, chart_value, "Error against sparsity")
 
 
 def error_and_size(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
-    """The paper's first figure: to the right, an ensemble stands at the weights of all its networks."""
-    return curves(plt, all_series, ensembles, chart_error, "Error against sparsity and size", size=True)
+    """Draw the paper's first figure. In the panel on the right an ensemble counts the weights of all its networks."""
+    return curves(plt, all_series, ensembles, chart_value, "Error against sparsity and size", size=True)
 
 
 def nll_curves(plt: Any, all_series: Sequence[Series], ensembles: Sequence[Ensemble] = ()) -> Any:
@@ -59,8 +60,8 @@ def curves(
     label: str = "",
     size: bool = False,
 ) -> Any:
-    """A measure of each method; bands are ± one standard deviation over seeds. A line of panels for each recipe: against sparsity, and
-    beside it against size. Where there are many methods, particles are left out."""
+    """Draw a measure of each method; bands are ± one standard deviation over seeds. Each recipe has a line of panels: against sparsity and,
+    with `size`, beside it against size. Where there are many methods, particles are left out."""
     groups = by_recipe(all_series)
     many = max(len(group) for _, group in groups) > FEW_CURVES
     wide, high = (8.2, 5.4) if many else (6.8, 4.2)
@@ -127,7 +128,8 @@ def panel(
 
 
 def sparsity_axis(axes: Any, remaining: set[float]) -> None:
-    """Shares of remaining weights, in %, on a logarithmic scale from dense to sparse, named by their sparsity."""
+    """Make an axis of shares of remaining weights, in %, on a logarithmic scale from dense to sparse, with ticks named by their
+    sparsity."""
     size_axis(axes, remaining)
     axes.set_xticks(axes.get_xticks(), [short_percent(1 - share / 100) for share in axes.get_xticks()])
     axes.set_xlabel("sparsity of the prunable weights (%)")

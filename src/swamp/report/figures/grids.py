@@ -11,7 +11,7 @@ from swamp.analyses.hessian import TRACE
 from swamp.core.metric import Metric
 from swamp.drawing.canvas import check_picture, finished, pyplot, style, text, tidy
 from swamp.drawing.numbers import short_percent
-from swamp.report.figures.curves import error_label, panel, sparsity_axis
+from swamp.report.figures.curves import chart_value, error_label, panel, sparsity_axis
 from swamp.report.grid_tables import Findings
 from swamp.results.series import Series, by_recipe, make_series
 from swamp.results.stored_run import StoredRun
@@ -95,10 +95,6 @@ def name_sparsities(axes: Any, found: Findings) -> None:
 def shown_metric(found: Findings, counting: Metric) -> Metric:
     """Return the metric that the grid shows: the one it names, or else the one that counts."""
     return find_metric(found.sweep.grid.metric) if found.sweep.grid.metric else counting
-
-
-def chart_value(metric: Metric, values: Mapping[str, float]) -> float | None:
-    return metric.chart_value(values[metric.name]) if metric.name in values else None
 
 
 def series_of_cells(found: Findings, runs: Sequence[StoredRun]) -> list[Series]:

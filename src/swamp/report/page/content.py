@@ -5,10 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from swamp.analyses import analyses
-from swamp.analyses.analysis import DamagedResult, PageResults, StoredResult, options_of, read_series, read_stored
+from swamp.analyses.analysis import DamagedResult, PageResults, options_of, read_series, read_undamaged
 from swamp.drawing.markup import Section
 from swamp.results.series import Series
 from swamp.results.stored_run import StoredRun
@@ -19,15 +18,20 @@ class PageContent:
     not be read."""
 
     def __init__(self, all_series: Sequence[Series], directories: Sequence[Path]) -> None:
-        """`directories`: what the report was asked for, which may hold comparisons of several runs."""
+        """`directories` are those that the user named. They may hold comparisons of several runs."""
         self.series = all_series
         self.warnings: list[str] = []
+
+        def warn(error: DamagedResult) -> None:
+            self.warnings.append(str(error))
+
         labels = {run.directory.resolve(): f"{series.label}, seed {run.seed}" for series in all_series for run in series.runs}
         self.results: dict[str, PageResults] = {}  # by the kind of analysis
         for name, kind in analyses().items():
-            found = read_series(kind, all_series, self._warn)
-            compared = dict.fromkeys(path.resolve() for path in [*directories, *labels]) if kind.between_runs else ()
-            between_runs = [stored for path in compared if (stored := self._read(path, kind.between_runs, name))]
+            found, between_runs = read_series(kind, all_series, warn), []
+            if kind.between_runs:
+                compared = dict.fromkeys(path.resolve() for path in [*directories, *labels])
+                between_runs = [stored for path in compared if (stored := read_undamaged(path, kind.between_runs, warn, name))]
             self.results[name] = PageResults(found, between_runs, labels, self.warnings)
 
     @property
@@ -35,18 +39,8 @@ class PageContent:
         """Whether any number of the page is a mean over seeds."""
         return any(len(series.runs) > 1 for series in self.series)
 
-    def _read(self, directory: Path, kind: Any, flag: str = "") -> StoredResult[Any] | None:
-        try:
-            return read_stored(directory, kind, flag)
-        except DamagedResult as error:
-            self._warn(error)
-            return None
-
-    def _warn(self, error: Exception) -> None:
-        self.warnings.append(str(error))
-
     def analysis_sections(self) -> list[Section | None]:
-        """Return the sections of the kinds of which there is something to show."""
+        """Return the section of each kind of analysis that has something to show."""
         functions = [(kind.show_section, self.results[name]) for name, kind in analyses().items()]
         return [show(results) for show, results in functions if show and (results.found or results.between_runs)]
 

@@ -50,7 +50,7 @@ def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun
 
 
 def page(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], directories: Sequence[Path]) -> str:
-    """`directories`: what was asked for, which may hold analyses that are of several runs."""
+    """Return the HTML of the page. `directories` are those that the user named. They may hold analyses of several runs."""
     all_series = make_series(runs)
     content = PageContent(all_series, directories)
     parts = make_sections(content)
@@ -77,12 +77,12 @@ def page_file(name: str) -> str:
 
 
 def script_text() -> str:
-    """One script: a page that is a single file has no modules to load."""
+    """Return all scripts as one, because a page that is a single file cannot load modules."""
     return '"use strict";\n' + "\n".join(page_file(f"{name}.js") for name in SCRIPTS)
 
 
 def digest(text: str) -> str:
-    """As a content security policy names a script or a style sheet."""
+    """Return the hash by which a content security policy allows a script or a style sheet."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -162,7 +162,8 @@ def number(text: str) -> Html:
 
 
 def dense_cell(all_series: Sequence[Series], metric: Metric, ranked: Sequence[str]) -> tuple[str, Cell, list[RowRecord]] | None:
-    """The dense network: that of the method `dense`, or else cycle 0 of the best that has one, so that like is beside like."""
+    """Return the dense network to compare with: that of the method `dense` or, if there is none, cycle 0 of the best method that has
+    one."""
     levels = levels_of(all_series)[:1]
     densest = [cell for (cell,) in cells(all_series, levels, metric)]
     having = [(series, cell) for series, cell in zip(all_series, densest, strict=True) if cell and cell.cycle == 0]

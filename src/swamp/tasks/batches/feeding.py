@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from swamp.tasks.batches.packing import box_bytes, pack, packed, table_of
 from swamp.tasks.batches.resampling import LABEL, NUM_COLUMNS, resampled
 from swamp.tasks.batches.views import Views
 from swamp.tasks.datasets.shards import ShardedImages
-from swamp.tasks.task import share_of
+from swamp.tasks.task import shares_of
 
 AHEAD = 2  # batches that are read ahead
 CHUNK = 32  # images that a thread reads at a time; few, so that several threads share a batch
@@ -43,12 +42,9 @@ class Showing:
 
     def cut(self, index: int, count: int) -> Showing | None:
         """Return one of `count` shares of each batch; None where a batch has too few images."""
-        batches = [range(first, end) for first, end in pairwise(self.edges)]
-        if min(map(len, batches)) < count:
+        if (shares := shares_of(self.edges, index, count)) is None:
             return None
-        shares = [share_of(rows, index, count) for rows in batches]
-        rows = torch.cat([torch.arange(share.start, share.stop) for share in shares])
-        edges = [0, *accumulate(len(share) for share in shares)]
+        rows, edges = shares
         return Showing(self.images, self.order[rows], self.views.take(rows), edges, self.size)
 
     def batch(self, step: int) -> tuple[list[int], Views, Tensor]:

@@ -7,16 +7,16 @@ import io
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 import numpy as np
 
 from swamp.tasks.datasets.decoding import Pixels
-from swamp.tasks.datasets.shards import FORMAT, INDEX, RAW, ROW, ShardIndex, SplitIndex, StoredFile
+from swamp.tasks.datasets.shards import INDEX, ROW, ShardIndex, SplitIndex, StoredFile
 
 UNFINISHED = ".part"  # how names of temporary files end
 
@@ -137,31 +137,3 @@ def write_index(folder: Path, index: ShardIndex) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def write_folder(
-    folder: Path,
-    splits: Mapping[str, Iterable[tuple[Pixels, int]]],
-    classes: Sequence[str],
-    images_per_shard: int = 1000,
-    settings: Mapping[str, Any] | None = None,
-    mean: tuple[float, ...] = (123.675, 116.28, 103.53),
-    std: tuple[float, ...] = (58.395, 57.12, 57.375),
-) -> None:
-    """Write images that are in memory, with their labels, as a prepared folder with a raw store. `swamp prepare` does this from files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = {}
-    for name, images in splits.items():
-        shards: list[ShardRecord] = []
-        writer = None
-        for number, (pixels, label) in enumerate(images):
-            if writer is None:
-                writer = ShardWriter(folder, f"{name}-{len(shards):05d}.bin")
-            writer.add(str(number), np.ascontiguousarray(pixels), pixels.shape[0], pixels.shape[1], label)
-            if len(writer.rows) == images_per_shard:
-                shards.append(writer.close())
-                writer = None
-        shards += [writer.close()] if writer else []
-        written[name] = write_split(folder, name, shards)
-    made = {"name": "memory", "size": 0, "store": RAW, "quality": 0, "decoder": "none", "resampling": "none", **(settings or {})}
-    write_index(folder, ShardIndex(FORMAT, made, mean, std, tuple(classes), written))

@@ -4,9 +4,9 @@ y[p] = Σ_t x[p + offset_t] W_t for 3×3 taps t, and ∂x[p] = Σ_t ∂y[p − o
 the input, and a pixel of ∂x gets the taps that lead to a whole pixel of ∂y: one, two or four of nine, by the parities of its row and
 column, which are the same for all pixels of a program.
 
-What is done to a sum before it is written costs no pass of its own. The forward kernel adds the shortcut and leaves the moments of what it
-writes for the BatchNorm that follows. The backward kernel holds the gradient by h = relu(γ ŝ + β): it reads s, writes g, which is zero
-where h is, and leaves Σ g and Σ g s for the backward pass of that BatchNorm.
+Operations on a sum before it is written need no separate pass over the data. The forward kernel adds the shortcut and leaves the moments
+of what it writes for the BatchNorm that follows. The backward kernel reads s and writes the gradient g, which is zero where
+h = relu(γ ŝ + β) is zero. It leaves Σ g and Σ g s for the backward pass of that BatchNorm.
 
 ∂W_t = Σ_p x[p + offset_t]ᵀ ∂y[p]. With an offset's rows moved to x and its columns to ∂y, three shifts of each, stacked side by side,
 give all nine taps in one product: Σ_q [x[q − row], x[q], x[q + row]]ᵀ [∂y[q + 1], ∂y[q], ∂y[q − 1]]. The sum over pixels is split over

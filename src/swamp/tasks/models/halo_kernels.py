@@ -1,6 +1,6 @@
 """3×3 convolutions that read each pixel once (`halo.cu`), compiled by NVRTC when they are first used.
 
-While they read their input they compute BatchNorm and ReLU of it, or the gradient of a BatchNorm, so that no pass of its own does.
+While they read their input they compute BatchNorm and ReLU of it, or the gradient of a BatchNorm, which then needs no separate pass.
 """
 
 from __future__ import annotations

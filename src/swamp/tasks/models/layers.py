@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 HAS_TRITON = find_spec("triton") is not None
-KERNEL_CHANNELS = (16, 32, 64, 128)  # what the kernels of convolutions can have as inputs and outputs
+KERNEL_CHANNELS = (16, 32, 64, 128)  # numbers of input and output channels that the kernels of convolutions support
 
 
 def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
@@ -25,10 +25,10 @@ def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
 
 
 class Moments(NamedTuple):
-    """Sums over parts of an image batch, by channel, which the programs of a kernel leave for the norm that follows.
+    """Sums over parts of an image batch, by channel. The programs of a kernel leave them for the norm that follows.
 
-    Forward they are the mean of each part and the squares around it or, if `raw`, Σ x and Σ x²; backward, with the gradient g that is
-    zero where the ReLU is, Σ g and Σ g ŝ or, if `raw`, Σ g and Σ g s.
+    In the forward pass they are the mean of each part and the sum of squared deviations from it or, if `raw`, Σ x and Σ x². In the
+    backward pass they are Σ g and Σ g ŝ or, if `raw`, Σ g and Σ g s. The gradient g is zero where the output of the ReLU is zero.
     """
 
     partial: Tensor  # two sums × channels × parts
@@ -41,7 +41,7 @@ class NormReLU(nn.BatchNorm2d):
     """Returns x + branch and relu(BatchNorm(x + branch)), which stands before each convolution of a pre-activation residual network.
 
     A block leaves its addition to the norm that follows, so that one pass over the data can do both. If `fused`, in training mode on
-    CUDA, four Triton kernels replace about ten, forward and backward together. `moments` are those of x, if a kernel has left them.
+    CUDA, four Triton kernels compute both passes instead of about ten. `moments` are those of x, if a kernel has left them.
     """
 
     fused = False

@@ -308,7 +308,7 @@ def _share(num_rows: int, channels: int) -> tuple[int, int, int]:
     return triton.cdiv(tiles, tiles_each), tiles_each * rows, rows
 
 
-def norm_relu(layer: nn.BatchNorm2d, x: Tensor, branch: Tensor | None, moments: Moments | None = None) -> tuple[Tensor, Tensor]:
+def norm_relu(layer: nn.BatchNorm2d, x: Tensor, branch: Tensor | None, moments: Moments | None) -> tuple[Tensor, Tensor]:
     if branch is not None:
         branch = branch.contiguous(memory_format=torch.channels_last)
     out: tuple[Tensor, Tensor] = _NormReLU.apply(layer, x, branch, moments, layer.weight, layer.bias)

@@ -73,7 +73,7 @@ def check_task(task: CustomTask, model: nn.Module) -> tuple[str, ...]:
 
 @contextmanager
 def refusing(what: str, split: str) -> Iterator[None]:
-    """Say of a batch of which split it is that the model, the loss or the metric cannot take."""
+    """Name the split in the error about a batch that the model, the loss or the metric cannot take."""
     try:
         some = "two examples" if split == "training" else "a batch"  # so that a model for batches of one size is seen to be one
         with saying_whose(f" (for {some} of the {split} data)"):

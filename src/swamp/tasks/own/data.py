@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from swamp.core.errors import brief
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import HeldOut, Limit, hold_out, resolved_limit
-from swamp.tasks.objectives import IGNORED, is_class
+from swamp.tasks.objectives import IGNORED, is_class, targets_in
 from swamp.tasks.own.examples import Examples, moved
 from swamp.tasks.own.loaders import Order
 from swamp.tasks.task import Batch, EpochPlan
@@ -127,14 +127,8 @@ class CustomData:
 
     def labels(self, batch: Batch) -> Tensor | None:
         """Return the targets if they look like classes: one whole number for each example."""
-        targets = (
-            batch.get("labels")
-            if isinstance(batch, Mapping)
-            else batch[1]
-            if isinstance(batch, (tuple, list)) and len(batch) == 2
-            else None
-        )
-        return targets if isinstance(targets, Tensor) and is_class(targets) else None
+        targets = targets_in(batch)
+        return targets if targets is not None and is_class(targets) else None
 
     def batches(self, split: str, device: torch.device) -> Iterator[Batch]:
         """Yield the split's batches one at a time, because a data set need not fit into memory."""

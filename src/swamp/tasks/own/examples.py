@@ -17,6 +17,7 @@ from swamp.core.errors import reason_of
 from swamp.core.keys import digest, key_of
 from swamp.core.noise import Noise
 from swamp.tasks.datasets.dataset import limited_rows
+from swamp.tasks.objectives import targets_in
 from swamp.tasks.own.loaders import LoaderSettings, Order, Shuffled, read_loader
 from swamp.tasks.task import Batch
 from swamp.tasks.user_code import make_batch, read_example, read_in_order, saying_whose, seeded
@@ -72,7 +73,7 @@ class Examples:
 
     @property
     def fit_a_device(self) -> bool:
-        """Whether they are tensors that are small enough to be held on the device."""
+        """Whether the examples are tensors that are small enough to be held on the device."""
         leaves = pytree.tree_leaves(self.data) if self.are_tensors else []
         return self.are_tensors and sum(leaf.numel() * leaf.element_size() for leaf in leaves) <= MOST_BYTES
 
@@ -137,9 +138,7 @@ class Examples:
     def labels(self) -> Tensor | None:
         """Return the targets of all examples, where they can be had without reading the data."""
         if self.are_tensors:
-            found = self.data[1] if isinstance(self.data, (tuple, list)) and len(self.data) == 2 else None
-            found = self.data.get("labels") if isinstance(self.data, dict) else found
-            return found if isinstance(found, Tensor) else None
+            return targets_in(self.data)
         return None if self._stored_targets() is None else self._seen[0]
 
     def _stored_targets(self) -> Tensor | None:
@@ -154,14 +153,12 @@ class Examples:
 
     @cached_property
     def _seen(self) -> tuple[Tensor | None, str]:
-        """What one reading of a few examples says: the stored targets, if the examples have them (a transformation may change them as they
-        are read), and a key of the data set."""
+        """The stored targets and a key of the data set, from one reading of a few examples. The targets are None if these examples have
+        others, as where a transformation changes them when they are read."""
         rows, targets = self.spread_rows(SAMPLE), self._stored_targets()
         batch = self.take(rows, Noise(0).fold("fingerprint"))
-        theirs = (
-            batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else batch.get("labels") if isinstance(batch, dict) else None
-        )
-        same = targets is not None and isinstance(theirs, Tensor) and torch.equal(theirs.double(), targets[rows].double())
+        theirs = targets_in(batch)
+        same = targets is not None and theirs is not None and torch.equal(theirs.double(), targets[rows].double())
         return targets if same else None, self._key((targets, batch) if self.repeatable else ())
 
     def spread_rows(self, count: int) -> Tensor:
@@ -205,7 +202,7 @@ def require_finite(batch: Batch, what: str, numbers: Sequence[int]) -> None:
 
 
 def _columns(data: Any) -> list[Any]:
-    """Return what seems to be inputs and targets of all examples, and not one example after the other."""
+    """Return the parts of data that seem to be a pair of all inputs and all targets, or a table, and not a list of examples."""
     if isinstance(data, (tuple, dict)):
         return list(data.values() if isinstance(data, dict) else data)
     pair_of_lists = isinstance(data, list) and len(data) == 2 and all(isinstance(one, list) for one in data)

@@ -77,11 +77,11 @@ def _require_strided(model: nn.Module) -> None:
             )
 
 
-def without_sharing(make: Callable[[], nn.Module], forward: Callable[[nn.Module], Any] | None = None) -> Callable[[], nn.Module]:
+def without_sharing(make: Callable[[], nn.Module], forward: Callable[[nn.Module], Any]) -> Callable[[], nn.Module]:
     """Return a function whose models have no memory in common, since trainings would change each other's weights. If those of `make` have,
-    as with a pretrained body from outside, they are copied. `forward(model)` runs a model on an example, where there is one."""
+    as with a pretrained body from outside, they are copied. `forward(model)` runs a model on an example."""
     one, other = _made(make), _made(make)
-    if (drawn := _drawn_beside(one, other)) and forward is not None:
+    if drawn := _drawn_beside(one, other):
         with suppress(Exception):  # Later checks say what is wrong with the forward pass.
             ran = _copied(one).eval()
             with seeded_everywhere(Noise(0).fold("beside")):

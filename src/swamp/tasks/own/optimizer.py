@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from torch import nn
 
 from swamp.core.schedules import SWA, Schedule, learning_rates
 from swamp.core.state_dicts import pack
-from swamp.tasks.user_code import make_optimizer, make_scheduler, step_optimizer, step_scheduler
+from swamp.tasks.user_code import first_parameter, make_optimizer, make_scheduler, step_optimizer, step_scheduler
 
 CAPTURED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # They can read rates on the device, and their first state is zero.
 NUM_TRIED = 100  # steps of a scheduler that are looked at
@@ -128,11 +127,3 @@ def quiet_schedulers() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s).*lr_scheduler.step\(\).*")
         yield
-
-
-def first_parameter(function: Callable[..., Any]) -> str:
-    """Return the name of a function's first parameter; empty where it is not known."""
-    try:
-        return next(iter(inspect.signature(function).parameters), "")
-    except (TypeError, ValueError):
-        return ""

@@ -42,13 +42,13 @@ def custom_remarks(task: CustomTask, model: nn.Module, loss: Tensor, returned: A
         own := [name for name, one in given.named_parameters() if one.requires_grad]
     ):
         yield (
-            f"the loss has weights of its own ({some(own)}), which stay as they are, since the model alone is trained: let the model hold "
+            f"the loss has weights of its own ({some(own)}), which stay as they are, since only the model is trained: let the model hold "
             "and use them, or freeze them (requires_grad_(False)) if that is meant"
         )
     if isinstance(task.criterion.objective, SquaredError) and targets_are_zero_or_one(task):
         yield (
-            "all targets are 0 or 1 and floats, which mean regression: the mean squared error is minimised; for classes give whole numbers "
-            "(of one-hot rows targets.argmax(1)), for yes or no bool targets (targets.bool()), or name a loss"
+            "all targets are floats that are 0 or 1, and floats mean regression: the mean squared error is minimised; for classes give "
+            "whole numbers (of one-hot rows targets.argmax(1)), for yes or no bool targets (targets.bool()), or name a loss"
         )
     if twice_normalised(task.criterion.objective, returned):
         yield (
@@ -97,8 +97,8 @@ def unregistered(model: nn.Module) -> list[str]:
 
 
 def never_reached(task: CustomTask, names: Collection[str]) -> list[str]:
-    """Return those of the named weights that the loss does not depend on in training either, where a model may use more of them, and for
-    more examples, which experts may share."""
+    """Return those of the named weights that the loss does not depend on in training mode and for more examples either. A model may use
+    more of its weights in training mode, and a mixture of experts uses others for other examples."""
     if not names:
         return []
     model, examples = task.model().train(), task.examples["train"]

@@ -29,7 +29,7 @@ class PlainTraining:
         return model
 
     def gradient(self, learner: Learner, batch: Batch, functions: StepFunctions) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """Return the loss and the gradient for the optimizer. It uses tensor operations alone, so that it can be captured."""
+        """Return the loss and the gradient for the optimizer. It uses only tensor operations, so that it can be captured."""
         return learner.gradient(batch, functions)
 
     def acts(self, step: int, num_steps: int) -> bool:

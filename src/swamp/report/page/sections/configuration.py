@@ -14,7 +14,7 @@ order = 80
 
 
 def show(content: PageContent) -> Section | None:
-    """The settings in which series differ, then those that they share."""
+    """Show the settings in which series differ, then those that they share."""
     all_series = content.series
     if not all_series:
         return None
@@ -54,6 +54,6 @@ def own_text(series: Series, names: Sequence[str]) -> str:
 
 
 def breakable(name: str) -> list[Any]:
-    """A dotted name that may be broken after its dots."""
+    """Return a dotted name that the browser may break after its dots."""
     *before, last = name.split(".")
     return [part for piece in before for part in (f"{piece}.", element("wbr"))] + [last]

@@ -66,7 +66,8 @@ def environment(run: StoredRun) -> str:
 
 
 def run_command(config: Config, directory: Path) -> str:
-    """`swamp run …` with the recipe and what differs from it. Where that would not give this very configuration, config.toml is given."""
+    """Return the command that makes a run again: from its recipe and what differs from it or, where these would give another configuration,
+    from its config.toml."""
     task = ["--task", maker] if (maker := task_maker(config)) else []
     settings = ["--seed", str(config.seed), "--precision", config.precision, *task, "--out", shlex.quote(f"{directory}-again")]
     changes = changes_from_recipe(config)
@@ -77,7 +78,8 @@ def run_command(config: Config, directory: Path) -> str:
 
 
 def changes_from_recipe(config: Config) -> dict[str, str] | None:
-    """What a built-in recipe with this method must be told to give the same numbers; None if that cannot be said on a command line."""
+    """Return the settings, as texts of a command line, that make the built-in recipe with this method give the same numbers; None if a
+    command line cannot say it."""
     if config.recipe not in recipe_texts():
         return None
     chosen = {"method": config.method, "seed": config.seed, "precision": config.precision}

@@ -90,7 +90,7 @@ def number(value: Any) -> float | None:
 
 
 def stage(label: str) -> str:
-    """Return the stage of a training. Trainings that differ in their particle alone are one stage.
+    """Return the stage of a training. Trainings that differ only in their particle are one stage.
 
     >>> stage("cycle 3, particle 1"), stage("ticket")
     ('cycle 3', 'ticket')
