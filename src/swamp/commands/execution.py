@@ -111,7 +111,7 @@ def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain:
         return
     for run, plan, cost in zip(runs, plans, estimates, strict=True):
         for table in plan_tables(run.config, run.task, plan, cost):
-            print_table(table)
+            print_table(table, plain)
             print()
         state = "finished already" if run.store.finished() else "begun, not finished" if run.store.header() else "not begun"
         print_line(f"run: {run.directory} ({state}; this was a dry run)")
