@@ -98,7 +98,7 @@ def test_groups_resume_show_and_compare(finished: Path, capsys: pytest.CaptureFi
     assert "imp accuracy %" in out
     assert "swamp accuracy % (n=2)" in out
     assert "±" in out
-    assert "its particles' accuracy %" in out
+    assert "swamp particles' accuracy %" in out
     row = json.loads((finished / "imp" / "results.json").read_text())[2]
     (line,) = [line for line in out.splitlines() if line.strip().startswith("75.00")]
     assert f"{100 * row['metrics']['accuracy']:.2f}" in line

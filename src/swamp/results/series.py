@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -135,13 +136,44 @@ def by_recipe(all_series: Sequence[Series], keep_empty: bool = False) -> list[tu
 
 def layer_names(all_series: Iterable[Series]) -> list[str]:
     """Return the layers of the first row of series, from the network's input to its output if a run stored that row's mask; otherwise
-    sorted by name, as in results.json. Without rows there are none."""
+    sorted by name, as results.json has them, with layer 2 before layer 10. Without rows there are none."""
     runs = [run for series in all_series for run in series.runs]
     row = next((row for run in runs for row in run.rows), None)
-    if row is None:
-        return []
-    found = next((names for run in runs if (names := run.mask_layers(row.mask))), None)
-    return found if found and set(found) == set(row.densities) else sorted(row.densities)
+    return stored_layer_order(runs) or sorted(row.densities if row else (), key=by_numbers)
+
+
+def stored_layer_order(runs: Sequence[StoredRun]) -> list[str]:
+    """Return the layers of the first row of runs from the network's input to its output; nothing if no run stored that row's mask."""
+    row = next((row for run in runs for row in run.rows), None)
+    found = next((names for run in runs if row and (names := run.mask_layers(row.mask))), None)
+    return found if row and found and set(found) == set(row.densities) else []
+
+
+def by_numbers(name: str) -> list[tuple[str, int]]:
+    """Return a sort key by which numbers in names count as numbers.
+
+    >>> sorted(["blocks.10.conv", "blocks.2.conv", "stem"], key=by_numbers)
+    ['blocks.2.conv', 'blocks.10.conv', 'stem']
+    """
+    texts = re.split(r"([0-9]+)", name)  # every second one is a number
+    return [(text, 0) if index % 2 == 0 else ("", int(text)) for index, text in enumerate(texts)]
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """
+    >>> seeds_text([0]), seeds_text([0, 1])
+    ('seed 0', 'seeds 0, 1')
+    """
+    return f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
+
+
+def in_colour_order(names: Iterable[str]) -> list[str]:
+    """Return names of methods, each once, in the order in which they take colours: IMP and SWAMP look alike in every picture of several.
+
+    >>> in_colour_order(["dst", "swamp", "grasp", "imp", "swamp"])
+    ['imp', 'swamp', 'dst', 'grasp']
+    """
+    return sorted(dict.fromkeys(names), key=lambda name: (name != "imp", name != "swamp"))
 
 
 def main_metrics(row: RowRecord) -> list[Metric]:
