@@ -11,7 +11,7 @@ from swamp.drawing.canvas import STYLES, density_axes, few, legend_label, shades
 from swamp.drawing.numbers import percent
 from swamp.report.figures.curves import recipes_of
 from swamp.results.cells import at_common_level
-from swamp.results.series import Series, layer_names
+from swamp.results.series import Series, in_colour_order, layer_names
 from swamp.store.records import RowRecord
 
 
@@ -33,11 +33,13 @@ def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
     (metric,) = metrics
     level, cells = at_common_level(all_series, metric)
     figure, axes = plt.subplots(figsize=(6.8, 4.2), layout="constrained")
-    for index, (series, cell) in enumerate(zip(all_series, cells, strict=True)):
+    labels = in_colour_order(series.label for series in all_series)
+    for series, cell in zip(all_series, cells, strict=True):
         if cell is None:
             continue
+        index = labels.index(series.label)
         cost = statistics.fmean(row.training_macs for row in series.rows_at(level.density))
-        spread = statistics.stdev(cell.values.values()) if len(cell.values) > 1 else 0.0
+        spread = statistics.stdev(cell.values.values()) if len(cell.values) > 1 else None
         fill = ("full", "left", "none")[index // len(STYLES) % 3]  # a round of the colours each
         look = {**style(index), "linestyle": "none", "fillstyle": fill, "markersize": 8, "capsize": 3, "elinewidth": 1}
         other = f" (at {cell.other_sparsity} %)" if cell.other_sparsity else ""
@@ -86,9 +88,10 @@ def _by_sparsity(plt: Any, series: Series) -> tuple[list[DensityLine], str]:
 
 def _by_method(all_series: Sequence[Series]) -> tuple[list[DensityLine], str]:
     level, _ = at_common_level(all_series, next(row.described[row.metric] for series in all_series for row in series.rows))
+    labels = in_colour_order(series.label for series in all_series)
     lines = [
-        (series.label, {**style(index), "markersize": 5}, rows)
-        for index, series in enumerate(all_series)
+        (series.label, {**style(labels.index(series.label)), "markersize": 5}, rows)
+        for series in all_series
         if (rows := series.rows_at(level.density))
     ]
     return lines, f"Density of each layer at {level.label} % sparsity on {recipes_of(all_series)}"

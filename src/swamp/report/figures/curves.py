@@ -10,7 +10,7 @@ from swamp.core.metric import Metric
 from swamp.drawing.canvas import bars, few, legend_label, style, text, tidy
 from swamp.drawing.numbers import short_percent
 from swamp.results.ensemble import Ensemble
-from swamp.results.series import Series, by_recipe
+from swamp.results.series import Series, by_recipe, in_colour_order
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metric
 
@@ -68,8 +68,8 @@ def curves(
     figure, grid = plt.subplots(
         len(groups), across, figsize=(wide * (1 + 0.7 * size), high * len(groups)), layout="constrained", squeeze=False
     )
-    names = [series.name for series in all_series] + [ensemble.label for ensemble in ensembles]
-    looks = {name: style(index) for index, name in enumerate(dict.fromkeys(names))}  # a method looks alike in all panels
+    names = in_colour_order([series.name for series in all_series] + [ensemble.label for ensemble in ensembles])
+    looks = {name: style(index) for index, name in enumerate(names)}  # a method looks alike in all panels
     for (recipe, group), line in zip(groups, grid, strict=True):
         solutions = {row.solution for series in group for row in series.rows}
         beside = [one for one in ensembles if one.recipe == recipe or solutions & {key for row in one.rows for key in row.solutions}]

@@ -26,8 +26,8 @@ def show(content: PageContent) -> Section | None:
     return section(
         "Runs",
         "Runs, and how to make them again",
-        "Every number above is in these directories; times leave out what a cache had. The same command on the same kind of machine with "
-        "the same torch gives the same bits.",
+        "Every number above is in these directories; times leave out what was read from a cache. The same command on the same kind of "
+        "machine with the same torch gives the same bits.",
         element("ul", *(run_item(series, content) for series in content.series), class_="runs"),
     )
 
