@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from swamp.drawing.tables import Ranked, Table
-from swamp.terminal import print_table
+from swamp.terminal import print_markdown, print_table
 
 ROWS = [[method, *(Ranked(f"{90 + index}.00 ± 0.10", int(index == 3)) for index in range(8))] for method in ("imp", "lottery-pools")]
 WIDE = Table("On the test set", ["accuracy % at sparsity %", *(f"{10 * index}.00" for index in range(8))], ROWS, "a note")
@@ -48,3 +48,15 @@ def test_a_word_longer_than_a_terminal_is_folded(monkeypatch: pytest.MonkeyPatch
     lines = shown(Table("Files", ["file"], [["x" * 50]]), 40, monkeypatch, capsys)
     assert max(map(len, lines)) <= 40
     assert sum(line.count("x") for line in lines) == 50
+
+
+def test_a_page_is_laid_out_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = "## imp\n\n" + "words " * 30 + "\n\n| setting | default |\n|---|---|\n| `--a` | `1` |"
+    print_markdown(page)
+    assert capsys.readouterr().out == f"{page}\n"
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_markdown(page)
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert max(map(len, lines)) <= 60
+    assert not any("|" in line or "##" in line for line in lines)

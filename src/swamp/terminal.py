@@ -10,6 +10,7 @@ from rich import box
 from rich.align import VerticalAlignMethod
 from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
+from rich.markdown import Markdown
 from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -36,6 +37,14 @@ def print_json(value: object) -> None:
     print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
+def print_markdown(text: str) -> None:
+    """Print a page in Markdown: laid out on a terminal, elsewhere as it is."""
+    if sys.stdout.isatty():
+        Console().print(Markdown(text, code_theme="ansi_dark"))
+    else:
+        print(text)
+
+
 def print_table(table: Table, plain: bool = False) -> None:
     """Print a table: with rules on a terminal; elsewhere, or if `plain`, as aligned text that is never cut."""
     if sys.stdout.isatty() and not plain:
@@ -53,9 +62,9 @@ def _print_ruled(table: Table) -> None:
     natural = [max(map(cell_len, texts)) for texts in shown]
     least = [_least_width(texts, is_number) for texts, is_number in zip(shown, numeric, strict=True)]
     num_names = max(1, next((index for index, is_number in enumerate(numeric) if is_number), len(numeric)))
-    title: Text | None = Text(visible(table.title), style="bold")
+    console.print(Text(visible(table.title), style="bold"))
     for columns in _blocks(least, num_names, console.width):
-        rich = RichTable(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD, padding=0)
+        rich = RichTable(box=box.SIMPLE_HEAD, padding=0)
         widths = _shrunk([natural[index] for index in columns], [least[index] for index in columns], console.width)
         for index, width in zip(columns, widths, strict=True):
             side, end = SIDES[numeric[index]]
@@ -63,7 +72,6 @@ def _print_ruled(table: Table) -> None:
         for row in table.rows:
             rich.add_row(*(Text(visible(row[index]), style=STYLES.get(rank_of(row[index]), "")) for index in columns))
         console.print(rich, width=max(console.width, _line_width(widths)), crop=False)
-        title = None
     for note in filter(None, [*table.note.splitlines(), legend(table)]):
         console.print(escape(visible(note)), style="yellow", highlight=False)
 
@@ -96,15 +104,16 @@ def _blocks(least: Sequence[int], num_names: int, width: int) -> list[list[int]]
 
 
 def _shrunk(natural: Sequence[int], least: Sequence[int], width: int) -> list[int]:
-    """Return the widths of columns that fit into a line: of those that may be narrower, the widest shrink first.
+    """Return the widths of columns that fit into a line. Texts are broken into as few lines as possible: the column that shrinks is one
+    whose longest text takes the fewest lines then, and of these the widest.
 
-    >>> _shrunk([20, 10, 6], [5, 10, 2], 30)
-    [10, 10, 6]
+    >>> _shrunk([20, 10, 6], [5, 10, 2], 30), _shrunk([90, 20], [5, 5], 43)
+    ([10, 10, 6], [30, 10])
     """
     widths = list(natural)
     while _line_width(widths) > width:
         wide = [index for index in range(len(widths)) if widths[index] > least[index]]
         if not wide:
             break
-        widths[max(wide, key=lambda index: widths[index])] -= 1
+        widths[min(wide, key=lambda index: (-(-natural[index] // (widths[index] - 1)), -widths[index]))] -= 1
     return widths
