@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from swamp.core.metric import Metric
 
+PREFIXES = ("", "k", "M", "G", "T", "P", "E")  # of thousand, million, … multiply-adds
+
 
 def measure_of(name: str) -> tuple[str, float]:
     """Return what a measure of an analysis (train loss, test error) is called, and what its values are multiplied by.
@@ -16,6 +18,25 @@ def measure_of(name: str) -> tuple[str, float]:
     (('test error %', 100.0), ('train loss', 1.0))
     """
     return (f"{name} %", 100.0) if name.endswith("error") else (name, 1.0)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number and its noun.
+
+    >>> count(1, "run"), count(2, "run")
+    ('1 run', '2 runs')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def prefix_of(largest: float) -> tuple[str, float]:
+    """Return the prefix of the unit in which numbers up to this one are written with three digits, and what they are divided by.
+
+    >>> prefix_of(0.0), prefix_of(8.85e6), prefix_of(999.6e9)
+    (('', 1), ('M', 1000000), ('T', 1000000000000))
+    """
+    power = min(int(math.log10(float(f"{max(largest, 1):.3g}"))) // 3, len(PREFIXES) - 1)
+    return PREFIXES[power], 1000**power
 
 
 def percent(fraction: float) -> str:

@@ -14,7 +14,8 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from swamp.drawing.markup import Html, Section, command_line, count, element, join, json_text
+from swamp.drawing.markup import Html, Section, command_line, element, join, json_text
+from swamp.drawing.numbers import count
 from swamp.report.page.charts import series_data
 from swamp.report.page.content import PageContent
 from swamp.report.page.headline import headline

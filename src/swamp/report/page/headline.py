@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 
 from swamp.core.metric import Metric
 from swamp.drawing.markup import Html, element, join
+from swamp.drawing.numbers import prefix_of
 from swamp.results.cells import Cell, at_common_level, best_first, cells, levels_of, metrics_of
 from swamp.results.series import METHODS_NAMED_FIRST, Series
 from swamp.store.records import RowRecord
 
 MOST = 4  # methods that it names
-PREFIXES = ("", "k", "M", "G", "T", "P", "E")  # of thousand, million, … multiply-adds
 
 
 def headline(all_series: Sequence[Series]) -> Html | None:
@@ -80,10 +79,9 @@ def training_of(shown: Mapping[str, Sequence[RowRecord]]) -> str:
     if any(row.uncounted for rows in shown.values() for row in rows):
         return ""
     macs = {label: statistics.fmean(row.training_macs for row in rows) for label, rows in shown.items()}
-    largest = float(f"{max(*macs.values(), 1):.3g}")  # as it is written, so that 999.6 G are 1 T
-    power = min(int(math.log10(largest)) // 3, len(PREFIXES) - 1)
-    listed = ", ".join(f"{label} {value / 1000**power:.3g}" for label, value in macs.items())
-    return f" All training up to there, in {PREFIXES[power]}MACs (multiply-adds): {listed}."
+    prefix, factor = prefix_of(max(macs.values()))
+    listed = ", ".join(f"{label} {value / factor:.3g}" for label, value in macs.items())
+    return f" All training up to there, in {prefix}MACs (multiply-adds): {listed}."
 
 
 def number(text: str) -> Html:

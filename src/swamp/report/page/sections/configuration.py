@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.drawing.markup import Section, count, element, scrolled_table, section
+from swamp.drawing.markup import Section, element, scrolled_table, section
+from swamp.drawing.numbers import count
 from swamp.report.page.content import PageContent
 from swamp.results.series import Series
 from swamp.runs.settings import toml_text

@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from swamp.drawing.markup import Html, Section, command_line, count, element, section
-from swamp.drawing.numbers import duration
+from swamp.drawing.markup import Html, Section, command_line, element, section
+from swamp.drawing.numbers import count, duration
 from swamp.report.page.content import PageContent
 from swamp.results.series import Series
 from swamp.results.stored_run import StoredRun
