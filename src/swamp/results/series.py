@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,6 +14,7 @@ from swamp.core.pruning import Pruning, rounded_share
 from swamp.results.stored_run import StoredRun
 from swamp.runs.config import deciding_settings
 from swamp.runs.settings import text_of
+from swamp.store.finding import number_key
 from swamp.store.records import RowRecord
 
 METHODS_NAMED_FIRST = ("swamp", "imp")  # a headline names them and charts show them, however many other methods there are
@@ -139,7 +139,7 @@ def layer_names(all_series: Iterable[Series]) -> list[str]:
     sorted by name, as results.json has them, with layer 2 before layer 10. Without rows there are none."""
     runs = [run for series in all_series for run in series.runs]
     row = next((row for run in runs for row in run.rows), None)
-    return stored_layer_order(runs) or sorted(row.densities if row else (), key=by_numbers)
+    return stored_layer_order(runs) or sorted(row.densities if row else (), key=number_key)
 
 
 def stored_layer_order(runs: Sequence[StoredRun]) -> list[str]:
@@ -147,16 +147,6 @@ def stored_layer_order(runs: Sequence[StoredRun]) -> list[str]:
     row = next((row for run in runs for row in run.rows), None)
     found = next((names for run in runs if row and (names := run.mask_layers(row.mask))), None)
     return found if row and found and set(found) == set(row.densities) else []
-
-
-def by_numbers(name: str) -> list[tuple[str, int]]:
-    """Return a sort key by which numbers in names count as numbers.
-
-    >>> sorted(["blocks.10.conv", "blocks.2.conv", "stem"], key=by_numbers)
-    ['blocks.2.conv', 'blocks.10.conv', 'stem']
-    """
-    texts = re.split(r"([0-9]+)", name)  # every second one is a number
-    return [(text, 0) if index % 2 == 0 else ("", int(text)) for index, text in enumerate(texts)]
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

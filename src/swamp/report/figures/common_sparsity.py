@@ -4,10 +4,11 @@ are."""
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from swamp.drawing.canvas import STYLES, density_axes, few, legend_label, shades, style, text, tidy
+from swamp.drawing.canvas import STYLES, density_axes, few, legend_label, legend_width, shades, style, text, tidy
 from swamp.drawing.numbers import percent
 from swamp.report.figures.curves import recipes_of
 from swamp.results.cells import at_common_level
@@ -19,7 +20,8 @@ def name_missing(figure: Any, all_series: Sequence[Series], labels: Collection[s
     """Name below the picture the series that it does not show. `labels` are those of the series that it shows."""
     missing = [series.label for series in all_series if series.label not in labels]
     if missing:
-        figure.supxlabel(text(f"not measured at this sparsity: {', '.join(missing)}"), fontsize=8)
+        width = round(13 * figure.get_figwidth())  # characters of this size
+        figure.supxlabel(textwrap.fill(text(f"not measured at this sparsity: {', '.join(missing)}"), width), fontsize=8)
 
 
 def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
@@ -32,8 +34,8 @@ def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
         raise ValueError(f"these runs are judged by different metrics: {', '.join(sorted(metric.name for metric in metrics))}")
     (metric,) = metrics
     level, cells = at_common_level(all_series, metric)
-    figure, axes = plt.subplots(figsize=(6.8, 4.2), layout="constrained")
     labels = in_colour_order(series.label for series in all_series)
+    figure, axes = plt.subplots(figsize=(5.6 + legend_width(labels), 4.2), layout="constrained")
     for series, cell in zip(all_series, cells, strict=True):
         if cell is None:
             continue
@@ -45,7 +47,8 @@ def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
         other = f" (at {cell.other_sparsity} %)" if cell.other_sparsity else ""
         axes.errorbar(cost, cell.mean, yerr=spread, label=legend_label(series.label + other), **look)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else (1, 2, 3, 5)))
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.minorticks_off()
     axes.set_xlabel("multiply-adds of all trainings")
