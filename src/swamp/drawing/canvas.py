@@ -101,6 +101,15 @@ def spread_out(count: int, most: int) -> list[int]:
     return [0, *kept[1:]] if len(kept) > 1 else kept
 
 
+def axis_label(label: str) -> str:
+    """Return what is measured with its unit as axes of papers have it.
+
+    >>> axis_label("test error %"), axis_label("test loss")
+    ('test error (%)', 'test loss')
+    """
+    return label.replace(" %", " (%)")
+
+
 def legend_label(label: str) -> str:
     """Return a label for a legend, in several lines where it names many settings: a wide legend would leave no room for the axes."""
     return textwrap.fill(text(label), LEGEND_WIDTH, break_on_hyphens=False)

@@ -13,7 +13,7 @@ from swamp.analyses import analyses, connectivity
 from swamp.drawing.canvas import pyplot, style
 from swamp.report.figures.common_sparsity import cost_against_accuracy, layer_densities
 from swamp.report.figures.curves import error_and_size, error_curves, nll_curves, particle_bars
-from swamp.report.figures.gallery import FIGURES, draw
+from swamp.report.figures.gallery import FIGURES, analysis, draw
 from swamp.results.ensemble import EnsembleRow, read_ensembles, write_ensemble
 from swamp.results.stored_run import read_run
 from swamp.store.analysis_store import AnalysisStore
@@ -260,3 +260,13 @@ def test_what_an_analysis_found_is_drawn(runs: list[Path], tmp_path: Path) -> No
     draw("connectivity", runs[:1], tmp_path / "new" / "connectivity.pdf")
     assert (tmp_path / "new" / "connectivity.pdf").read_bytes().startswith(b"%PDF")
     assert sorted(file.name for file in (runs[0] / "analysis").glob("*.*")) == ["connectivity.json"]  # nothing is left beside it
+
+
+def test_an_analysis_of_several_methods_shows_imp_first(tmp_path: Path, plt: Any) -> None:
+    paths = [made_up(tmp_path / name, [{"metrics": {"accuracy": 0.9}}], method=name) for name in ("swamp", "imp")]
+    kind = analyses()["connectivity"]
+    for path in paths:
+        AnalysisStore(path).write_result("connectivity", msgspec.convert(made_up_results()["connectivity"], connectivity.Result))
+    figure = analysis(plt, kind, [read_run(path) for path in paths], print)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [name.split()[0] for name in names] == ["imp", "swamp"]

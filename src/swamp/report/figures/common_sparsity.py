@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from swamp.drawing.canvas import STYLES, density_axes, few, legend_label, legend_width, shades, style, text, tidy
+from swamp.drawing.canvas import STYLES, axis_label, density_axes, few, legend_label, legend_width, shades, style, text, tidy
 from swamp.drawing.numbers import percent
 from swamp.report.figures.curves import recipes_of
 from swamp.results.cells import at_common_level
@@ -52,7 +52,7 @@ def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.minorticks_off()
     axes.set_xlabel("multiply-adds of all trainings")
-    axes.set_ylabel(f"test {metric.label.replace(' %', ' (%)')}")
+    axes.set_ylabel(axis_label(f"test {metric.label}"))
     axes.set_title(f"Cost at {level.label} % sparsity on {recipes_of(all_series)}", fontsize=11)
     tidy(axes)
     name_missing(figure, all_series, [series.label for series, cell in zip(all_series, cells, strict=True) if cell])
