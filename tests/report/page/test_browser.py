@@ -478,6 +478,15 @@ def test_recipes_stand_apart_and_a_method_looks_alike_in_each(open_page: Open, t
     assert page.locator("#cost figure").nth(1).locator("path.line").count() == 1
 
 
+def test_as_many_methods_as_a_paper_has_are_named_at_their_lines(open_page: Open, tmp_path: Path) -> None:
+    names = ["dst", "grasp", "imp", "imp-sam", "lottery-pools", "rigl", "snip", "swamp", "synflow"]
+    write_report([make_run(tmp_path / name, name) for name in names], tmp_path / "report.html")
+    page = open_page(file=tmp_path / "report.html")
+    page.get_by_role("button", name="all", exact=True).first.click()
+    shown = curve(page).locator("text.end").evaluate_all("(texts) => texts.map((text) => text.firstChild.textContent)")
+    assert sorted(shown) == names
+
+
 def test_layers_of_methods_that_miss_the_sparsity_and_their_names(open_page: Open, tmp_path: Path) -> None:
     """The slider says the sparsity of most methods, and no tilted name is cut off at the left."""
     runs = [make_run(tmp_path / name, name, reach=0.5 if name == "dst" else 1) for name in ("dst", "imp", "swamp")]
