@@ -56,7 +56,7 @@ def execute(
     from swamp.runs.opening import prepare
     from swamp.runs.runner import run_to_end
     from swamp.runs.stored import resume_command
-    from swamp.terminal import print_remark
+    from swamp.terminal import print_line, print_remark
 
     runs = prepare(requests, cache)
     if any(run.role == "helper" for run in runs):  # Another process shows what this one helps to run.
@@ -72,9 +72,13 @@ def execute(
         print(file=sys.stderr)  # Ctrl-C stands on the line before.
         print_remark(f"stopped; nothing is lost. Go on with: {again}{shared}")
         raise SystemExit(130) from None
-    for run, failure in zip(runs, failures, strict=True):
-        if tables and not failure:
-            print_run(run.directory, progress)
+    finished = [run for run, failure in zip(runs, failures, strict=True) if not failure] if tables and not progress.quiet else []
+    for run in finished:
+        print_run(run.directory, progress)
+        if len(finished) > 1:
+            print()
+    if len(finished) > 1:
+        print_line(f"all of them in one table: swamp compare {shlex.quote(str(whole))}")
     for failure in failures:
         if failure:
             raise failure

@@ -36,7 +36,7 @@ def run_table(run: StoredRun) -> Table:
         *(metric_column(metric) for metric in (rows[0].described.values() if rows else ())),
         Column("particles", lambda row: particle_range(row) or "–"),
         Column("MMACs", lambda row: f"{row.macs / 1e6:.2f}" if counts_macs(row) else "–"),
-        Column(f"cost {prefix}MACs", lambda row: f"{row.cost / factor:.3g}" if counts_macs(row) else "–"),
+        Column(f"cost {prefix}MACs", lambda row: f"{row.cost / factor:.2f}" if counts_macs(row) else "–"),
     ]
     unknown = [uncounted_note(rows[-1].uncounted)] if rows and rows[-1].uncounted else []
     notes = [*run_notes(run), *unknown]
@@ -145,8 +145,8 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> l
         Column("trainings", lambda index: str(len(plan.rows[index][1]))),
         Column("survivors", lambda index: f"{masks[index].num_survivors:,}"),
         Column("sparsity %", lambda index: percent(1 - masks[index].density)),
-        Column(f"cost {cost_prefix}MACs", lambda index: f"{plan.forward_macs[index] / cost_factor:.3g}"),
-        Column(f"training {training_prefix}MACs", lambda index: f"{plan.training_macs[index] / training_factor:.3g}"),
+        Column(f"cost {cost_prefix}MACs", lambda index: f"{plan.forward_macs[index] / cost_factor:.2f}"),
+        Column(f"training {training_prefix}MACs", lambda index: f"{plan.training_macs[index] / training_factor:.2f}"),
     ]
     share = percent(estimate.num_weights / estimate.num_parameters)
     step = f"{1000 * estimate.step_seconds:.1f} ms"
