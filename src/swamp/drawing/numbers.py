@@ -65,6 +65,18 @@ def spread(values: Sequence[float], digits: int) -> str:
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
 
+def with_error(value: float, error: float) -> str:
+    """Return an estimate and ± its standard error, both to the second digit of the error.
+
+    >>> with_error(9.5213, 0.4312), with_error(23.43, 1.1), with_error(123456.7, 312.0), with_error(5.0, 0.0)
+    ('9.52 ± 0.43', '23.4 ± 1.1', '123457 ± 312', '5 ± 0')
+    """
+    if not 0 < error < math.inf:
+        return f"{value:.4g} ± {error:.2g}"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
 def over_seeds(metric: Metric, runs: Sequence[Sequence[Mapping[str, float]]]) -> str:
     """Return the mean of a metric over the networks of each run, and then over runs: seeds are what varies independently."""
     measured = [[network[metric.name] for network in networks if metric.name in network] for networks in runs]

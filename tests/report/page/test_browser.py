@@ -393,7 +393,7 @@ def test_analyses(open_page: Open) -> None:
     masks.get_by_role("radio", name="beyond chance").first.check()
     masks.locator("rect.cell").nth(1).hover()
     assert masks.locator(".tip").first.inner_text() == "cycles 0 and 1\n0.400"
-    assert "464 ± 7.5" in page.locator("#curvature").inner_text()
+    assert "464.0 ± 7.5" in page.locator("#curvature").inner_text()
 
 
 def test_the_theme_switch_wins_and_is_remembered(open_page: Open) -> None:
