@@ -21,7 +21,7 @@ import pytest
 
 import swamp
 from swamp import commands
-from swamp.cli import main, make_app
+from swamp.cli import GROUPS, main, make_app
 from swamp.runs import opening
 from swamp.runs.config import task_modules
 from tests.support.cli import FLAGS, call, run
@@ -36,6 +36,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     main(["run", *FLAGS, "--seeds", "0,1", "--out", str(directory / "swamp"), "--cache", str(directory / "cache")])
     main(["run", *FLAGS, "--method", "imp", "--out", str(directory / "imp"), "--cache", str(directory / "cache")])
     return directory
+
+
+def test_the_help_lists_commands_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(capsys, "--help")
+    assert status == 0
+    places = [out.index(f"─ {name} ─") for name in (*GROUPS, "Other")]
+    assert places == sorted(places)
+    assert places[0] < out.index("│ run ") < places[1] < out.index("│ show ") < places[2] < out.index("│ export ") < places[3]
 
 
 def test_version_and_help_without_torch() -> None:
@@ -75,7 +83,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 def test_the_main_job_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = run("run", *FLAGS, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    assert "cycle 2: sparsity % 75.00, accuracy % " in done.stderr
+    assert "cycle 2: 75.00 % sparse, accuracy " in done.stderr
     assert re.search(r"^ +2 +75\.00 ", done.stdout, re.MULTILINE)
     assert "\x1b" not in done.stdout + done.stderr
     status, _, errors = call(capsys, "run", *FLAGS, "--out", tmp_path / "run")
@@ -91,6 +99,7 @@ def test_groups_resume_show_and_compare(finished: Path, capsys: pytest.CaptureFi
     status, out, err = call(capsys, "resume", finished / "swamp", "--data", finished)
     assert status == 0
     assert err.count("is finished") == 2
+    assert out.endswith(f"\n\nall of them in one table: swamp compare {finished / 'swamp'}\n")
     status, out, _ = call(capsys, "show", finished / "swamp")
     assert out.count(": finished") == 2
     status, out, _ = call(capsys, "compare", finished / "imp", finished / "swamp", "--plot", tmp_path / "plots" / "error.svg")
@@ -98,7 +107,7 @@ def test_groups_resume_show_and_compare(finished: Path, capsys: pytest.CaptureFi
     assert "imp accuracy %" in out
     assert "swamp accuracy % (n=2)" in out
     assert "±" in out
-    assert "its particles' accuracy %" in out
+    assert "swamp particles' accuracy %" in out
     row = json.loads((finished / "imp" / "results.json").read_text())[2]
     (line,) = [line for line in out.splitlines() if line.strip().startswith("75.00")]
     assert f"{100 * row['metrics']['accuracy']:.2f}" in line
@@ -144,7 +153,7 @@ def test_lists_are_plain_and_whole_where_nobody_watches(capsys: pytest.CaptureFi
     status, out, _ = call(capsys, "methods")
     assert status == 0
     assert {"imp", "imp-lr", "imp-original", "swamp", "swamp-plus"} <= {line.split()[0] for line in out.splitlines()[2:]}
-    assert "Sparse weight averaging with multiple particles for iterative magnitude pruning" in out
+    assert "IMP whose every cycle averages the weights of N particles, each trained from one ticket with SWA." in out
     status, out, _ = call(capsys, "recipes")
     assert "digits" in out
     status, out, _ = call(capsys, "recipes", "digits")
@@ -271,7 +280,7 @@ def test_quiet_and_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     status, out, err = call(capsys, "run", *short, "--plain", "--out", tmp_path / "plain")
     assert status == 0
     assert "\x1b" not in out + err
-    assert err.startswith("cycle 0: sparsity % 0.00, accuracy % ")
+    assert err.startswith("cycle 0: 0.00 % sparse, accuracy ")
     assert len(err.splitlines()) == 1
     assert out.startswith("swamp on digits, seed 0\ncycle  sparsity %")
     assert contents(tmp_path / "quiet") == contents(tmp_path / "plain")

@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from cyclopts import App
 
 
+GROUPS = ("Train", "Look at results", "Use a network", "Prepare")  # of commands, as the help lists them
+
+
 def make_app() -> App:
     """Return the command line with all commands.
 
-    A module of `commands` that has a function of its own name is a command. A module with `lazy = True` makes its function `command` on
-    first use, because its parameters take seconds to find.
+    A module of `commands` that has a function of its own name is a command, and its `group` says where the help lists it. A module with
+    `lazy = True` makes its function `command` on first use, because its parameters take seconds to find.
     """
     import importlib
     import inspect
     import pkgutil
 
-    from cyclopts import App
+    from cyclopts import App, Group
 
     from swamp import commands
     from swamp.version import __version__
@@ -39,14 +42,19 @@ def make_app() -> App:
         version=__version__,
         help="Find highly sparse neural networks.\n\n"
         "A run trains, averages, prunes and rewinds as a recipe says, and writes all it finds to a directory. Begin with: swamp run",
+        group_commands=Group("Other", sort_key=len(GROUPS)),
     )
+    groups = {name: Group(name, sort_key=place) for place, name in enumerate(GROUPS)}
     for info in pkgutil.iter_modules(commands.__path__):
         module = importlib.import_module(f"swamp.commands.{info.name}")
-        command, usage = getattr(module, info.name, None), getattr(module, "usage", None)
-        if command and getattr(module, "lazy", False):
-            app.command(f"{module.__name__}:command", name=info.name, help=inspect.getdoc(command), usage=usage)
-        elif command:
-            app.command(command, usage=usage)
+        command = getattr(module, info.name, None)
+        if not command:
+            continue
+        usage, group = getattr(module, "usage", None), groups[module.group]
+        if getattr(module, "lazy", False):
+            app.command(f"{module.__name__}:command", name=info.name, help=inspect.getdoc(command), usage=usage, group=group)
+        else:
+            app.command(command, usage=usage, group=group)
     app.register_install_completion_command(help="Install completion of commands and options for the shell in use, or for --shell NAME.")
     return app
 

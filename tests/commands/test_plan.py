@@ -19,7 +19,7 @@ def test_imagenet_is_planned_without_its_images(capsys: pytest.CaptureFixture[st
     status, out, remarks = call(capsys, "plan", "imagenet-resnet50", *options)
     assert status == 0
     assert "its published 1,281,167 training images" in remarks
-    eight = out.split("8 GPUs on 1 host(s), predicted")[1]
+    eight = out.split("8 GPUs on 1 host, predicted")[1]
     assert "together 2,490 epochs of 626 steps" in eight
     rows = [line.split() for line in eight.splitlines() if line.strip()[:1].isdigit()]
     assert [row[:2] for row in rows[:4]] == [["1", "8"], ["2", "4"], ["4", "2"], ["8", "1"]]

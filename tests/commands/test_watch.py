@@ -44,7 +44,7 @@ def test_it_follows_another_process_to_its_end(tmp_path: Path, capsys: pytest.Ca
         status, shown, said = call(capsys, "watch", out)
         theirs, own = process.communicate()
     assert status == 0
-    rows, seen = ([line for line in lines.splitlines() if ": cycle " in line and "sparsity" in line] for lines in (own, said))
+    rows, seen = ([line for line in lines.splitlines() if ": cycle " in line and "% sparse" in line] for lines in (own, said))
     assert len(rows) == 4
     assert sorted(seen) == sorted(rows)
     assert f"{out / 'seed-0'}: swamp on digits, seed 0: 0 rows and " in said

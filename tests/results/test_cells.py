@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from swamp.core.metric import Metric
-from swamp.report.page.document import headline
+from swamp.report.page.headline import headline
 from swamp.results.cells import at_common_level, best_first, cells, levels_of, metrics_of
 from swamp.tasks.metrics import find_metric
 from tests.support.made_up_runs import made_up, make_run, read_series

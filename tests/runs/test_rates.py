@@ -83,7 +83,7 @@ def test_a_run_and_a_dry_run_say_it_once(tmp_path: Path, capsys: pytest.CaptureF
         status, _, err = call(capsys, "run", *odd, *extra)
         assert status == 0
         assert err.count("swa.learning_rate = 0.7 is 7 times cycle.learning_rate = 0.1") == 1
-        assert ("timing a step of digits on cpu" in err) == bool(extra)
+        assert ("timing steps of digits on cpu" in err) == bool(extra)
 
 
 def test_fp16_is_refused_with_the_reason() -> None:

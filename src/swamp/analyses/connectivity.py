@@ -13,7 +13,7 @@ from swamp.analyses.analysis import Arrays, PageResults, SeriesResults, StoredRe
 from swamp.analyses.paths import LinePath, PathsResult, Settings, barrier_lines, drawn, line_between, measured, path_section
 from swamp.analyses.presentation import draw_band, draw_by_sparsity, finish_spread, measure_axes, titled, training_losses
 from swamp.analyses.study import Study, Work
-from swamp.drawing.canvas import BLUE, GREY, ORANGE, few, shades, tidy
+from swamp.drawing.canvas import BLUE, GREY, ORANGE, axis_label, few, shades, tidy
 from swamp.drawing.markup import Section
 from swamp.drawing.numbers import measure_of, short_percent
 from swamp.landscape.connectivity import between
@@ -148,7 +148,7 @@ def _rises(axes: Any, found: Sequence[SeriesResults], measure: str) -> None:
             runs.append({sparsity: float(np.mean(values)) for sparsity, values in pairs.items()})
         draw_by_sparsity(axes, index, series, runs)
     axes.axhline(0, color=GREY, linestyle=":", linewidth=1)
-    axes.set_ylabel(f"{measure_of(measure)[0]}: barrier between particles")
+    axes.set_ylabel(f"{axis_label(measure_of(measure)[0])}: barrier between particles")
 
 
 def show_section(page: PageResults) -> Section:

@@ -18,7 +18,7 @@ from swamp.analyses.study import PRODUCT, CachedStep, Study, Work
 from swamp.core.metric import Metric
 from swamp.drawing.canvas import BLUE, STYLES, few, shades, tidy
 from swamp.drawing.markup import Html, Section, element, scrolled_table, section
-from swamp.drawing.numbers import percent
+from swamp.drawing.numbers import percent, with_error
 from swamp.drawing.tables import Table
 from swamp.landscape.hessian import Hessian, Spectrum, TraceEstimate, lanczos, probe_traces, spectral_density, trace_of
 from swamp.landscape.point import Split
@@ -252,8 +252,9 @@ def show_section(page: PageResults) -> Section:
         rows = {round(row.sparsity, 6): row for row in stored.result.rows}
         head = element("th", page.labels[stored.directory.resolve()], scope="row")
         cells = (_cell(rows.get(column)) for column in columns)
-        body.append(element("tr", head, element("td", stored.result.measured_on), *cells))
-    heading = [element("th", text, scope="col") for text in ("run", "on", *map(percent, columns))]
+        body.append(element("tr", head, element("td", stored.result.measured_on, class_="words"), *cells))
+    names = [element("th", text, scope="col", class_="words") for text in ("run", "on")]
+    heading = [*names, *(element("th", percent(column), scope="col") for column in columns)]
     return section(
         "Curvature",
         "Curvature of the loss",
@@ -267,4 +268,4 @@ def _cell(row: Row | None) -> Html:
     if row is None:
         return element("td", "–")
     top = element("small", f"λ₁ {row.top_eigenvalues[0]:.4g}") if row.top_eigenvalues else None
-    return element("td", f"{row.trace.mean:.4g} ± {row.trace.standard_error:.2g}", top)
+    return element("td", with_error(row.trace.mean, row.trace.standard_error), top)

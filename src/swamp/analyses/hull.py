@@ -23,7 +23,7 @@ from swamp.analyses.presentation import (
     training_losses,
 )
 from swamp.analyses.study import CachedStep, Study, Work, finite_values
-from swamp.drawing.canvas import BLUE, GREY, ORANGE, tidy
+from swamp.drawing.canvas import BLUE, GREY, ORANGE, axis_label, tidy
 from swamp.drawing.numbers import finite, measure_of
 from swamp.landscape.connectivity import dirichlet, hull_excess
 from swamp.store.records import RowRecord
@@ -118,5 +118,5 @@ def spread_figure(plt: Any, found: Sequence[SeriesResults]) -> Any:
             runs = [{row.sparsity: drawn([row.barriers[measure].excess], measure)[0] for row in one.rows} for one in series.results]
             draw_by_sparsity(axes, index, series, runs)
         axes.axhline(0, color=GREY, linestyle=":", linewidth=1)
-        axes.set_ylabel(f"{measure_of(measure)[0]}: worst mixture − worst particle", fontsize=9)
+        axes.set_ylabel(f"{axis_label(measure_of(measure)[0])}: worst mixture − worst particle", fontsize=9)
     return finish_spread(figure, grid, "The particles' convex hull", found)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from swamp.analyses.analysis import Analysis, BetweenRuns, Line, Result, RowResult, SeriesResults, read_stored
-from swamp.drawing.canvas import encoded, few, pyplot, style, text, tidy
+from swamp.drawing.canvas import axis_label, encoded, few, pyplot, style, text, tidy
 from swamp.drawing.numbers import measure_of, percent, short_percent, spread
 from swamp.drawing.tables import Table
 from swamp.results.series import Series
@@ -89,7 +89,7 @@ def measure_axes(plt: Any, measures: Sequence[str], height: float, num_rows: int
     figure, grid = plt.subplots(num_rows, len(measures), figsize=size, layout="constrained", squeeze=False)
     for row in grid:
         for measure, axes in zip(measures, row, strict=True):
-            axes.set_ylabel(measure_of(measure)[0])
+            axes.set_ylabel(axis_label(measure_of(measure)[0]))
     return figure, grid
 
 

@@ -13,6 +13,7 @@ from swamp.analyses import analysis
 from swamp.analyses.analysis import Arrays, PageResults, RowResult, StoredResult, cycle_fields
 from swamp.analyses.presentation import legend_below, titled
 from swamp.analyses.study import CachedStep, Study, Work, finite_values
+from swamp.drawing.canvas import axis_label
 from swamp.drawing.markup import Section, chart, section
 from swamp.drawing.numbers import measure_of
 from swamp.landscape.geometry import Plane, grid
@@ -120,7 +121,7 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
             _mark(axes, row)
             axes.set_aspect("equal")
             axes.set_title(f"cycle {row.cycle}, sparsity {row.percentage}", fontsize=9)
-        figure.colorbar(filled, ax=line.tolist(), label=label, shrink=0.9, format="%.3g")
+        figure.colorbar(filled, ax=line.tolist(), label=axis_label(label), shrink=0.9, format="%.3g")
     for axes in places[-1]:
         axes.set_xlabel("distance along w₁ − w₀")
     for axes in places[:, 0]:

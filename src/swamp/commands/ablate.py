@@ -7,6 +7,7 @@ from pathlib import Path
 from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, RecipeArgument, recipe_and_settings
 from swamp.commands.grids import OPTIONS, GridOptions, list_grids, run_grid
 
+group = "Train"
 usage = "Usage: swamp ablate [NAME] [RECIPE] [--setting VALUE …] [OPTIONS]"
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from swamp.tasks.task import Task
 
 lazy = True  # see `swamp.cli`
+group = "Look at results"
 usage = "Usage: swamp analyse DIR … --ANALYSIS … [OPTIONS]"
 
 

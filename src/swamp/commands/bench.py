@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from swamp.commands.arguments import Flag, RecipeArgument, parse_numbers, recipe_and_settings
 
+group = "Prepare"
 usage = "Usage: swamp bench [RECIPE] [--setting VALUE …] [OPTIONS]"
 
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from swamp.commands.arguments import WholeNumber, made_task
 
+group = "Use a network"
 usage = "Usage: swamp bench-inference FILE … [OPTIONS]"
 
 

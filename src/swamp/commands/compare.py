@@ -23,6 +23,7 @@ FORMAT_HELP = (
 )
 
 
+group = "Look at results"
 usage = "Usage: swamp compare DIR … [OPTIONS]"
 
 

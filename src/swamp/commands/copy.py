@@ -8,6 +8,7 @@ from typing import Literal
 from swamp.commands.arguments import Directory, SettingArgument, TaskOption, TrustOption
 from swamp.commands.execution import stored_requests
 
+group = "Train"
 usage = "Usage: swamp copy DIR OTHER [--setting VALUE …] [OPTIONS]"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from swamp.commands.arguments import Directory, Flag, TaskOption, TrustOption, made_task
 from swamp.commands.notices import print_notices
 
+group = "Look at results"
 usage = "Usage: swamp ensemble DIR DIR … [OPTIONS]"
 
 

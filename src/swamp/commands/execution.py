@@ -56,7 +56,7 @@ def execute(
     from swamp.runs.opening import prepare
     from swamp.runs.runner import run_to_end
     from swamp.runs.stored import resume_command
-    from swamp.terminal import print_remark
+    from swamp.terminal import print_line, print_remark
 
     runs = prepare(requests, cache)
     if any(run.role == "helper" for run in runs):  # Another process shows what this one helps to run.
@@ -72,9 +72,13 @@ def execute(
         print(file=sys.stderr)  # Ctrl-C stands on the line before.
         print_remark(f"stopped; nothing is lost. Go on with: {again}{shared}")
         raise SystemExit(130) from None
-    for run, failure in zip(runs, failures, strict=True):
-        if tables and not failure:
-            print_run(run.directory, progress)
+    finished = [run for run, failure in zip(runs, failures, strict=True) if not failure] if tables and not progress.quiet else []
+    for run in finished:
+        print_run(run.directory, progress)
+        if len(finished) > 1:
+            print()
+    if len(finished) > 1:
+        print_line(f"all of them in one table: swamp compare {shlex.quote(str(whole))}")
     for failure in failures:
         if failure:
             raise failure
@@ -111,7 +115,7 @@ def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain:
         return
     for run, plan, cost in zip(runs, plans, estimates, strict=True):
         for table in plan_tables(run.config, run.task, plan, cost):
-            print_table(table)
+            print_table(table, plain)
             print()
         state = "finished already" if run.store.finished() else "begun, not finished" if run.store.header() else "not begun"
         print_line(f"run: {run.directory} ({state}; this was a dry run)")

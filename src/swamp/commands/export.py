@@ -10,6 +10,8 @@ from cyclopts import Parameter
 from swamp.commands.arguments import Flag, TaskOption, TrustOption, WholeNumber, made_task
 from swamp.commands.notices import print_notices
 
+group = "Use a network"
+
 
 def export(
     directory: Annotated[Path, Parameter(name="DIR", help="A run directory.")],

@@ -7,6 +7,7 @@ from pathlib import Path
 from swamp.commands.arguments import Directory
 from swamp.commands.notices import print_notices
 
+group = "Look at results"
 usage = "Usage: swamp figure NAME DIR … [OPTIONS]"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+group = "Prepare"
 usage = "Usage: swamp methods [NAME]"
 
 
@@ -17,13 +18,14 @@ def methods(name: str | None = None, /) -> None:
     from swamp.methods import find_method
     from swamp.methods import methods as all_methods
     from swamp.report.method_page import method_page
-    from swamp.terminal import print_table
+    from swamp.terminal import print_markdown, print_table
 
     if name:
-        print(method_page(find_method(name)[0]))
+        print_markdown(method_page(find_method(name)[0]))
         return
     rows = []
     for known, method in all_methods().items():
-        rows.append([known, method.summary, method.cost, method.paper])
+        rows.append([known, method.summary, method.cost, method.paper.partition(",")[0]])  # the authors and the year
         rows += [[preset.name, preset.summary, "", f"preset of {known}"] for preset in method.presets]
-    print_table(Table("Methods (swamp run RECIPE --method NAME)", ["name", "what it does", "cost / IMP", "paper"], rows))
+    note = "cost: 1 is that of IMP, N the number of particles\nswamp methods NAME explains one: its rule, its settings, its paper"
+    print_table(Table("Methods (swamp run RECIPE --method NAME)", ["name", "what it does", "cost", "paper"], rows, note))

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from swamp.commands.arguments import Flag, RecipeArgument, WholeNumber, parse_numbers, recipe_and_settings
 
+group = "Prepare"
 usage = "Usage: swamp plan [RECIPE] [--setting VALUE …] --gpus 8 [OPTIONS]"
 
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from swamp.commands.arguments import DISPLAY_OPTIONS, DisplayOptions, Flag, WholeNumber
 
+group = "Prepare"
 usage = "Usage: swamp prepare [NAME] [OPTIONS]"
 
 

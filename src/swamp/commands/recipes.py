@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+group = "Prepare"
 usage = "Usage: swamp recipes [NAME]"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from swamp.commands.arguments import PROGRESS_OPTIONS, ProgressOptions, RecipeArgument, named_recipe
 from swamp.commands.grids import OPTIONS, GridOptions, list_grids, run_grid
 
+group = "Train"
 usage = "Usage: swamp reproduce [TARGET] [--setting VALUE …] [OPTIONS]"
 
 

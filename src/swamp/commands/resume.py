@@ -7,6 +7,7 @@ from pathlib import Path
 from swamp.commands.arguments import PROGRESS_OPTIONS, Directory, ProgressOptions, SettingArgument, TaskOption, TrustOption
 from swamp.commands.execution import execute, stored_requests
 
+group = "Train"
 usage = "Usage: swamp resume DIR [--setting VALUE …] [OPTIONS]"
 
 

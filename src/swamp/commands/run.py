@@ -12,6 +12,7 @@ from swamp.commands.execution import execute, show_plan
 if TYPE_CHECKING:
     from swamp.runs.opening import RunRequest
 
+group = "Train"
 usage = "Usage: swamp run [RECIPE] [--setting VALUE …] [OPTIONS]"
 
 

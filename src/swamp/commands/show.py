@@ -5,9 +5,12 @@ from __future__ import annotations
 from swamp.commands.arguments import Directory
 from swamp.commands.notices import print_notices
 
+group = "Look at results"
+
 
 def show(directory: Directory, /) -> None:
     """Show a run: its rows, its configuration, and whether it is finished."""
+    from swamp.drawing.numbers import count
     from swamp.report.tables import run_table
     from swamp.results.stored_run import NothingToShow, read_each
     from swamp.store.finding import runs_in
@@ -26,8 +29,7 @@ def show(directory: Directory, /) -> None:
         version = run.header["versions"]
         print_line(f"{path}: {state}")
         print_line(f"configuration {run.header['config_hash']}, readable in {path / 'config.toml'}")
-        print_line(
-            f"{config.precision}, {config.threads} thread(s) a training, begun with swamp {version['swamp']} and torch {version['torch']}"
-        )
+        begun_with = f"begun with swamp {version['swamp']} and torch {version['torch']}"
+        print_line(f"{config.precision}, {count(config.threads, 'thread')} a training, {begun_with}")
         if altered := run.altered():
             print_line(f"since then {altered}; `{again}` puts that right")

@@ -7,6 +7,7 @@ from pathlib import Path
 from swamp.commands.arguments import PROGRESS_OPTIONS, ProgressOptions, RecipeArgument, named_recipe
 from swamp.commands.grids import OPTIONS, GridOptions, run_grid
 
+group = "Train"
 usage = "Usage: swamp sweep GRID.toml [RECIPE] [--setting VALUE …] [OPTIONS]"
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 2.0  # between two looks
 
+group = "Train"
+
 
 def watch(
     directory: Directory,

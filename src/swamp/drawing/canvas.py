@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,19 +81,44 @@ def text(label: str) -> str:
 
 
 def few(names: Sequence[str], most: int) -> list[str]:
-    """Return the names for the ticks of an axis or the lines of a legend, which has room for `most` of them. If there are more, only every
-    nth name stays, from the first on, and the others become empty.
+    """Return the names for the ticks of an axis or the lines of a legend, which has room for `most` of them. If there are more, only some
+    stay, the first and the last among them, and the others become empty.
 
-    >>> few(["0", "1", "2", "3", "4"], 3)
-    ['0', '', '2', '', '4']
+    >>> few(["0", "1", "2", "3", "4"], 3), few(["0", "1", "2", "3", "4", "5"], 3)
+    (['0', '', '2', '', '4'], ['0', '', '', '3', '', '5'])
     """
-    every = -(-len(names) // most) or 1
-    return [name if index % every == 0 else "" for index, name in enumerate(names)]
+    kept = spread_out(len(names), most)
+    return [name if index in kept else "" for index, name in enumerate(names)]
+
+
+def spread_out(count: int, most: int) -> list[int]:
+    """Return at most so many of the first numbers, evenly spread backwards from the last, and 0.
+
+    >>> spread_out(4, 4), spread_out(14, 7)
+    ([0, 1, 2, 3], [0, 3, 5, 7, 9, 11, 13])
+    """
+    kept = sorted(range(count - 1, -1, -(-(-count // most) or 1)))
+    return [0, *kept[1:]] if len(kept) > 1 else kept
+
+
+def axis_label(label: str) -> str:
+    """Return what is measured with its unit as axes of papers have it.
+
+    >>> axis_label("test error %"), axis_label("test loss")
+    ('test error (%)', 'test loss')
+    """
+    return label.replace(" %", " (%)")
 
 
 def legend_label(label: str) -> str:
     """Return a label for a legend, in several lines where it names many settings: a wide legend would leave no room for the axes."""
     return textwrap.fill(text(label), LEGEND_WIDTH, break_on_hyphens=False)
+
+
+def legend_width(labels: Iterable[str]) -> float:
+    """Return how many inches a legend beside the axes takes."""
+    lines = [line for label in labels for line in legend_label(label).splitlines()]
+    return 0.55 + 0.075 * max(map(len, lines), default=0)
 
 
 def tidy(axes: Any) -> None:
@@ -103,10 +128,16 @@ def tidy(axes: Any) -> None:
 
 def density_axes(axes: Any, names: Sequence[str]) -> None:
     """Label axes that show the layers from left to right and, upwards, the share of its weights that remains of each, in %. The scale is
-    logarithmic and has a zero, for empty layers."""
-    axes.set_yscale("symlog", linthresh=1)
-    axes.set_ylim(0, 130)
-    axes.set_yticks([0, 1, 3, 10, 30, 100], ["0", "1", "3", "10", "30", "100"])
+    logarithmic. It has a zero where a layer has less than 1 % left; elsewhere it begins a little below the least share."""
+    least = min((value for line in axes.lines for value in line.get_ydata()), default=0)
+    if least < 1:
+        axes.set_yscale("symlog", linthresh=1)
+        axes.set_ylim(0, 130)
+    else:
+        axes.set_yscale("log")
+        axes.set_ylim(min(0.8 * least, 50), 130)
+    ticks = [tick for tick in (0, 1, 3, 10, 30, 100) if tick >= axes.get_ylim()[0]]
+    axes.set_yticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
     every = -(-len(names) // FEW_NAMES)
     axes.set_xticks(range(0, len(names), every), [text(name.removesuffix(".weight")) for name in names[::every]], rotation=90, fontsize=8)

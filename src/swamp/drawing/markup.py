@@ -104,15 +104,6 @@ def table_html(table: Table) -> Html:
     return element("div", element("table", element("caption", table.title), head, body), *notes)
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number and its noun.
-
-    >>> count(1, "run"), count(2, "run")
-    ('1 run', '2 runs')
-    """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def command_line(text: str) -> Html:
     """Return a command that is broken only between its words, because a line that ends in `--` misleads."""
     words = [part for word in text.split(" ") for part in (" ", element("span", word))]

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from swamp.core.metric import Metric
 
+PREFIXES = ("", "k", "M", "G", "T", "P", "E")  # of thousand, million, … multiply-adds
+
 
 def measure_of(name: str) -> tuple[str, float]:
     """Return what a measure of an analysis (train loss, test error) is called, and what its values are multiplied by.
@@ -16,6 +18,25 @@ def measure_of(name: str) -> tuple[str, float]:
     (('test error %', 100.0), ('train loss', 1.0))
     """
     return (f"{name} %", 100.0) if name.endswith("error") else (name, 1.0)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number and its noun.
+
+    >>> count(1, "run"), count(2, "run")
+    ('1 run', '2 runs')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def prefix_of(largest: float) -> tuple[str, float]:
+    """Return the prefix of the unit in which numbers up to this one are written with three digits, and what they are divided by.
+
+    >>> prefix_of(0.0), prefix_of(8.85e6), prefix_of(999.6e9)
+    (('', 1), ('M', 1000000), ('T', 1000000000000))
+    """
+    power = min(int(math.log10(float(f"{max(largest, 1):.3g}"))) // 3, len(PREFIXES) - 1)
+    return PREFIXES[power], 1000**power
 
 
 def percent(fraction: float) -> str:
@@ -42,6 +63,18 @@ def spread(values: Sequence[float], digits: int) -> str:
         return "–"
     mean = f"{statistics.fmean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
+
+
+def with_error(value: float, error: float) -> str:
+    """Return an estimate and ± its standard error, both to the second digit of the error.
+
+    >>> with_error(9.5213, 0.4312), with_error(23.43, 1.1), with_error(123456.7, 312.0), with_error(5.0, 0.0)
+    ('9.52 ± 0.43', '23.4 ± 1.1', '123457 ± 312', '5 ± 0')
+    """
+    if not 0 < error < math.inf:
+        return f"{value:.4g} ± {error:.2g}"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
 def over_seeds(metric: Metric, runs: Sequence[Sequence[Mapping[str, float]]]) -> str:

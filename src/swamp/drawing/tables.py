@@ -105,7 +105,7 @@ def plain_text(table: Table) -> str:
 
 def is_numeric(table: Table, column: int) -> bool:
     """Say whether a column holds numbers, which are aligned to the right; words are aligned to the left."""
-    return all(row[column][:1].isdigit() or row[column] in ("", "–") for row in table.rows)
+    return all(row[column].lstrip("+-−")[:1].isdigit() or row[column] in ("", "–") for row in table.rows)
 
 
 MARKDOWN = str.maketrans({**{character: f"\\{character}" for character in "\\|*`["}, "<": "&lt;"})

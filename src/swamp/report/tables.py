@@ -8,7 +8,7 @@ from typing import Any
 
 from swamp.core.cost import uncounted
 from swamp.core.metric import Metric
-from swamp.drawing.numbers import duration, over_seeds, percent, spread
+from swamp.drawing.numbers import count, duration, over_seeds, percent, prefix_of, spread
 from swamp.drawing.tables import Column, Table, make_table, visible
 from swamp.export.inference import Speed
 from swamp.results.ensemble import EnsembleRow
@@ -28,6 +28,7 @@ from swamp.tasks.task import Task, stretches
 def run_table(run: StoredRun) -> Table:
     """List the rows of a run."""
     config, rows = run.config, run.rows
+    prefix, factor = prefix_of(max((row.cost for row in rows), default=0))
     columns: list[Column[RowRecord]] = [
         Column("cycle", lambda row: str(row.cycle)),
         Column("sparsity %", lambda row: percent(row.sparsity)),
@@ -35,7 +36,7 @@ def run_table(run: StoredRun) -> Table:
         *(metric_column(metric) for metric in (rows[0].described.values() if rows else ())),
         Column("particles", lambda row: particle_range(row) or "–"),
         Column("MMACs", lambda row: f"{row.macs / 1e6:.2f}" if counts_macs(row) else "–"),
-        Column("cost GMACs", lambda row: f"{row.cost / 1e9:.3g}" if counts_macs(row) else "–"),
+        Column(f"cost {prefix}MACs", lambda row: f"{row.cost / factor:.2f}" if counts_macs(row) else "–"),
     ]
     unknown = [uncounted_note(rows[-1].uncounted)] if rows and rows[-1].uncounted else []
     notes = [*run_notes(run), *unknown]
@@ -119,7 +120,7 @@ def inference_table(speeds: Sequence[Speed], metric: Metric, threads: int) -> Ta
         Column("examples / s", lambda speed: f"{sizes[-1] / speed.seconds[sizes[-1]]:.0f}"),
         Column(metric.label, lambda speed: "–" if math.isnan(speed.metric) else metric.text(speed.metric)),
     ]
-    return make_table(f"Inference on a CPU, {threads} thread(s)", columns, speeds)
+    return make_table(f"Inference on a CPU, {count(threads, 'thread')}", columns, speeds)
 
 
 def prunable_table(task: Task) -> Table:
@@ -136,13 +137,16 @@ def prunable_table(task: Task) -> Table:
 def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> list[Table]:
     """Describe a dry run: what is pruned, the cycles, and what it takes."""
     masks = [row.mask for row, _ in plan.rows]
+    (cost_prefix, cost_factor), (training_prefix, training_factor) = (
+        prefix_of(max(macs, default=0)) for macs in (plan.forward_macs, plan.training_macs)
+    )
     cycles: list[Column[int]] = [
         Column("cycle", lambda index: str(plan.rows[index][0].cycle)),
         Column("trainings", lambda index: str(len(plan.rows[index][1]))),
         Column("survivors", lambda index: f"{masks[index].num_survivors:,}"),
         Column("sparsity %", lambda index: percent(1 - masks[index].density)),
-        Column("cost GMACs", lambda index: f"{plan.forward_macs[index] / 1e9:.4g}"),
-        Column("training TMACs", lambda index: f"{plan.training_macs[index] / 1e12:.4g}"),
+        Column(f"cost {cost_prefix}MACs", lambda index: f"{plan.forward_macs[index] / cost_factor:.2f}"),
+        Column(f"training {training_prefix}MACs", lambda index: f"{plan.training_macs[index] / training_factor:.2f}"),
     ]
     share = percent(estimate.num_weights / estimate.num_parameters)
     step = f"{1000 * estimate.step_seconds:.1f} ms"
@@ -199,9 +203,10 @@ def layout_table(cluster: Cluster, work: Workload, predictions: Sequence[Predict
     trainings = sum(map(len, work.rounds))
     note = (
         f"{trainings} trainings, together {work.num_epochs:,.0f} epochs of {work.steps_per_epoch:,} steps ({work.batch_size:,} examples); "
-        f"{trainings * work.state_bytes / 1e9:.3g} GB of weights go to the run directory. data: GPUs that share each batch of a particle"
+        f"{trainings * work.state_bytes / 1e9:.3g} GB of weights go to the run directory\n"
+        "data: how many GPUs share each batch of a particle"
     )
-    return make_table(f"{cluster.num_ranks} GPUs on {cluster.num_hosts} host(s), predicted", columns, predictions, note)
+    return make_table(f"{count(cluster.num_ranks, 'GPU')} on {count(cluster.num_hosts, 'host')}, predicted", columns, predictions, note)
 
 
 def grid_plan_table(sweep: Sweep, epochs: Sequence[int], new: Sequence[int], seconds: Sequence[float], states: Sequence[str]) -> Table:

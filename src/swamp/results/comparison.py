@@ -24,7 +24,7 @@ from swamp.results.cells import (
     reached,
 )
 from swamp.results.paper import paper_numbers, shortened
-from swamp.results.series import Series, by_recipe, equal_rows_note, main_metrics
+from swamp.results.series import Series, by_recipe, equal_rows_note, main_metrics, seeds_text
 from swamp.results.statistics import EXPLAINED, difference_text, paired
 from swamp.results.stored_run import LeftOut, StoredRun
 from swamp.store.records import RowRecord
@@ -65,13 +65,12 @@ def side_by_side(all_series: Sequence[Series], levels: Sequence[Level], title: s
         metrics = next((main_metrics(row) for row in series.rows), [])
         for metric in metrics:
             line = cells(all_series, levels, metric)[index]
-            # The first of several columns names their owner.
-            head = f"{series.label} {metric.label}{series.seed_count_text}" if metric is metrics[0] else metric.label
+            head = f"{series.label} {metric.label}{series.seed_count_text if metric is metrics[0] else ''}"
             columns.append((head, [ranked_text(cell, len(series.runs)) for cell in line]))
             if quoted := paper_line(series, line, metric):
                 columns.append(("the paper's", quoted))
         for metric in metrics if any(row.members for row in series.rows) else ():
-            head = f"its particles' {metric.label}{series.seed_count_text}" if metric is metrics[0] else metric.label
+            head = f"{series.label} particles' {metric.label}{series.seed_count_text if metric is metrics[0] else ''}"
             columns.append((head, [_particles(series, metric, level) for level in levels]))
     return Table(title, [head for head, _ in columns], list(zip(*(texts for _, texts in columns), strict=True)))
 
@@ -137,18 +136,20 @@ def row_notes(series: Series) -> list[str]:
 
 def mixed_tasks(all_series: Sequence[Series]) -> Iterator[str]:
     """Name runs whose tasks differ though their settings are equal, such as runs on folders of other images."""
-    first: dict[str, StoredRun] = {}  # by the settings of the task
-    differing: dict[str, list[str]] = {}
+    first: dict[str, tuple[Series, StoredRun]] = {}  # by the settings of the task
+    differing: dict[str, dict[str, list[int]]] = {}  # seeds by label
     for series in all_series:
         if series.settings["task"] in (custom.name, own_loop.name):
             continue  # Their fingerprints cover the init, and each seed may have an init of its own.
         of_task = str({name: value for name, value in series.settings.items() if name == "start" or name.startswith("tasks.")})
         for run in series.runs:
-            if run.header["task"] != first.setdefault(of_task, run).header["task"]:
-                differing.setdefault(of_task, []).append(str(run.directory))
-    for of_task, names in differing.items():
+            if run.header["task"] != first.setdefault(of_task, (series, run))[1].header["task"]:
+                differing.setdefault(of_task, {}).setdefault(series.label, []).append(run.seed)
+    for of_task, seeds in differing.items():
+        others = ", ".join(f"{label} ({seeds_text(found)})" for label, found in seeds.items())
+        series, run = first[of_task]
         why = "other data, other weights to start from, or another version of swamp"
-        yield f"the task of {', '.join(names)} is not that of {first[of_task].directory} ({why})"
+        yield f"the task of {others} is not that of {series.label} ({seeds_text([run.seed])}): {why}"
 
 
 def selected_by_validation(rows: Collection[RowRecord]) -> bool:

@@ -14,6 +14,7 @@ from swamp.core.pruning import Pruning, rounded_share
 from swamp.results.stored_run import StoredRun
 from swamp.runs.config import deciding_settings
 from swamp.runs.settings import text_of
+from swamp.store.finding import number_key
 from swamp.store.records import RowRecord
 
 METHODS_NAMED_FIRST = ("swamp", "imp")  # a headline names them and charts show them, however many other methods there are
@@ -135,13 +136,34 @@ def by_recipe(all_series: Sequence[Series], keep_empty: bool = False) -> list[tu
 
 def layer_names(all_series: Iterable[Series]) -> list[str]:
     """Return the layers of the first row of series, from the network's input to its output if a run stored that row's mask; otherwise
-    sorted by name, as in results.json. Without rows there are none."""
+    sorted by name, as results.json has them, with layer 2 before layer 10. Without rows there are none."""
     runs = [run for series in all_series for run in series.runs]
     row = next((row for run in runs for row in run.rows), None)
-    if row is None:
-        return []
-    found = next((names for run in runs if (names := run.mask_layers(row.mask))), None)
-    return found if found and set(found) == set(row.densities) else sorted(row.densities)
+    return stored_layer_order(runs) or sorted(row.densities if row else (), key=number_key)
+
+
+def stored_layer_order(runs: Sequence[StoredRun]) -> list[str]:
+    """Return the layers of the first row of runs from the network's input to its output; nothing if no run stored that row's mask."""
+    row = next((row for run in runs for row in run.rows), None)
+    found = next((names for run in runs if row and (names := run.mask_layers(row.mask))), None)
+    return found if row and found and set(found) == set(row.densities) else []
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """
+    >>> seeds_text([0]), seeds_text([0, 1])
+    ('seed 0', 'seeds 0, 1')
+    """
+    return f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
+
+
+def in_colour_order(names: Iterable[str]) -> list[str]:
+    """Return names of methods, each once, in the order in which they take colours: IMP and SWAMP look alike in every picture of several.
+
+    >>> in_colour_order(["dst", "swamp", "grasp", "imp", "swamp"])
+    ['imp', 'swamp', 'dst', 'grasp']
+    """
+    return sorted(dict.fromkeys(names), key=lambda name: (name != "imp", name != "swamp"))
 
 
 def main_metrics(row: RowRecord) -> list[Metric]:

@@ -12,7 +12,7 @@ from swamp.runs.config import Config, deciding_settings
 from swamp.runs.stored import config_of, resume_command
 from swamp.store import files, formats
 from swamp.store.directory import Store
-from swamp.store.finding import by_number, holds_header, runs_in
+from swamp.store.finding import holds_header, number_key, runs_in
 from swamp.store.records import RowRecord, checked_rows
 from swamp.tasks.datasets.dataset import ONE_BATCH
 
@@ -178,7 +178,7 @@ def _run_directories(directory: Path) -> list[Path]:
     results = (directory / "results.json", *directory.glob("*/results.json"))
     lost = {path.parent for path in results if path.exists() and not holds_header(path.parent)}
     try:
-        return sorted({*runs_in(directory), *lost}, key=by_number)
+        return sorted({*runs_in(directory), *lost}, key=lambda path: number_key(path.name))
     except ValueError:
         if lost:
             return sorted(lost)

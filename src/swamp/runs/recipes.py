@@ -27,7 +27,8 @@ def recipe_texts(folder: str = "") -> dict[str, str]:
     """Return the texts of the built-in recipes by name, or those of the grids in the folder `ablations` or `targets`."""
     files = resources.files("swamp.recipes") / folder
     return {
-        p.name.removesuffix(".toml"): p.read_text(encoding="utf-8") for p in sorted(files.iterdir(), key=str) if p.name.endswith(".toml")
+        name: (files / f"{name}.toml").read_text(encoding="utf-8")
+        for name in sorted(path.name.removesuffix(".toml") for path in files.iterdir() if path.name.endswith(".toml"))
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from pathlib import Path
 
@@ -40,15 +41,20 @@ def runs_in(directory: Path) -> list[Path]:
     if holds_header(directory):
         return [directory]
     entries = [path for path in directory.iterdir() if path.name != LOST_AND_FOUND] if directory.is_dir() else []
-    below = sorted(filter(holds_header, entries), key=by_number)
+    below = sorted(filter(holds_header, entries), key=lambda path: number_key(path.name))
     if not below:
         raise ValueError(f"{directory} {'holds no run' if directory.exists() else 'does not exist'}{_lost(directory)}")
     return below
 
 
-def by_number(path: Path) -> tuple[int, str]:
-    """Return a sort key by which seed-2 comes before seed-10."""
-    return len(path.name), path.name
+def number_key(name: str) -> tuple[list[tuple[str, int, str]], str]:
+    """Return a sort key by which numbers in names count as numbers, and capitals as small letters.
+
+    >>> sorted(["seed-10", "seed-2", "IMP", "imp-1", "dst"], key=number_key)
+    ['dst', 'IMP', 'imp-1', 'seed-2', 'seed-10']
+    """
+    parts = re.split(r"0*([0-9]+)", name.lower())  # every second one is a number, the longer the greater
+    return [("", len(part), part) if index % 2 else (part, 0, "") for index, part in enumerate(parts)], name
 
 
 def _lost(directory: Path) -> str:

@@ -13,7 +13,7 @@ from swamp.analyses import analyses, connectivity
 from swamp.drawing.canvas import pyplot, style
 from swamp.report.figures.common_sparsity import cost_against_accuracy, layer_densities
 from swamp.report.figures.curves import error_and_size, error_curves, nll_curves, particle_bars
-from swamp.report.figures.gallery import FIGURES, draw
+from swamp.report.figures.gallery import FIGURES, analysis, draw
 from swamp.results.ensemble import EnsembleRow, read_ensembles, write_ensemble
 from swamp.results.stored_run import read_run
 from swamp.store.analysis_store import AnalysisStore
@@ -172,6 +172,41 @@ def test_long_names_leave_room_for_the_axes(plt: Any, tmp_path: Path) -> None:
     assert figure.axes[0].get_position().width > 0.3
 
 
+def test_imp_and_swamp_look_the_same_whoever_is_beside_them(plt: Any, tmp_path: Path) -> None:
+    rows = [{"metrics": {"accuracy": 0.9, "nll": 0.3}, "densities": {"a": 0.5}}]
+    paths = [made_up(tmp_path / name, rows, method=name) for name in ("dst", "swamp", "rigl", "imp")]
+    for draw_methods in (error_curves, cost_against_accuracy, layer_densities):
+        axes = draw_methods(plt, read_series(paths)).axes[0]
+        handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        lines = {label: handle.lines[0] if hasattr(handle, "lines") else handle for label, handle in handles.items()}
+        assert [lines[name].get_color() for name in ("imp", "swamp")] == [style(0)["color"], style(1)["color"]]
+
+
+def test_the_dense_and_the_sparsest_network_are_named_on_the_axis(plt: Any, tmp_path: Path) -> None:
+    rows = [{"metrics": {"accuracy": 0.9}} for _ in range(10)]
+    axes = error_curves(plt, read_series([made_up(tmp_path / "run", rows, **{"pruning.cycles": 9})])).axes[0]  # type: ignore[arg-type]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "87.5", "96.9", "99.2", "99.8"]
+
+
+@pytest.mark.parametrize(("least", "bottom"), [(0.04, 3.2), (0.004, 0), (0.0, 0)])
+def test_densities_go_down_to_nothing_only_where_a_layer_does(least: float, bottom: float, plt: Any, tmp_path: Path) -> None:
+    run = made_up(tmp_path / "run", [{"metrics": {"accuracy": 0.9}, "densities": {"a": 0.5, "b": least}}])
+    axes = layer_densities(plt, read_series([run])).axes[0]
+    assert axes.get_ylim() == pytest.approx((bottom, 130))
+
+
+def test_methods_that_are_not_measured_are_named_within_the_picture(plt: Any, tmp_path: Path) -> None:
+    both, first = ([{"metrics": {"accuracy": 0.9}} for _ in range(count)] for count in (2, 1))
+    paths = [made_up(tmp_path / name, both, method=name) for name in ("imp", "swamp", "rigl", "dst", "snip", "grasp", "synflow")]
+    rates = [0.1 + 0.001 * index for index in range(6)]
+    paths += [made_up(tmp_path / str(rate), first, method="gradual", **{"cycle.learning_rate": rate}) for rate in rates]  # type: ignore[arg-type]
+    figure = cost_against_accuracy(plt, read_series(paths))
+    figure.canvas.draw()
+    extent = figure._supxlabel.get_window_extent()
+    assert extent.x0 >= 0
+    assert extent.x1 <= figure.bbox.x1
+
+
 def test_no_two_of_many_look_alike() -> None:
     assert len({tuple(style(index).values()) for index in range(28)}) == 28
     for looks in ("color", "marker"):  # of the nine methods of the paper's main table
@@ -225,3 +260,13 @@ def test_what_an_analysis_found_is_drawn(runs: list[Path], tmp_path: Path) -> No
     draw("connectivity", runs[:1], tmp_path / "new" / "connectivity.pdf")
     assert (tmp_path / "new" / "connectivity.pdf").read_bytes().startswith(b"%PDF")
     assert sorted(file.name for file in (runs[0] / "analysis").glob("*.*")) == ["connectivity.json"]  # nothing is left beside it
+
+
+def test_an_analysis_of_several_methods_shows_imp_first(tmp_path: Path, plt: Any) -> None:
+    paths = [made_up(tmp_path / name, [{"metrics": {"accuracy": 0.9}}], method=name) for name in ("swamp", "imp")]
+    kind = analyses()["connectivity"]
+    for path in paths:
+        AnalysisStore(path).write_result("connectivity", msgspec.convert(made_up_results()["connectivity"], connectivity.Result))
+    figure = analysis(plt, kind, [read_run(path) for path in paths], print)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [name.split()[0] for name in names] == ["imp", "swamp"]

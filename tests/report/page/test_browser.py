@@ -257,6 +257,7 @@ def test_zoom_by_mouse_buttons_and_keys(open_page: Open) -> None:
     whole = ticks(chart)
     reset = chart.get_by_role("button", name="Whole chart")
     assert reset.is_disabled()
+    chart.scroll_into_view_if_needed()
     box = chart.locator(".plot > svg").bounding_box()
     assert box
     page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.3 * box["height"])
@@ -392,7 +393,7 @@ def test_analyses(open_page: Open) -> None:
     masks.get_by_role("radio", name="beyond chance").first.check()
     masks.locator("rect.cell").nth(1).hover()
     assert masks.locator(".tip").first.inner_text() == "cycles 0 and 1\n0.400"
-    assert "464 ± 7.5" in page.locator("#curvature").inner_text()
+    assert "464.0 ± 7.5" in page.locator("#curvature").inner_text()
 
 
 def test_the_theme_switch_wins_and_is_remembered(open_page: Open) -> None:
@@ -467,7 +468,7 @@ def test_recipes_stand_apart_and_a_method_looks_alike_in_each(open_page: Open, t
     ]
     write_report(runs, tmp_path / "report.html")
     page = open_page(file=tmp_path / "report.html")
-    assert page.locator(".headline b").all_inner_texts() == ["imp", "swamp"] * 2
+    assert page.locator(".headline > b").all_inner_texts() == ["imp", "swamp"] * 2
     assert page.locator("#curves h3").all_inner_texts() == ["digits", "fashion-mnist"]
     lines = "(lines) => lines.map((line) => line.getAttribute('class'))"
     drawn = [curve(page, index).locator("path.line").evaluate_all(lines) for index in range(4)]
@@ -475,6 +476,28 @@ def test_recipes_stand_apart_and_a_method_looks_alike_in_each(open_page: Open, t
     page.locator("#curves .legend").nth(1).get_by_role("button", name="imp").click()
     assert [curve(page, index).locator("path.line").count() for index in range(4)] == [2, 2, 1, 1]
     assert page.locator("#cost figure").nth(1).locator("path.line").count() == 1
+
+
+def test_as_many_methods_as_a_paper_has_are_named_at_their_lines(open_page: Open, tmp_path: Path) -> None:
+    names = ["dst", "grasp", "imp", "imp-sam", "lottery-pools", "rigl", "snip", "swamp", "synflow"]
+    write_report([make_run(tmp_path / name, name) for name in names], tmp_path / "report.html")
+    page = open_page(file=tmp_path / "report.html")
+    page.get_by_role("button", name="all", exact=True).first.click()
+    shown = curve(page).locator("text.end").evaluate_all("(texts) => texts.map((text) => text.firstChild.textContent)")
+    assert sorted(shown) == names
+
+
+def test_layers_of_methods_that_miss_the_sparsity_and_their_names(open_page: Open, tmp_path: Path) -> None:
+    """The slider says the sparsity of most methods, and no tilted name is cut off at the left."""
+    runs = [make_run(tmp_path / name, name, reach=0.5 if name == "dst" else 1) for name in ("dst", "imp", "swamp")]
+    write_report(runs, tmp_path / "report.html")
+    page = open_page(file=tmp_path / "report.html")
+    host = page.locator("#layers")
+    assert host.get_by_role("slider").get_attribute("aria-valuetext") == "5: 96.87 % sparse"
+    for width in (1280, 420):
+        page.set_viewport_size({"width": width, "height": 800})
+        left = host.locator(".plot > svg").evaluate("(svg) => svg.getBoundingClientRect().left")
+        assert min(host.locator("g.grid text").evaluate_all("(texts) => texts.map((t) => t.getBoundingClientRect().left)")) >= left - 1
 
 
 @pytest.mark.slow

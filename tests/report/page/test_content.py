@@ -45,7 +45,7 @@ def test_all_kinds_are_read(runs: list[Path]) -> None:
     assert data["masks"][0]["iou"][0][1] == 0.5
     stored = np.load(runs[0] / "analysis" / "surface.npz")["cycle-3.test loss"]
     np.testing.assert_allclose(data["surfaces"][0]["values"]["test loss"], stored, rtol=1e-4)
-    assert "464 ± 7.5" in sections["Curvature"].html
+    assert "464.0 ± 7.5" in sections["Curvature"].html
 
 
 def test_comparisons_are_shown_once_however_directories_are_named(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,10 @@ import torch
 
 from swamp.core.mask import Mask
 from swamp.report.page import charts
-from swamp.report.page.document import digest, page_file, script_text, training_of, write_report
+from swamp.report.page.document import digest, page_file, script_text, write_report
 from swamp.report.page.sections import training
 from swamp.store.directory import Store
-from swamp.store.records import RowRecord, read_rows
+from swamp.store.records import RowRecord
 from tests.support.made_up_runs import LAYERS, add_analyses, make_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> --><!-- ' \" ]]> \u2028 &lt;b&gt;"
@@ -121,47 +121,6 @@ def test_unfinished_and_damaged_runs_are_said(tmp_path: Path) -> None:
     assert "Damaged, and not shown: 1 run" in only
 
 
-def test_the_headline_says_who_is_best_beside_imp_and_dense(tmp_path: Path) -> None:
-    runs = [make_run(tmp_path / name, name) for name in ("imp", "swamp", "snip", "rigl", "grasp", "gradual")]
-    page = made(runs, tmp_path / "report.html")
-    (line,) = re.findall(r'<p class="headline">(.*?)</p>', page)
-    text = text_of(line)
-    best = {run.name: json.loads((run / "results.json").read_text())[-1]["metrics"]["accuracy"] for run in runs}
-    first = max(best, key=lambda name: best[name])
-    assert text.startswith(f"Accuracy at 96.87 % sparsity: {first} {100 * best[first]:.2f} %; ")
-    assert f"imp {100 * best['imp']:.2f}" in text
-    assert f"swamp {100 * best['swamp']:.2f}" in text
-    assert re.search(rf"dense \({first}\) [\d.]+; 2 more in the table\. One seed each\. All training", text)
-
-
-def test_the_headline_says_over_how_many_seeds_and_what_training_took(tmp_path: Path) -> None:
-    def below(*runs: Path) -> str:
-        (line,) = re.findall(r'<span class="below"> (.*?)</span>', made(list(runs), tmp_path / "report.html"))
-        return str(line)
-
-    two = [make_run(tmp_path / f"swamp-{seed}", seed=seed) for seed in (0, 1)]
-    imp = make_run(tmp_path / "imp", "imp")
-    took = "All training up to there, in TMACs (multiply-adds): imp 0.6, swamp 2.4, dense (imp) 0.1."
-    assert below(*two, imp) == f"Means ± standard deviations over 1 to 2 seeds. {took}"
-    assert below(*two).startswith("Means ± standard deviations over 2 seeds. All")
-    dense = make_run(tmp_path / "dense", "dense", rows=1)
-    assert below(*two, dense).startswith("Means ± standard deviations over 1 to 2 seeds. All")
-    assert below(imp) == "One seed. All training up to there, in GMACs (multiply-adds): imp 600, dense (imp) 100."
-    rows = json.loads((imp / "results.json").read_text())
-    for row in rows:
-        row["uncounted"] = [LAYERS[0]]
-        row["checksum"] = msgspec.convert(row, RowRecord).expected_checksum()
-    unknown = make_run(tmp_path / "unknown", "imp", finished=False)
-    (unknown / "results.json").write_text(json.dumps(rows))
-    assert below(unknown) == "One seed."
-
-
-@pytest.mark.parametrize(("macs", "text"), [(999.4e9, "GMACs (multiply-adds): imp 999."), (999.6e9, "TMACs (multiply-adds): imp 1.")])
-def test_multiply_adds_that_are_rounded_up_have_the_next_prefix(macs: float, text: str, tmp_path: Path) -> None:
-    (row,) = read_rows(make_run(tmp_path / "run", "imp", rows=1))
-    assert training_of({"imp": [msgspec.structs.replace(row, training_macs=macs)]}).endswith(text)
-
-
 def test_captions_are_true_of_a_single_run(tmp_path: Path) -> None:
     one = make_run(tmp_path / "one", "imp")
     alone = made([one], tmp_path / "report.html")
@@ -169,6 +128,8 @@ def test_captions_are_true_of_a_single_run(tmp_path: Path) -> None:
     said = ["Means over seeds", "Mean ± standard deviation", "mean over seeds"]
     assert [text in alone for text in said] == [False] * 3
     assert [text in beside for text in said] == [True] * 3
+    assert "1 run, finished. Made" in alone
+    assert "2 runs of 1 configuration, all finished. Made" in beside
 
 
 def test_many_unfinished_runs_leave_the_results_in_sight(tmp_path: Path) -> None:
@@ -241,17 +202,26 @@ def test_evaluations_within_a_training_are_drawn_as_errors_where_there_are_some(
     assert data["training"][0]["curves"][0]["evaluated"]["validation.nll"] == [[4, 0.25]]
 
 
-def test_layers_stand_in_the_order_of_the_network_where_a_mask_says_it(tmp_path: Path) -> None:
+def test_imp_and_swamp_take_the_same_colours_whoever_is_beside_them(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / name, name) for name in ("dst", "imp", "rigl", "swamp")]
+    data: Any = data_of(made(runs, tmp_path / "report.html"))
+    assert data["names"] == ["imp", "swamp", "dst", "rigl"]
 
+
+def test_layers_stand_in_the_order_of_the_network_where_a_mask_says_it(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "imp", finished=False)
-    assert data_of(made([run], tmp_path / "a.html"))["series"][0]["layers"] == sorted(LAYERS)
+    page = made([run], tmp_path / "a.html")
+    assert data_of(page)["series"][0]["layers"] == sorted(LAYERS)
+    assert "weights, sorted by name." in page
     mask = Mask({name: torch.ones(2, 2, dtype=torch.bool) for name in LAYERS})
     Store(run).save_mask(mask)
     rows = json.loads((run / "results.json").read_text())
     rows[0]["mask"] = mask.digest
     rows[0]["checksum"] = msgspec.convert(rows[0], RowRecord).expected_checksum()
     (run / "results.json").write_text(json.dumps(rows))
-    assert data_of(made([run], tmp_path / "b.html"))["series"][0]["layers"] == LAYERS
+    page = made([run], tmp_path / "b.html")
+    assert data_of(page)["series"][0]["layers"] == LAYERS
+    assert "weights, from the network’s input to its output." in page
 
 
 def test_numbers_that_are_none_beside_the_results_are_passed_over(tmp_path: Path) -> None:

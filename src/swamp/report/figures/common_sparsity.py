@@ -4,14 +4,15 @@ are."""
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from swamp.drawing.canvas import STYLES, density_axes, few, legend_label, shades, style, text, tidy
+from swamp.drawing.canvas import STYLES, axis_label, density_axes, few, legend_label, legend_width, shades, style, text, tidy
 from swamp.drawing.numbers import percent
 from swamp.report.figures.curves import recipes_of
 from swamp.results.cells import at_common_level
-from swamp.results.series import Series, layer_names
+from swamp.results.series import Series, in_colour_order, layer_names
 from swamp.store.records import RowRecord
 
 
@@ -19,7 +20,8 @@ def name_missing(figure: Any, all_series: Sequence[Series], labels: Collection[s
     """Name below the picture the series that it does not show. `labels` are those of the series that it shows."""
     missing = [series.label for series in all_series if series.label not in labels]
     if missing:
-        figure.supxlabel(text(f"not measured at this sparsity: {', '.join(missing)}"), fontsize=8)
+        width = round(13 * figure.get_figwidth())  # characters of this size
+        figure.supxlabel(textwrap.fill(text(f"not measured at this sparsity: {', '.join(missing)}"), width), fontsize=8)
 
 
 def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
@@ -32,22 +34,25 @@ def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
         raise ValueError(f"these runs are judged by different metrics: {', '.join(sorted(metric.name for metric in metrics))}")
     (metric,) = metrics
     level, cells = at_common_level(all_series, metric)
-    figure, axes = plt.subplots(figsize=(6.8, 4.2), layout="constrained")
-    for index, (series, cell) in enumerate(zip(all_series, cells, strict=True)):
+    labels = in_colour_order(series.label for series in all_series)
+    figure, axes = plt.subplots(figsize=(5.6 + legend_width(labels), 4.2), layout="constrained")
+    for series, cell in zip(all_series, cells, strict=True):
         if cell is None:
             continue
+        index = labels.index(series.label)
         cost = statistics.fmean(row.training_macs for row in series.rows_at(level.density))
-        spread = statistics.stdev(cell.values.values()) if len(cell.values) > 1 else 0.0
+        spread = statistics.stdev(cell.values.values()) if len(cell.values) > 1 else None
         fill = ("full", "left", "none")[index // len(STYLES) % 3]  # a round of the colours each
         look = {**style(index), "linestyle": "none", "fillstyle": fill, "markersize": 8, "capsize": 3, "elinewidth": 1}
         other = f" (at {cell.other_sparsity} %)" if cell.other_sparsity else ""
         axes.errorbar(cost, cell.mean, yerr=spread, label=legend_label(series.label + other), **look)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else (1, 2, 3, 5)))
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.minorticks_off()
     axes.set_xlabel("multiply-adds of all trainings")
-    axes.set_ylabel(f"test {metric.label.replace(' %', ' (%)')}")
+    axes.set_ylabel(axis_label(f"test {metric.label}"))
     axes.set_title(f"Cost at {level.label} % sparsity on {recipes_of(all_series)}", fontsize=11)
     tidy(axes)
     name_missing(figure, all_series, [series.label for series, cell in zip(all_series, cells, strict=True) if cell])
@@ -86,9 +91,10 @@ def _by_sparsity(plt: Any, series: Series) -> tuple[list[DensityLine], str]:
 
 def _by_method(all_series: Sequence[Series]) -> tuple[list[DensityLine], str]:
     level, _ = at_common_level(all_series, next(row.described[row.metric] for series in all_series for row in series.rows))
+    labels = in_colour_order(series.label for series in all_series)
     lines = [
-        (series.label, {**style(index), "markersize": 5}, rows)
-        for index, series in enumerate(all_series)
+        (series.label, {**style(labels.index(series.label)), "markersize": 5}, rows)
+        for series in all_series
         if (rows := series.rows_at(level.density))
     ]
     return lines, f"Density of each layer at {level.label} % sparsity on {recipes_of(all_series)}"

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from swamp.core.metric import Metric
-from swamp.drawing.canvas import bars, few, legend_label, style, text, tidy
+from swamp.drawing.canvas import bars, few, legend_label, legend_width, spread_out, style, text, tidy
 from swamp.drawing.numbers import short_percent
 from swamp.results.ensemble import Ensemble
-from swamp.results.series import Series, by_recipe
+from swamp.results.series import Series, by_recipe, in_colour_order
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metric
 
@@ -64,13 +64,13 @@ def curves(
     with `size`, beside it against size. Where there are many methods, particles are left out."""
     groups = by_recipe(all_series)
     many = max(len(group) for _, group in groups) > FEW_CURVES
-    wide, high = (8.2, 5.4) if many else (6.8, 4.2)
+    wide, high = (6.8, 5.4) if many else (5.6, 4.2)  # of a panel
     across = 2 if size else 1
+    names = in_colour_order([series.name for series in all_series] + [ensemble.label for ensemble in ensembles])
+    looks = {name: style(index) for index, name in enumerate(names)}  # a method looks alike in all panels
     figure, grid = plt.subplots(
-        len(groups), across, figsize=(wide * (1 + 0.7 * size), high * len(groups)), layout="constrained", squeeze=False
+        len(groups), across, figsize=(wide * across + legend_width(names), high * len(groups)), layout="constrained", squeeze=False
     )
-    names = [series.name for series in all_series] + [ensemble.label for ensemble in ensembles]
-    looks = {name: style(index) for index, name in enumerate(dict.fromkeys(names))}  # a method looks alike in all panels
     for (recipe, group), line in zip(groups, grid, strict=True):
         solutions = {row.solution for series in group for row in series.rows}
         beside = [one for one in ensembles if one.recipe == recipe or solutions & {key for row in one.rows for key in row.solutions}]
@@ -138,7 +138,9 @@ def sparsity_axis(axes: Any, remaining: set[float]) -> None:
 def size_axis(axes: Any, remaining: set[float]) -> None:
     axes.set_xscale("log")
     axes.invert_xaxis()
-    ticks = sorted(remaining, reverse=True)[:: 1 if len(remaining) <= 8 else len(remaining) // 7 + 1]  # The dense network is among them.
+    shares = sorted(remaining, reverse=True)
+    ticks = [shares[index] for index in spread_out(len(shares), 8)]
+    ticks = [share for share in (800, 400, 200) if share <= axes.get_xlim()[0]] + ticks  # of ensembles
     axes.set_xticks(ticks, [f"{share:.3g}" for share in ticks])
     axes.minorticks_off()
     axes.set_xlabel("prunable weights of all networks together (% of one dense)")

@@ -14,7 +14,7 @@ from swamp.drawing.canvas import check_picture, finished, pyplot
 from swamp.report.figures.common_sparsity import cost_against_accuracy, layer_densities
 from swamp.report.figures.curves import error_and_size, error_curves, nll_curves, particle_bars
 from swamp.results.ensemble import Ensemble, read_ensembles
-from swamp.results.series import Series, make_series
+from swamp.results.series import Series, in_colour_order, make_series
 from swamp.results.stored_run import StoredRun, require_runs
 from swamp.store.files import write_output
 
@@ -68,7 +68,9 @@ def analysis(plt: Any, kind: Analysis, runs: Sequence[StoredRun], say: Callable[
     if len(runs) > 1 and not kind.spread_figure:
         raise ValueError(f"figure {kind.name!r} is of one run, not of {len(runs)}")
     problems: list[DamagedResult] = []
-    found = read_series(kind, make_series(runs), problems.append)
+    all_series = make_series(runs)
+    order = in_colour_order(series.label for series in all_series)
+    found = read_series(kind, sorted(all_series, key=lambda series: order.index(series.label)), problems.append)
     stored = [one for series in found for one in series.stored]
     damaged = {problem.directory for problem in problems}
     for run in runs:

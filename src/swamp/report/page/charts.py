@@ -13,7 +13,7 @@ from swamp.core.metric import Metric
 from swamp.drawing.markup import Html, element
 from swamp.drawing.numbers import spread
 from swamp.results.cells import at_common_level, best_first, metrics_of
-from swamp.results.series import METHODS_NAMED_FIRST, Series, by_recipe, layer_names
+from swamp.results.series import METHODS_NAMED_FIRST, Series, by_recipe, in_colour_order, layer_names
 from swamp.store.records import RowRecord
 
 FEW = 6  # series shown at first; the others are there to be switched on
@@ -26,6 +26,7 @@ def series_data(all_series: Sequence[Series]) -> dict[str, Any]:
     first = shown_at_first(all_series)
     return {
         "metrics": {metric.name: {"label": metric.chart_label, "digits": metric.digits} for metric in metrics},
+        "names": in_colour_order(series.name for series in all_series),
         "series": [
             {
                 "label": series.label,

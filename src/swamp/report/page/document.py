@@ -8,33 +8,28 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from string import Template
 
-from swamp.core.metric import Metric
-from swamp.drawing.markup import Html, Section, command_line, count, element, join, json_text
+from swamp.drawing.markup import Html, Section, command_line, element, join, json_text
+from swamp.drawing.numbers import count
 from swamp.report.page.charts import series_data
 from swamp.report.page.content import PageContent
+from swamp.report.page.headline import headline
 from swamp.report.page.sections import make_sections
-from swamp.results.cells import Cell, at_common_level, best_first, cells, levels_of, metrics_of
-from swamp.results.series import METHODS_NAMED_FIRST, Series, by_recipe, make_series
+from swamp.results.series import Series, by_recipe, make_series
 from swamp.results.stored_run import LeftOut, StoredRun, read_runs
 from swamp.store.files import write_output
-from swamp.store.records import RowRecord
 from swamp.version import __version__
 
 # Each uses those before it.
 SCRIPTS = ("elements", "scales", "series", "chart", "heatmap", "results", "training_sections", "landscape", "page")
 
 
-MOST = 4  # methods in the headline
 MOST_OPEN = 8  # items of a notice
-PREFIXES = ("", "k", "M", "G", "T", "P", "E")  # of thousand, million, … multiply-adds
 
 
 def write_report(directories: Sequence[Path], out: Path) -> tuple[list[StoredRun], list[LeftOut]]:
@@ -96,8 +91,9 @@ def header(all_series: Sequence[Series], made: str) -> Html:
     runs = [run for series in all_series for run in series.runs]
     recipes = sorted({series.recipe for series in all_series})
     finished = sum(run.finished for run in runs)
-    state = "all finished" if finished == len(runs) else f"{finished} finished"
-    facts = f"{count(len(runs), 'run')} of {count(len(all_series), 'configuration')}, {state}. Made {made}."
+    state = f"{finished} finished" if finished < len(runs) else "all finished" if len(runs) > 1 else "finished"
+    configurations = f" of {count(len(all_series), 'configuration')}" if len(runs) > 1 else ""
+    facts = f"{count(len(runs), 'run')}{configurations}, {state}. Made {made}."
     title = f"Results on {', '.join(recipes)}" if recipes else "No run could be read"
     groups = by_recipe(all_series)
     return element(
@@ -112,65 +108,6 @@ def header(all_series: Sequence[Series], made: str) -> Html:
         ),
         class_="wrap",
     )
-
-
-def headline(all_series: Sequence[Series]) -> Html | None:
-    """Say what the runs of one recipe found: the best at the highest sparsity that most methods reach, beside SWAMP, IMP and dense; below
-    it, over how many seeds, and how much training it took."""
-    metric = metrics_of(all_series)[0]
-    level, at_level = at_common_level(all_series, metric)
-    pairs = [(series, cell) for series, cell in zip(all_series, at_level, strict=True) if cell and not cell.other_sparsity]
-    if not pairs:
-        return None
-    found, rows = {series.name: cell for series, cell in pairs}, {series.name: series.rows_at(level.density) for series, _ in pairs}
-    ranked = best_first({label: cell.mean for label, cell in found.items()}, metric)
-    named = [ranked[0], *sorted(ranked[1:], key=lambda label: label not in METHODS_NAMED_FIRST)][:MOST]
-    unit, what = (" %", metric.label.removesuffix(" %")) if metric.label.endswith(" %") else ("", metric.label)
-    first, *others = [join(element("b", label), " ", number(found[label].text + unit * (not place))) for place, label in enumerate(named)]
-    shown, numbers = {label: rows[label] for label in named}, [found[label] for label in named]
-    if dense := dense_cell(all_series, metric, ranked) if level.sparsity else None:
-        label, cell, shown[label] = dense
-        others.append(join(f"{label} ", number(cell.text)))
-        numbers.append(cell)
-    rest = join("; ", Html(", ".join(others))) if others else ""
-    more = f"; {unnamed} more in the table" if (unnamed := len(ranked) - len(named)) else ""
-    below = element("span", " ", seeds_of(numbers, len(named)), training_of(shown), class_="below")
-    return join(f"{what[:1].upper()}{what[1:]} at {level.label} % sparsity: ", first, rest, more, ".", below)
-
-
-def seeds_of(shown: Sequence[Cell], num_methods: int) -> str:
-    """Say over how many seeds the numbers of a headline are, that of the dense network included."""
-    least, most = (limit(len(cell.values) for cell in shown) for limit in (min, max))
-    if most == 1:
-        return "One seed each." if num_methods > 1 else "One seed."
-    return f"Means ± standard deviations over {most if least == most else f'{least} to {most}'} seeds."
-
-
-def training_of(shown: Mapping[str, Sequence[RowRecord]]) -> str:
-    """Say how many multiply-adds all training up to the networks of a headline took; nothing where those of some layer are unknown."""
-    if any(row.uncounted for rows in shown.values() for row in rows):
-        return ""
-    macs = {label: statistics.fmean(row.training_macs for row in rows) for label, rows in shown.items()}
-    largest = float(f"{max(*macs.values(), 1):.3g}")  # as it is written, so that 999.6 G are 1 T
-    power = min(int(math.log10(largest)) // 3, len(PREFIXES) - 1)
-    listed = ", ".join(f"{label} {value / 1000**power:.3g}" for label, value in macs.items())
-    return f" All training up to there, in {PREFIXES[power]}MACs (multiply-adds): {listed}."
-
-
-def number(text: str) -> Html:
-    return element("span", text, class_="number")
-
-
-def dense_cell(all_series: Sequence[Series], metric: Metric, ranked: Sequence[str]) -> tuple[str, Cell, list[RowRecord]] | None:
-    """Return the dense network to compare with: that of the method `dense` or, if there is none, cycle 0 of the best method that has
-    one."""
-    levels = levels_of(all_series)[:1]
-    densest = [cell for (cell,) in cells(all_series, levels, metric)]
-    having = [(series, cell) for series, cell in zip(all_series, densest, strict=True) if cell and cell.cycle == 0]
-    order = {name: place for place, name in enumerate(ranked)}
-    for series, cell in sorted(having, key=lambda pair: (pair[0].method != "dense", order.get(pair[0].name, len(order)))):
-        return ("dense" if series.method == "dense" else f"dense ({series.name})"), cell, series.rows_at(levels[0].density)
-    return None
 
 
 def notices(runs: Sequence[StoredRun], left_out: Sequence[LeftOut], warnings: Sequence[str]) -> Html:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from swamp.drawing.markup import Section, count, element, scrolled_table, section
+from swamp.drawing.markup import Section, element, scrolled_table, section
+from swamp.drawing.numbers import count
 from swamp.report.page.content import PageContent
 from swamp.results.series import Series
 from swamp.runs.settings import toml_text
@@ -26,7 +27,7 @@ def show(content: PageContent) -> Section | None:
     differing = [name for name in names if name not in shared and name not in own]
     parts = []
     if len(all_series) > 1 and (differing or own):
-        head = ["configuration", *differing, *(["of the method alone"] if own else [])]
+        head = ["configuration", *differing, *(["settings of its method"] if own else [])]
         body = [
             element(
                 "tr",
@@ -41,7 +42,8 @@ def show(content: PageContent) -> Section | None:
     lines = [f"{name} = {toml_text(all_series[0].settings[name])}" for name in shared]
     title = f"{count(len(shared), 'setting')} that all share" if len(all_series) > 1 else count(len(shared), "setting")
     parts.append(element("details", element("summary", title), element("pre", "\n".join(lines))))
-    intro = "What decides the numbers of a run, the seed aside: where configurations differ, and what they share."
+    parted = ": where configurations differ, and what they share" if len(all_series) > 1 else ""
+    intro = f"What decides the numbers of a run, the seed aside{parted}."
     return section("Configuration", "Configuration", intro, *parts)
 
 

@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from swamp.drawing.markup import Html, Section, command_line, count, element, section
-from swamp.drawing.numbers import duration
+from swamp.drawing.markup import Html, Section, command_line, element, section
+from swamp.drawing.numbers import count, duration
 from swamp.report.page.content import PageContent
 from swamp.results.series import Series
 from swamp.results.stored_run import StoredRun
@@ -26,8 +26,8 @@ def show(content: PageContent) -> Section | None:
     return section(
         "Runs",
         "Runs, and how to make them again",
-        "Every number above is in these directories; times leave out what a cache had. The same command on the same kind of machine with "
-        "the same torch gives the same bits.",
+        "Every number above is in these directories; times leave out what was read from a cache. The same command on the same kind of "
+        "machine with the same torch gives the same bits.",
         element("ul", *(run_item(series, content) for series in content.series), class_="runs"),
     )
 

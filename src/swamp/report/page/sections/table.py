@@ -10,7 +10,7 @@ from swamp.report.page.content import PageContent
 from swamp.results.cells import Cell, cells, levels_of, metrics_of
 from swamp.results.comparison import notes_of
 from swamp.results.paper import paper_numbers
-from swamp.results.series import Series, by_recipe
+from swamp.results.series import Series, by_recipe, seeds_text
 
 order = 20
 
@@ -43,7 +43,7 @@ def result_table(group: Sequence[Series], metric: Metric) -> Html:
     body = [
         element(
             "tr",
-            element("th", series.name, None if alike else element("small", seeds(series)), scope="row"),
+            element("th", series.name, None if alike else element("small", seeds_text(series.seeds)), scope="row"),
             *(result_cell(cell, series, paper_numbers(series, metric.name)) for cell in line),
         )
         for series, line in zip(group, table, strict=True)
@@ -55,10 +55,6 @@ def result_table(group: Sequence[Series], metric: Metric) -> Html:
 
 def same_seeds(group: Sequence[Series]) -> bool:
     return len({tuple(series.seeds) for series in group}) == 1
-
-
-def seeds(series: Series) -> str:
-    return f"{'seeds' if len(series.seeds) > 1 else 'seed'} {', '.join(map(str, series.seeds))}"
 
 
 def result_cell(cell: Cell | None, series: Series, paper: Mapping[int, str]) -> Html:
@@ -78,10 +74,11 @@ def result_cell(cell: Cell | None, series: Series, paper: Mapping[int, str]) -> 
 
 def result_notes(group: Sequence[Series]) -> list[str]:
     rows = [row for series in group for row in series.rows]
+    names = tuple(f"{series.label}:" for series in group)  # which stay as they are
     share = max((row.sparsity_of_all / row.sparsity for row in rows if row.sparsity), default=0)
     notes = [
-        f"All with {seeds(group[0])}." if same_seeds(group) else "",
+        f"All with {seeds_text(group[0].seeds)}." if same_seeds(group) else "",
         f"Sparsity is that of the prunable weights; of all parameters it is {share:.4g} times as much." if share else "",
-        *(f"{text[0].upper()}{text[1:]}." for text in notes_of(group)),
+        *(f"{text if text.startswith(names) else text[0].upper() + text[1:]}." for text in notes_of(group)),
     ]
     return [note for note in notes if note]

@@ -7,6 +7,7 @@
 //   columns  whether what stands at the same x is read together
 
 const NAME = 18;  // letters of a name at a line's end
+const MOST_NAMES = 12;  // lines that are named at their ends
 const CLOSEST = 1000;  // of the whole axis, the smallest part that a zoom can show
 
 class Chart {
@@ -71,11 +72,14 @@ class Chart {
     const yTicks = y.ticks ? y.ticks(yLow, yHigh, rows) : (y.log ? logTicks : niceTicks)(yLow, yHigh, rows);
     const texts = (axis, ticks) => (axis.format ? ticks.map(axis.format) : tickTexts(ticks.map(axis.shown || ((tick) => tick)), !axis.log));
     const yTexts = texts(y, yTicks);
-    this.names = this.labels && this.width > 460 && model.marks.length <= 8 ? shortNames(model.marks.filter(({ kind }) => kind === "line")) : new Map();
+    const lines = model.marks.filter(({ kind }) => kind === "line");
+    this.names = this.labels && this.width > 460 && lines.length <= MOST_NAMES ? shortNames(lines) : new Map();
     const named = this.names.size ? this.labels : null;
     const longest = Math.max(...[...this.names.values()].map((name) => name.length));
-    const left = 14 + Math.max(...yTexts.map((text) => text.length), 2) * 7;
     const right = named ? Math.min(20 + longest * 7.6, 150) : 16;
+    const byValues = 14 + Math.max(...yTexts.map((text) => text.length), 2) * 7;
+    const byFirstName = x.tilt ? 6 + 4.6 * x.format(x.ticks()[0]).length - (this.width - right) / x.ticks().length / 2 : 0;  // it ends at its tick
+    const left = Math.max(byValues, byFirstName);
     const bottom = x.tilt ? Math.min(104, 28 + 4.8 * Math.max(...x.ticks().map((tick) => x.format(tick).length))) : 46;
     this.box = { left, right: this.width - right, top: 28, bottom: height - bottom, named };
     const { box } = this;

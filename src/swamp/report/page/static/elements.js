@@ -21,8 +21,9 @@ const say = (text) => (document.getElementById("said").textContent = text);
 let serial = 0;
 const freshId = (prefix) => `${prefix}-${++serial}`;
 
-// A few choices of which one is taken: radio buttons that look like one control.
+// A few choices of which one is taken: radio buttons that look like one control. A single one is a text.
 function choice(label, options, value, onchange) {
+  if (options.length < 2) return html("div", {}, options[0][1]);
   const name = freshId("choice");
   const inputs = options.map(([key, text]) => {
     const input = html("input", { type: "radio", name, value: key, onchange: () => onchange(key) });

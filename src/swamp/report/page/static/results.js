@@ -16,6 +16,9 @@ function axesControls(host) {
   );
 }
 
+// Where a line passes, and the band around it: a standard deviation below and above.
+const meanAndBand = ({ mean, std, text }) => ({ y: mean, low: std === null ? null : mean - std, high: std === null ? null : mean + std, text });
+
 function curves(host) {
   let metric = host.dataset.metric;
   const { indices, nameOf } = members(host);
@@ -24,9 +27,7 @@ function curves(host) {
     for (const index of visible(indices)) {
       const having = data.series[index].points.filter((point) => point.metrics[metric]);
       const points = having.map((point) => {
-        const { mean, std } = point.metrics[metric];
-        const [low, high] = std === null ? [null, null] : [mean - std, mean + std];
-        return { x: 100 - point.sparsity, y: mean, low, high, text: point.metrics[metric].text };
+        return { x: 100 - point.sparsity, ...meanAndBand(point.metrics[metric]) };
       });
       if (axes.particles) {
         const dot = (point) => (value) => ({ x: 100 - point.sparsity, y: value, text: fixed(value, data.metrics[metric].digits) });
@@ -68,8 +69,7 @@ function cost(host) {
     const [unit, size] = [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6], ["", 1]].find(([, factor]) => most >= factor);
     const points = (index) => data.series[index].points.filter((point) => point.metrics[metric]).map((point) => ({
       x: point[kind] / size,
-      y: point.metrics[metric].mean,
-      text: point.metrics[metric].text,
+      ...meanAndBand(point.metrics[metric]),
       note: `${point.sparsity.toFixed(2)} % sparse, ${compact(point[kind] / size)} ${unit}MACs`,
     }));
     return {

@@ -48,7 +48,7 @@ const sparsityOf = (remaining) => +(100 - remaining).toFixed(9);
 function sparsityTicks(low, high, log, count) {
   const nice = () => niceTicks(100 - high, 100 - low, count).filter((sparsity) => sparsity >= 0).map((sparsity) => 100 - sparsity);
   if (!log) return nice();
-  const round = [100, 80, 50, 30, 20, 10, 5, 3, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01].filter((v) => v >= low * 0.999 && v <= high * 1.001);
+  const round = [100, 80, 50, 30, 20, 15, 10, 7, 5, 3, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01].filter((v) => v >= low * 0.999 && v <= high * 1.001);
   return round.length >= 4 ? round : nice();
 }
 
