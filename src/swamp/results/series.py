@@ -158,12 +158,15 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 
 def in_colour_order(names: Iterable[str]) -> list[str]:
-    """Return names of methods, each once, in the order in which they take colours: IMP and SWAMP look alike in every picture of several.
+    """Return names of series, each once, in the order in which they take colours: the first IMP and the first SWAMP look alike in every
+    picture.
 
-    >>> in_colour_order(["dst", "swamp", "grasp", "imp", "swamp"])
-    ['imp', 'swamp', 'dst', 'grasp']
+    >>> in_colour_order(["dst", "swamp", "grasp", "imp", "swamp"]), in_colour_order(["imp length=1.0", "imp length=4.0", "swamp"])
+    (['imp', 'swamp', 'dst', 'grasp'], ['imp length=1.0', 'swamp', 'imp length=4.0'])
     """
-    return sorted(dict.fromkeys(names), key=lambda name: (name != "imp", name != "swamp"))
+    known = list(dict.fromkeys(names))
+    first = [next((name for name in known if name.split(" ")[0] == method), None) for method in ("imp", "swamp")]
+    return [*filter(None, first), *(name for name in known if name not in first)]
 
 
 def main_metrics(row: RowRecord) -> list[Metric]:
