@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
-from swamp.training.step import split_batch
+from swamp.training.step import compiling, split_batch
+from tests.support.compiling import needs_compiler
+
+
+@needs_compiler
+def test_a_quote_on_the_command_line_does_not_keep_steps_from_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch writes what follows --only into the code that it generates."""
+    from torch._inductor.utils import fresh_cache  # It takes seconds to import.
+
+    monkeypatch.setattr(sys, "argv", ["swamp", "sweep", "--only", "IMP's masks"])
+    with fresh_cache(), compiling():
+        assert torch.compile(lambda x: 2 * x + 1, fullgraph=True)(torch.ones(2)).tolist() == [3, 3]
 
 
 def test_a_batch_is_split_with_all_that_it_has_for_each_example() -> None:
