@@ -16,7 +16,7 @@ from swamp.scores import random_mask
 from swamp.tasks.task import dense_mask
 
 Length = Annotated[
-    float, Meta(gt=0, le=1000, description="How long each training is, in cycles: the paper's 300 epochs are two of its 150.")
+    float, Meta(gt=0, le=1000, description="Length of each training, in cycles. The paper trains for 300 epochs, which are two of its cycles.")
 ]
 
 
