@@ -206,7 +206,7 @@ def test_a_dry_run_shows_everything_and_does_nothing(finished: Path, capsys: pyt
         (["run", "--pruning.prune_fraction", "0.9999999"], "weights would survive at cycle 1"),
         (["run", "--seeds", "0,1", "--seed", "3"], "give either --seed or --seeds"),
         (["run", "digits", "digits"], "one recipe at a time"),
-        (["run", "--device", "cuda:9"], "device = 'cuda:9' is not there"),
+        (["run", "--device", "cuda:9"], "device = 'cuda:9' is not available"),
         (["run", "--tasks.image.model", "resnet"], "unknown model 'resnet'"),
         (["resume", "nowhere"], "nowhere does not exist"),
         (["show", "nowhere"], "nowhere does not exist"),

@@ -178,7 +178,7 @@ def main_table(found: Findings) -> Table:
         f"ours is another setting than the paper's: {', '.join(other)}" if (other := changes(found)) else "",
         OTHER_SPARSITY if inexact else "",
         selection_note([BETWEEN.join(labels) for labels in sweep.cells if labels in selected]),
-        f"{found.num_finished} of {len(sweep.runs)} runs are finished: the same command goes on" if missing else "",
+        f"{found.num_finished} of {len(sweep.runs)} runs are finished; the same command without --show trains the rest" if missing else "",
         f"{found.num_analysed} of {len(sweep.runs)} runs have their analysis ({grid.analysis})" if grid.analysis and not missing else "",
         "NAME-n: the mean prediction of n networks, one of each of the first n seeds" if found.ensembles else "",
         grid.note,
