@@ -28,7 +28,7 @@ def layers(page: str) -> list[str]:
 
 def first_sentence(module: Path) -> str:
     text = " ".join((ast.get_docstring(ast.parse(module.read_text())) or "").split("\n\n")[0].split())
-    return re.split(r"(?<!al)(?<=\.)\s", text)[0]
+    return re.split(r"(?<!\bal\.)(?<=\.)\s", text)[0]
 
 
 def module_map(order: list[str]) -> str:

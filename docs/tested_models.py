@@ -27,7 +27,7 @@ def with_models(text: str) -> str:
 def line(case: Case) -> list[str]:
     """Return a case's cells."""
     if case.refused:
-        return [case.shows, "refused in a sentence", *["–"] * 4]
+        return [case.shows, "refused, with the reason", *["–"] * 4]
     return [case.shows, *["yes"] * 4, "–" if case.no_onnx else "yes"]
 
 

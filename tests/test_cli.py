@@ -206,7 +206,7 @@ def test_a_dry_run_shows_everything_and_does_nothing(finished: Path, capsys: pyt
         (["run", "--pruning.prune_fraction", "0.9999999"], "weights would survive at cycle 1"),
         (["run", "--seeds", "0,1", "--seed", "3"], "give either --seed or --seeds"),
         (["run", "digits", "digits"], "one recipe at a time"),
-        (["run", "--device", "cuda:9"], "device = 'cuda:9' is not there"),
+        (["run", "--device", "cuda:9"], "device = 'cuda:9' is not available"),
         (["run", "--tasks.image.model", "resnet"], "unknown model 'resnet'"),
         (["resume", "nowhere"], "nowhere does not exist"),
         (["show", "nowhere"], "nowhere does not exist"),
@@ -274,7 +274,7 @@ def test_quiet_and_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     short = [*FLAGS, "--pruning.cycles=0", "--cycle.epochs=1", "--cache", str(tmp_path / "cache")]
     status, out, remarks = call(capsys, "run", *short, "--quiet", "--out", tmp_path / "quiet")
     assert (status, out) == (0, "")
-    assert [line[:19] for line in remarks.splitlines()] == ["the dense network's", "a temperature of th"]  # One epoch is little.
+    assert [line[:19] for line in remarks.splitlines()] == ["the dense network's", "the calibrated NLL "]  # One epoch is little.
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     status, out, err = call(capsys, "run", *short, "--plain", "--out", tmp_path / "plain")
@@ -437,4 +437,4 @@ def test_who_closed_the_output_is_no_error(tmp_path: Path) -> None:
     script = f"exec {sys.executable} -m swamp run --quiet {' '.join(FLAGS)} --pruning.cycles=0 --out {tmp_path / 'run'} >&-"
     process = subprocess.run(["sh", "-c", script], stderr=subprocess.PIPE, text=True)
     assert process.returncode == 0
-    assert [line[:19] for line in process.stderr.splitlines()] == ["the dense network's", "a temperature of th"]  # remarks alone
+    assert [line[:19] for line in process.stderr.splitlines()] == ["the dense network's", "the calibrated NLL "]  # remarks alone

@@ -41,7 +41,7 @@ def make_app() -> App:
         name="swamp",
         version=__version__,
         help="Find highly sparse neural networks.\n\n"
-        "A run trains, averages, prunes and rewinds as a recipe says, and writes all it finds to a directory. Begin with: swamp run",
+        "A run trains, averages, prunes and rewinds as a recipe says, and writes its results to a directory. Begin with: swamp run digits",
         group_commands=Group("Other", sort_key=len(GROUPS)),
     )
     groups = {name: Group(name, sort_key=place) for place, name in enumerate(GROUPS)}

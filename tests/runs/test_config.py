@@ -182,7 +182,7 @@ def test_precision_stays_what_it_was_at_the_first_start() -> None:
 
 
 def test_devices() -> None:
-    with pytest.raises(ValueError, match="device = 'cuda:99' is not there"):
+    with pytest.raises(ValueError, match="device = 'cuda:99' is not available"):
         resolve(build_config("digits", {"device": "cuda:99"}))
     with pytest.raises(ValueError, match="device = 'gpu'"):
         resolve(build_config("digits", {"device": "gpu"}))

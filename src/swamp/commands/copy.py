@@ -23,7 +23,7 @@ def copy(
     task: TaskOption = None,
     trust: TrustOption = False,
 ) -> None:
-    """Copy a stopped run, or a group, with only the weights that going on takes, to be resumed on another machine.
+    """Copy a stopped run, or a group, with only the weights that resuming needs, to resume it on another machine.
 
     All rows, masks, measurements and curves are copied, and nothing that was finished is computed again. The run itself stays as it is.
 

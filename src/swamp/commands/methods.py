@@ -27,5 +27,8 @@ def methods(name: str | None = None, /) -> None:
     for known, method in all_methods().items():
         rows.append([known, method.summary, method.cost, method.paper.partition(",")[0]])  # the authors and the year
         rows += [[preset.name, preset.summary, "", f"preset of {known}"] for preset in method.presets]
-    note = "cost: 1 is that of IMP, N the number of particles\nswamp methods NAME explains one: its rule, its settings, its paper"
+    note = (
+        "cost: times that of IMP (N: the number of particles), or how many trainings of one cycle it takes\n"
+        "swamp methods NAME explains one: its rule, its settings, its paper"
+    )
     print_table(Table("Methods (swamp run RECIPE --method NAME)", ["name", "what it does", "cost", "paper"], rows, note))

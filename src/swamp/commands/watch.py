@@ -25,7 +25,7 @@ def watch(
     patience: float = 300.0,
     plain: Flag = False,
 ) -> None:
-    """Follow a run that another process or another machine is doing, until it is finished or has failed.
+    """Follow a run of another process or machine until it is finished or has failed.
 
     The command only reads the directory, so any number of people can follow a run from any machine that sees its files. A training becomes
     visible when it saves its state, every 15 seconds or as checkpoint_seconds says.

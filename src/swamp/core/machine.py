@@ -32,7 +32,7 @@ def resolve_device(name: str) -> torch.device:
             raise RuntimeError("swamp trains on cpu, cuda, mps and xpu")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device = {name!r} is not there: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"device = {name!r} is not available: {str(error).splitlines()[0]}") from None
     return device
 
 

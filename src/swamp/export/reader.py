@@ -33,7 +33,7 @@ A program computes one example. Every value is an image of (channels, height, wi
 one. A caller's array for a batch of B is (B, C, H, W) for an image, (B, C) for a vector, (B, W, C) for a sequence, (B, C, W) for a signal
 and (B, W), of integers, for tokens. Heights and widths of images, and the width of the others, may be null: the call decides. Tensors are
 named as in `pruned` and `dense`; names that begin with "program:" are of tensors that only the program needs. `OPERATIONS` lists the
-nodes and their attributes, all of which are there, null where something is missing; docs/export.md says what they compute.
+nodes and their attributes, all of which are there, null where something is missing; docs/sparse-format.md says what they compute.
 
 The checksum is a sha256 over, for each stream by name, the JSON text of [name, type, shape] and the bytes; then the JSON text of meta.
 JSON texts have sorted keys and no spaces, and are nested at most 64 deep. Nothing in a file is ever executed.

@@ -10,7 +10,7 @@ from swamp.tasks.task import dense_mask
 
 name = "dense"
 paper = "–"
-summary = "Train the dense network, as long as the methods that prune once are trained."
+summary = "Train the dense network, for as many epochs as methods that prune once."
 cost = "2 dense trainings"
 exact = True
 nested = True

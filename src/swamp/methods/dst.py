@@ -28,7 +28,7 @@ from swamp.training.train import Diverged
 
 name = "dst"
 paper = "Liu et al. 2020, Dynamic sparse training: find efficient sparse network from scratch with trainable masked layers"
-summary = "Learn a threshold for each output unit beside the weights; what lies under it is not used."
+summary = "Learn a threshold for each output unit beside the weights; weights below it are not used."
 cost = "2 dense trainings a trial"
 exact = False
 nested = False

@@ -15,9 +15,9 @@ from swamp.methods.method import Choice, Context, Row
 from swamp.scores import random_mask
 from swamp.tasks.task import dense_mask
 
-Length = Annotated[
-    float, Meta(gt=0, le=1000, description="How long each training is, in cycles: the paper's 300 epochs are two of its 150.")
-]
+LENGTH = "Length of each training, in cycles. The paper trains for 300 epochs, which are two of its cycles."
+
+Length = Annotated[float, Meta(gt=0, le=1000, description=LENGTH)]
 
 
 class OneShotConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,7 +18,7 @@ from swamp.analyses.hessian import Result as HessianResult
 from swamp.core.errors import nearest
 from swamp.core.metric import Metric
 from swamp.core.pruning import Pruning, rounded_share
-from swamp.drawing.numbers import percent
+from swamp.drawing.numbers import percent, prefix_of
 from swamp.drawing.tables import Table
 from swamp.results.cells import Cell, at_other_sparsity, make_cell, rank_cells, ranked_text
 from swamp.results.comparison import OTHER_SPARSITY, PAPER, selected_by_validation, selection_note
@@ -178,7 +178,7 @@ def main_table(found: Findings) -> Table:
         f"ours is another setting than the paper's: {', '.join(other)}" if (other := changes(found)) else "",
         OTHER_SPARSITY if inexact else "",
         selection_note([BETWEEN.join(labels) for labels in sweep.cells if labels in selected]),
-        f"{found.num_finished} of {len(sweep.runs)} runs are finished: the same command goes on" if missing else "",
+        f"{found.num_finished} of {len(sweep.runs)} runs are finished; the same command without --show trains the rest" if missing else "",
         f"{found.num_analysed} of {len(sweep.runs)} runs have their analysis ({grid.analysis})" if grid.analysis and not missing else "",
         "NAME-n: the mean prediction of n networks, one of each of the first n seeds" if found.ensembles else "",
         grid.note,
@@ -253,16 +253,23 @@ def cost_table(found: Findings) -> Table:
     def text(value: float | None, unit: float) -> str:
         return f"{value / unit:.4g}" if value is not None else "–"
 
+    totals = {
+        labels: next((macs for level in reversed(found.levels) if (macs := mean(labels, level, "training_macs"))), None)
+        for labels in sweep.cells
+    }
+    every = [mean(labels, level, "cost") for labels in sweep.cells for level in found.levels]
+    prefix, unit = ("G", 1e9) if quotes else prefix_of(max((cost or 0 for cost in every), default=0))  # the paper's numbers are in G
+    total_prefix, total_unit = prefix_of(max((total or 0 for total in totals.values()), default=0))
+
     lines = []
     for labels in sweep.cells:
-        costs = [text(mean(labels, level, "cost"), 1e9) for level in found.levels]
-        total = next((macs for level in reversed(found.levels) if (macs := mean(labels, level, "training_macs"))), None)
-        lines.append(found.line(labels, [*labels, *ours], [*costs, text(total, 1e12)]))
+        costs = [text(mean(labels, level, "cost"), unit) for level in found.levels]
+        lines.append(found.line(labels, [*labels, *ours], [*costs, text(totals[labels], total_unit)]))
         if said := grid.paper_cost.get(BETWEEN.join(labels)):
             costs = [f"{number:.2f}" if number is not None else "–" for number in found.quoted(labels, said)]
             lines.append(found.line(labels, [*labels, *paper], [*costs, "–"]))
     note = (
-        "GMACs: forward multiply-adds of one example, summed over the trainings that the row took, the ticket excluded; training TMACs: "
-        "all of training, the ticket included, to the last row shown; what runs share is counted in each"
+        f"{prefix}MACs: forward multiply-adds of one example, summed over the trainings that the row took, without the ticket; training "
+        f"{total_prefix}MACs: all of training, with the ticket, up to the last row shown; trainings that runs share are counted in each"
     )
-    return Table("Cost", [*sweep.axes, *("" for _ in ours), *found.heads("GMACs"), "training TMACs"], lines, note)
+    return Table("Cost", [*sweep.axes, *("" for _ in ours), *found.heads(f"{prefix}MACs"), f"training {total_prefix}MACs"], lines, note)

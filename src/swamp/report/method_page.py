@@ -19,7 +19,7 @@ def method_page(method: Method) -> str:
     idea, _, rest = method.docstring.strip().partition("\n")
     blocks = [block(text) for text in rest.split("\n\n") if text.strip()]
     parts = [f"## {method.name}", f"{idea} {method.summary}", *blocks, method.notes]
-    facts = [f"Paper: {method.paper}.", f"Cost, relative to a training of IMP: {method.cost}."]
+    facts = [f"Paper: {method.paper}.", f"Cost, beside 1 for a cycle of IMP: {method.cost}."]
     if not method.exact:
         facts.append("The sparsity that it reaches is reported; it is not exactly the one asked for.")
     parts.append(" ".join(facts))

@@ -132,7 +132,7 @@ def row_notes(ctx: RunContext, row: Row, metrics: Mapping[str, float], trainings
     if row.mask.num_survivors == row.mask.num_weights:
         found += nothing_learnt(ctx, metrics)
     if _may_be_at_its_bound(ctx.task, metrics) and ctx.temperature_is_at_its_bound(row.solution):
-        found.append("a temperature of the calibrated NLL lies at the end of its range, so that this NLL is no minimum")
+        found.append("the calibrated NLL may not be the lowest: a fitted temperature is at a limit of its range")
     return list(dict.fromkeys(found))
 
 

@@ -7,7 +7,7 @@ import math
 import re
 import tomllib
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -90,17 +90,24 @@ def _explain(message: str, value: Any, kind: Any, prefix: str) -> str:
         return f"{path} = {brief(found)} is not allowed; {nearest(str(found), _choices(_field_type(kind, inner)))}"
     if not path or what.startswith(f"{path}."):  # A check of several settings names the one that is wrong.
         return what
-    plain = what.replace("Expected", "expected").replace("`object`", "a table").replace("object", "table").replace("`", "")
-    plain = (
-        plain.replace("expected int", "expected an integer")
-        .replace("expected str", "expected a text")
-        .replace("expected float", "expected a number")
-    )
+    plain = re.sub(r"Expected `([a-z| ]+)`", lambda types: f"expected {_in_words(types[1].split(' | '))}", what).replace("`", "")
     if isinstance(found, str):
         plain = plain.removesuffix(", got str")  # Every value on the command line is a text.
     if "matching regex" in plain and (doc := description(_field_type(kind, inner))):
         plain = doc
     return f"{path} = {brief(found)}: {plain}" if found is not None else f"{path}: {plain}"
+
+
+def _in_words(types: Sequence[str]) -> str:
+    """Name msgspec's types of a setting as a user writes them.
+
+    >>> _in_words(["int", "object"]), _in_words(["int", "float"])
+    ('an integer, or a table such as 0:1,10:4', 'a number')
+    """
+    words = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "a text", "object": "a table", "array": "a list"}
+    kinds = [kind for kind in types if not (kind == "int" and "float" in types)]
+    example = {"int": " such as 0:1,10:4", "bool": " such as 0:false,10:true"}.get(kinds[0], "") if "object" in kinds[1:] else ""
+    return ", or ".join(words.get(kind, kind) for kind in kinds) + example
 
 
 def _struct_at(kind: Any, path: list[str]) -> Any:

@@ -64,7 +64,8 @@ def encode_network(network: TrainedNetwork) -> Exported:
         compared = _compared(network, program)
         notes += [compared] if network.values == "float32" else []
     least = bound(network.state, network.mask, network.values)
-    return Exported(content, [*notes, f"entropy bound {least:,.0f} bytes; the file is {len(content) / least:.3f} times that"])
+    size = f"the entropy of its masks allows no file below {least:,.0f} bytes; this one has {len(content) / least:.3f} times that"
+    return Exported(content, [*notes, size])
 
 
 def _compared(network: TrainedNetwork, program: NetworkProgram) -> str:

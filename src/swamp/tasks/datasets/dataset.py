@@ -262,7 +262,8 @@ class Official:
     @property
     def wanted(self) -> str:
         archive = f", or {self.archive} as downloaded" if self.archive else ""
-        return f"DIR should contain {self.folders[0]}/ with {self.contents}{archive}; get it from {self.url}"
+        fetched = " (`swamp download` fetches it)" if self.downloads else ""
+        return f"DIR should contain {self.folders[0]}/ with {self.contents}{archive}; get it from {self.url}{fetched}"
 
     def check(self, place: Path, *forms: bytes) -> None:
         """Raise an error unless the MD5 of one of the `forms` (the file as it is, and perhaps unpacked) is a published one."""
