@@ -175,7 +175,8 @@ def test_long_names_leave_room_for_the_axes(plt: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("picture", [error_curves, error_and_size, cost_against_accuracy, layer_densities])
 def test_a_legend_of_many_names_is_shown_whole(plt: Any, tmp_path: Path, picture: Any) -> None:
     rows = [{"metrics": {"accuracy": 0.9}}, {"metrics": {"accuracy": 0.8}}]
-    paths = [made_up(tmp_path / str(epochs), rows, **{"cycle.epochs": epochs}) for epochs in range(1, 41)]
+    settings: list[dict[str, Any]] = [{"cycle.epochs": epochs} for epochs in range(1, 41)]
+    paths = [made_up(tmp_path / str(index), rows, **given) for index, given in enumerate(settings)]
     figure = picture(plt, read_series(paths))
     figure.canvas.draw()
     (legend,) = figure.legends
