@@ -118,12 +118,19 @@ def test_a_stopped_training_resumes_bit_for_bit(device: torch.device) -> None:
     whole = trained(graphed.build(make_engine_context(task, device), graphed.Config()), jobs)
     context = make_engine_context(task, device, checkpoint_seconds=0.0)
 
+    epochs: list[tuple[str, int]] = []
+
+    def report(progress: Progress) -> None:
+        epochs.append((progress.key, progress.epoch))
+        stop_in_the_middle(progress)
+
     with pytest.raises(KeyboardInterrupt):
-        list(graphed.build(context, graphed.Config()).train(jobs, stop_in_the_middle))
-    epochs: list[int] = []
+        list(graphed.build(context, graphed.Config()).train(jobs, report))
+    stopped_at, num_before = epochs.pop(), len(epochs)  # The epoch that is reported is not yet saved.
     engine = graphed.build(context, graphed.Config())
-    again = [solution.load() for solution in engine.train(jobs, lambda progress: epochs.append(progress.epoch))]
-    assert sorted(epochs) == [2, 2, 3, 3, 3]  # The particle whose second epoch was saved trains only its third.
+    again = [solution.load() for solution in engine.train(jobs, lambda progress: epochs.append((progress.key, progress.epoch)))]
+    assert stopped_at in epochs[num_before:]
+    assert sorted(epochs) == sorted((job.key, epoch) for job in jobs for epoch in (1, 2, 3))  # No other epoch is trained twice.
     assert [state.digest() for state in again] == [state.digest() for state in whole]
 
 
@@ -251,19 +258,23 @@ def test_a_job_whose_solution_was_removed_is_trained_again(device: torch.device)
 def test_an_error_of_the_caller_keeps_the_checkpoints_of_jobs_in_training(device: torch.device) -> None:
     task = BlobsOnDevice()
     long, short, _ = make_jobs(task)
+    long = replace(long, schedule=Schedule(epochs=20))
     engine = graphed.build(make_engine_context(task, device, checkpoint_seconds=0.0), graphed.Config(compile=False))
+    seen: list[str] = []
 
     def more() -> list[Job]:
-        raise KeyboardInterrupt
+        if long.key in seen:
+            raise KeyboardInterrupt
+        return [replace(short, schedule=Schedule(epochs=1), noise=short.noise.fold(len(seen)))]
 
     with pytest.raises(KeyboardInterrupt):
-        engine.train_streaming([long, replace(short, schedule=Schedule(epochs=1))], lambda _: None, more)
+        engine.train_streaming([long, replace(short, schedule=Schedule(epochs=1))], lambda progress: seen.append(progress.key), more)
     checkpoint = engine.context.store.read_checkpoint(long.key)
     assert checkpoint is not None
-    assert checkpoint.epoch == 1
+    assert checkpoint.epoch == seen.count(long.key)
     epochs = []
     list(engine.train([long], lambda progress: epochs.append(progress.epoch)))
-    assert epochs == list(range(2, long.schedule.epochs + 1))
+    assert epochs == list(range(checkpoint.epoch + 1, 21))
 
 
 def test_checkpoints_survive_a_gpu_that_fails(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,16 +298,21 @@ def test_checkpoints_survive_a_gpu_that_fails(device: torch.device, monkeypatch:
 
 def test_trainings_keep_their_checkpoints_when_another_one_diverges(device: torch.device) -> None:
     task = BlobsOnDevice()
-    first, wild, last = make_jobs(task)
-    wild = replace(wild, schedule=Schedule(epochs=3, learning_rate=1e30))
+    long, short, wild = make_jobs(task)
+    long = replace(long, schedule=Schedule(epochs=20))
+    wild = replace(wild, schedule=Schedule(epochs=20, learning_rate=1e30))
     context = make_engine_context(task, device, checkpoint_seconds=0.0)
     seen: list[str] = []
+
+    def more() -> list[Job]:
+        return [wild if long.key in seen else replace(short, noise=short.noise.fold(len(seen)))]
+
+    engine = graphed.build(context, graphed.Config(compile=False))
     with pytest.raises(Diverged):
-        list(graphed.build(context, graphed.Config(compile=False)).train([first, wild, last], lambda progress: seen.append(progress.key)))
-    for job in (first, last):
-        checkpoint = context.store.read_checkpoint(job.key)
-        assert (checkpoint.epoch if checkpoint else 0) == seen.count(job.key)
-    assert first.key in seen
+        engine.train_streaming([long, replace(short, schedule=Schedule(epochs=1))], lambda progress: seen.append(progress.key), more)
+    checkpoint = context.store.read_checkpoint(long.key)
+    assert checkpoint is not None
+    assert checkpoint.epoch == seen.count(long.key)
 
 
 def test_checkpoints_are_written_while_the_gpu_works(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +350,8 @@ def test_a_particle_whose_epoch_is_done_begins_the_next_one_before_ended_trainin
 
     monkeypatch.setattr(CheckpointedTraining, "finish", finishing)
     trained(engine, [replace(short, schedule=Schedule(epochs=1)), long])
-    assert launched == [resident]
+    if resident or device.type == "cpu":  # A GPU may be in the middle of an epoch whose batches are all made.
+        assert launched == [resident]
 
 
 def test_short_epochs_do_not_wait_for_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
