@@ -44,6 +44,22 @@ def test_texts_are_broken_before_lines_are(monkeypatch: pytest.MonkeyPatch, caps
     assert lines[2].endswith(" error")  # as numbers are, negative ones too
 
 
+def test_numbers_are_whole_where_there_is_no_room_for_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(
+        "Differences", ["configuration", "minus", "points"], [["lottery-pools " * 3, "gradual magnitude pruning", "+0.25 ± 0.10"]]
+    )
+    for width in (5, 20, 34):
+        text = "\n".join(shown(table, width, monkeypatch, capsys))
+        assert "+0.25 ± 0.10" in text
+        assert "lottery-pools" in text
+
+
+def test_texts_without_a_width_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    accents = "\u0301 \u0301"
+    lines = shown(Table("Names", [accents, "run"], [[accents, "swamp"], ["", "imp"]]), 5, monkeypatch, capsys)
+    assert any("swamp" in line for line in lines)
+
+
 def test_a_word_longer_than_a_terminal_is_folded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(Table("Files", ["file"], [["x" * 50]]), 40, monkeypatch, capsys)
     assert max(map(len, lines)) <= 40

@@ -59,7 +59,7 @@ def _print_ruled(table: Table) -> None:
     console = Console()
     shown = [[visible(text) for text in column] for column in zip(table.header, *table.rows, strict=True)]
     numeric = [is_numeric(table, index) for index in range(len(table.header))]
-    natural = [max(map(cell_len, texts)) for texts in shown]
+    natural = [max([1, *map(cell_len, texts)]) for texts in shown]
     least = [_least_width(texts, is_number) for texts, is_number in zip(shown, numeric, strict=True)]
     num_names = max(1, next((index for index, is_number in enumerate(numeric) if is_number), len(numeric)))
     console.print(Text(visible(table.title), style="bold"))
@@ -71,7 +71,8 @@ def _print_ruled(table: Table) -> None:
             rich.add_column(Text(shown[index][0]), justify=side, vertical=end, overflow="fold", width=width)
         for row in table.rows:
             rich.add_row(*(Text(visible(row[index]), style=STYLES.get(rank_of(row[index]), "")) for index in columns))
-        console.print(rich, width=max(console.width, _line_width(widths)), crop=False)
+        # A console breaks what is wider than itself, numbers too. Where there is no room for them, the terminal wraps whole lines.
+        Console(width=max(console.width, _line_width(widths))).print(rich)
     for note in filter(None, [*table.note.splitlines(), legend(table)]):
         console.print(escape(visible(note)), style="yellow", highlight=False)
 
@@ -80,7 +81,7 @@ def _least_width(texts: Sequence[str], is_number: bool) -> int:
     """Return how narrow a column may get: headings and words stay whole, unless a word is very long, and so do numbers."""
     heading, *cells = texts
     words = cells if is_number else [word[:LONGEST_WORD] for cell in cells for word in cell.split()]
-    return max(map(cell_len, [*heading.split(), *words]), default=1)  # a column of labels may have no heading
+    return max([1, *map(cell_len, [*heading.split(), *words])])  # a column of labels may have no heading
 
 
 def _line_width(widths: Sequence[int]) -> int:

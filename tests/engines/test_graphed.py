@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -15,13 +19,13 @@ from swamp.core.noise import Noise
 from swamp.core.rules import SAM
 from swamp.core.schedules import SWA, Schedule
 from swamp.engines import graphed, sequential
-from swamp.engines.captured import refresh
+from swamp.engines.captured import particle, refresh
 from swamp.engines.captured.graph_stream import GraphStream
 from swamp.engines.captured.particle import Particle
 from swamp.engines.engine import CheckpointedTraining, Progress
 from swamp.training.averaging import averaged_state
 from swamp.training.numerics import applied
-from swamp.training.train import Training
+from swamp.training.train import Diverged, Training
 from tests.support.memory_store import MemoryStore
 from tests.support.trainings import (
     NUM_PARTICLES,
@@ -33,6 +37,7 @@ from tests.support.trainings import (
     count_captures,
     digits,
     distance,
+    graphed_on_cpu,
     make_engine_context,
     make_jobs,
     on_cuda,
@@ -42,6 +47,13 @@ from tests.support.trainings import (
     trained,
     uncompiled_engine,
 )
+
+
+class StagedBlobs(BlobsOnDevice):
+    """Blobs whose batches are made on the host, and put into fixed tensors."""
+
+    staged = True
+
 
 # The device, whether steps are compiled, and whether layers use their own kernels. On the CPU steps are eager.
 VARIANTS = [("cpu", False, False), on_cuda(False, False), on_cuda(False, True), on_cuda(True, False), on_cuda(True, True)]
@@ -106,12 +118,19 @@ def test_a_stopped_training_resumes_bit_for_bit(device: torch.device) -> None:
     whole = trained(graphed.build(make_engine_context(task, device), graphed.Config()), jobs)
     context = make_engine_context(task, device, checkpoint_seconds=0.0)
 
+    epochs: list[tuple[str, int]] = []
+
+    def report(progress: Progress) -> None:
+        epochs.append((progress.key, progress.epoch))
+        stop_in_the_middle(progress)
+
     with pytest.raises(KeyboardInterrupt):
-        list(graphed.build(context, graphed.Config()).train(jobs, stop_in_the_middle))
-    epochs: list[int] = []
+        list(graphed.build(context, graphed.Config()).train(jobs, report))
+    stopped_at, num_before = epochs.pop(), len(epochs)  # The epoch that is reported is not yet saved.
     engine = graphed.build(context, graphed.Config())
-    again = [solution.load() for solution in engine.train(jobs, lambda progress: epochs.append(progress.epoch))]
-    assert sorted(epochs) == [2, 2, 3, 3, 3]  # The particle whose second epoch was saved trains only its third.
+    again = [solution.load() for solution in engine.train(jobs, lambda progress: epochs.append((progress.key, progress.epoch)))]
+    assert stopped_at in epochs[num_before:]
+    assert sorted(epochs) == sorted((job.key, epoch) for job in jobs for epoch in (1, 2, 3))  # No other epoch is trained twice.
     assert [state.digest() for state in again] == [state.digest() for state in whole]
 
 
@@ -239,19 +258,23 @@ def test_a_job_whose_solution_was_removed_is_trained_again(device: torch.device)
 def test_an_error_of_the_caller_keeps_the_checkpoints_of_jobs_in_training(device: torch.device) -> None:
     task = BlobsOnDevice()
     long, short, _ = make_jobs(task)
+    long = replace(long, schedule=Schedule(epochs=20))
     engine = graphed.build(make_engine_context(task, device, checkpoint_seconds=0.0), graphed.Config(compile=False))
+    seen: list[str] = []
 
     def more() -> list[Job]:
-        raise KeyboardInterrupt
+        if long.key in seen:
+            raise KeyboardInterrupt
+        return [replace(short, schedule=Schedule(epochs=1), noise=short.noise.fold(len(seen)))]
 
     with pytest.raises(KeyboardInterrupt):
-        engine.train_streaming([long, replace(short, schedule=Schedule(epochs=1))], lambda _: None, more)
+        engine.train_streaming([long, replace(short, schedule=Schedule(epochs=1))], lambda progress: seen.append(progress.key), more)
     checkpoint = engine.context.store.read_checkpoint(long.key)
     assert checkpoint is not None
-    assert checkpoint.epoch == 1
+    assert checkpoint.epoch == seen.count(long.key)
     epochs = []
     list(engine.train([long], lambda progress: epochs.append(progress.epoch)))
-    assert epochs == list(range(2, long.schedule.epochs + 1))
+    assert epochs == list(range(checkpoint.epoch + 1, 21))
 
 
 def test_checkpoints_survive_a_gpu_that_fails(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,6 +296,25 @@ def test_checkpoints_survive_a_gpu_that_fails(device: torch.device, monkeypatch:
     assert context.store.read_checkpoint(jobs[0].key) is not None
 
 
+def test_trainings_keep_their_checkpoints_when_another_one_diverges(device: torch.device) -> None:
+    task = BlobsOnDevice()
+    long, short, wild = make_jobs(task)
+    long = replace(long, schedule=Schedule(epochs=20))
+    wild = replace(wild, schedule=Schedule(epochs=20, learning_rate=1e30))
+    context = make_engine_context(task, device, checkpoint_seconds=0.0)
+    seen: list[str] = []
+
+    def more() -> list[Job]:
+        return [wild if long.key in seen else replace(short, noise=short.noise.fold(len(seen)))]
+
+    engine = graphed.build(context, graphed.Config(compile=False))
+    with pytest.raises(Diverged):
+        engine.train_streaming([long, replace(short, schedule=Schedule(epochs=1))], lambda progress: seen.append(progress.key), more)
+    checkpoint = context.store.read_checkpoint(long.key)
+    assert checkpoint is not None
+    assert checkpoint.epoch == seen.count(long.key)
+
+
 def test_checkpoints_are_written_while_the_gpu_works(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are written between the launch of an epoch's last step and the end of that epoch."""
     events: list[str] = []
@@ -291,11 +333,12 @@ def test_checkpoints_are_written_while_the_gpu_works(device: torch.device, monke
     assert events == [*steps, "end_epoch", *[*steps, "write_checkpoint", "end_epoch"] * 2]
 
 
+@pytest.mark.parametrize("resident", [True, False])
 def test_a_particle_whose_epoch_is_done_begins_the_next_one_before_ended_trainings_are_stored(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, resident: bool
 ) -> None:
-    """Storing takes the host a while, in which the GPU would be idle."""
-    task = BlobsOnDevice()
+    """Storing takes the host a while, in which the GPU would be idle. Batches that are made on the host are not waited for."""
+    task = BlobsOnDevice() if resident else StagedBlobs(resident=False)
     long, short, _ = make_jobs(task)
     engine = uncompiled_engine(task, device)
     launched: list[bool] = []
@@ -307,7 +350,92 @@ def test_a_particle_whose_epoch_is_done_begins_the_next_one_before_ended_trainin
 
     monkeypatch.setattr(CheckpointedTraining, "finish", finishing)
     trained(engine, [replace(short, schedule=Schedule(epochs=1)), long])
-    assert launched == [True]
+    if resident or device.type == "cpu":  # A GPU may be in the middle of an epoch whose batches are all made.
+        assert launched == [resident]
+
+
+def test_short_epochs_do_not_wait_for_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of two methods may take different times. Here the first particle's epoch takes longer than the other's whole training."""
+
+    class Timed(EagerGraphStream):
+        """It is idle when it has been looked at so often since its last step, or when it has been waited for."""
+
+        num_looks = 0
+        looks: Iterator[int] = iter(())
+
+        @contextmanager
+        def active(self) -> Iterator[None]:
+            self.looks = iter(range(self.num_looks))
+            yield
+
+        def wait(self) -> None:
+            self.looks = iter(())
+
+        @property
+        def is_idle(self) -> bool:
+            return next(self.looks, None) is None
+
+    class Slow(Timed):
+        num_looks = 1000
+
+    class Fast(Timed):
+        num_looks = 5
+
+    kinds: list[Any] = [Slow, Fast]
+    monkeypatch.setattr(particle, "GraphStream", lambda device: kinds.pop(0)(device))
+    slow, fast, _ = make_jobs(task := BlobsOnDevice())
+    seen: list[str] = []
+    list(uncompiled_engine(task, torch.device("cpu")).train([slow, fast], lambda progress: seen.append(progress.key)))
+    assert seen == [fast.key] * 3 + [slow.key] * 3
+
+
+def test_a_training_is_stored_however_many_epochs_of_others_end_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps may take less time than their launch. Here epochs have 3, 5 and 7 steps, so that all are launched at once only every 105."""
+    graphed_on_cpu(monkeypatch)
+    tasks = [BlobsOnDevice(num_examples=2 * steps, batch_size=2, fingerprint=str(steps)) for steps in (3, 5, 7)]
+    context = make_engine_context(tasks[0], torch.device("cpu"))
+    context = replace(context, tasks={task.fingerprint: task for task in tasks})
+    jobs = [make_jobs(task, schedule=Schedule(epochs=1 if task is tasks[0] else 30))[0] for task in tasks]
+    seen: list[str] = []
+    engine = graphed.build(context, graphed.Config(compile=False))
+    engine.train_streaming(jobs, lambda progress: seen.append(progress.key), lambda: seen.append("stored") or ())  # type: ignore[func-returns-value]
+    assert seen.index("stored") <= 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_trainings_are_the_same_in_whatever_order_epochs_end(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Jobs of several tasks, some of them added later, are stopped by an error and resumed, by a GPU of random speed."""
+    graphed_on_cpu(monkeypatch)
+    device, draw = torch.device("cpu"), random.Random(seed)
+    tasks = [BlobsOnDevice(dropout=0.5, batch_size=size, fingerprint=str(size)) for size in (10, 4, 2)]
+    tasks.append(StagedBlobs(dropout=0.5, fingerprint="staged", resident=False))
+    swa = SWA(start=0.4, learning_rate=0.01)
+    jobs = [
+        replace(job, schedule=Schedule(epochs=draw.randint(1, 4)))
+        for task in tasks
+        for job in [*make_jobs(task, swa=swa), *make_jobs(task, rule=SAM(rho=0.05))]
+    ]
+    draw.shuffle(jobs)
+    context = replace(make_engine_context(tasks[0], device, checkpoint_seconds=0.0), tasks={task.fingerprint: task for task in tasks})
+    context = replace(context, evaluate_every=2)
+    expected = [trained(uncompiled_engine(task, device), [job])[0] for job in jobs for task in tasks if task.fingerprint == job.task]
+
+    monkeypatch.setattr(EagerGraphStream, "is_idle", property(lambda _: draw.random() < 0.2))
+    monkeypatch.setattr(graphed, "POLL_SECONDS", 0)
+    epochs: dict[str, list[int]] = {job.key: [] for job in jobs}
+    for num_first, stop_at in ((4, draw.randint(1, 30)), (len(jobs) - 4, None)):
+
+        def report(progress: Progress, stop_at: int | None = stop_at) -> None:
+            epochs[progress.key].append(progress.epoch)
+            if stop_at is not None and sum(map(len, epochs.values())) == stop_at:
+                raise KeyboardInterrupt
+
+        coming = iter(jobs[num_first:])
+        with pytest.raises(KeyboardInterrupt) if stop_at else nullcontext():
+            engine = graphed.build(context, graphed.Config(compile=False, particles=3))
+            engine.train_streaming(jobs[:num_first], report, lambda coming=coming: [*islice(coming, 2)])
+    assert [context.store.solution(job.key).load().digest() for job in jobs] == [state.digest() for state in expected]
+    assert sum(found != list(range(1, len(found) + 1)) for found in epochs.values()) <= 1  # of the job that was reported when it stopped
 
 
 def test_stored_trainings_are_not_trained_again(device: torch.device) -> None:

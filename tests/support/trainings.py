@@ -35,8 +35,10 @@ TWO_STEPS = 256  # the batch size with which an epoch of the digits has two step
 class EagerGraphStream:
     """A stand-in for GraphStream without CUDA. A replay calls the step itself."""
 
+    is_idle: Any = True
+
     def __init__(self, device: torch.device) -> None:
-        self.device, self.draws, self.is_idle = device, True, True
+        self.device, self.draws = device, True
 
     def capture(self, step: Callable[[], None], before: Callable[[], object]) -> Callable[[], None]:
         before()

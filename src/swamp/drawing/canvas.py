@@ -117,8 +117,16 @@ def legend_label(label: str) -> str:
 
 def legend_width(labels: Iterable[str]) -> float:
     """Return how many inches a legend beside the axes takes."""
-    lines = [line for label in labels for line in legend_label(label).splitlines()]
-    return 0.55 + 0.075 * max(map(len, lines), default=0)
+    return 0.55 + 0.075 * max(map(len, _legend_lines(labels)), default=0)
+
+
+def legend_height(labels: Iterable[str]) -> float:
+    """Return how many inches a legend takes from top to bottom."""
+    return 0.3 + 0.205 * len(_legend_lines(labels))
+
+
+def _legend_lines(labels: Iterable[str]) -> list[str]:
+    return [line for label in labels for line in legend_label(label).splitlines()]
 
 
 def tidy(axes: Any) -> None:

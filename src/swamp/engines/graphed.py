@@ -38,6 +38,7 @@ default_for = devices = ("cuda",)
 shares_runs = True  # A GPU that one run does not fill can train jobs of another run beside it.
 AUTOMATIC_PARTICLES = 8  # More at once gained nothing on any GPU measured.
 NUM_TIMED_STEPS = 100
+POLL_SECONDS = 0.0002  # between two looks at which particle's epoch is done
 
 log = logging.getLogger("swamp")
 
@@ -200,7 +201,8 @@ class Graphed(Engine):
             if work.training.done:  # The job has no epochs.
                 work.finish()
             else:
-                self.busy[particle], plans[particle] = work, work.training.plan(work.training.epoch)
+                plans[particle] = work.training.plan(work.training.epoch)
+                self.busy[particle], self.starting = work, []  # A particle that stood in both would be counted twice.
                 self._begin_epoch(particle, plans)
             self.starting = []
         return found
@@ -213,24 +215,29 @@ class Graphed(Engine):
         as an epoch, and is not waited for.
         """
         while True:
-            done = [particle for particle in self.busy if particle.is_done]
-            ended = [particle for particle in done if self.busy[particle].training.in_last_epoch]
-            for particle in done:
-                if particle not in ended:
+            ended: list[Particle] = []
+            for particle in [particle for particle in self.busy if particle.is_done]:
+                if self.busy[particle].training.in_last_epoch:
+                    ended.append(particle)
+                else:
                     self._end_epoch(particle, report)
                     self._begin_epoch(particle, plans)
-            unlaunched = [particle for particle in self.busy if not particle.is_launched]
-            for particle in unlaunched:
-                particle.run_step(self.busy[particle].training)
-                if particle.is_launched:
-                    self._while_an_epoch_runs(particle, plans)
-            if any(particle.task.resident and not particle.is_launched for particle in unlaunched):
-                continue
             if ended:
+                # No epoch begins until it is stored. Otherwise, epochs that end as soon as they are launched could delay it for long.
+                while unlaunched := [particle for particle in self.busy if particle.task.resident and not particle.is_launched]:
+                    self._launch_steps(unlaunched, plans)
                 self._end_epoch(ended[0], report)
                 return ended[0]
-            if not unlaunched:
-                next(iter(self.busy)).graph_stream.wait()  # Its epoch began before those of the others.
+            self._launch_steps([particle for particle in self.busy if not particle.is_launched], plans)
+            while all(particle.is_launched and not particle.is_done for particle in self.busy):  # Any of them may be done first.
+                time.sleep(POLL_SECONDS)
+
+    def _launch_steps(self, particles: Sequence[Particle], plans: dict[Particle, EpochPlan]) -> None:
+        """Launch the next step of each of these particles."""
+        for particle in particles:
+            particle.run_step(self.busy[particle].training)
+            if particle.is_launched:
+                self._while_an_epoch_runs(particle, plans)
 
     def _begin_epoch(self, particle: Particle, plans: dict[Particle, EpochPlan]) -> None:
         work = self.busy[particle] = self.busy.pop(particle)  # The particles are in the order in which their epochs began.

@@ -66,6 +66,8 @@ def estimate_each(runs: Sequence[PreparedRun], plans: Sequence[Plan], say: Calla
     with ExitStack() as stack:
         first_runs = {id(run.task): run for run in reversed(runs)}
         for run in first_runs.values():
-            say(f"timing steps of {run.config.recipe} on {run.config.device}, for {TIMING_SECONDS:.0f} s, or for one step that takes longer")
+            say(
+                f"timing steps of {run.config.recipe} on {run.config.device}, for {TIMING_SECONDS:.0f} s, or for one step that takes longer"
+            )
         paces = {key: stack.enter_context(step_timer(run.config, run.task)) for key, run in first_runs.items()}
         return [estimate(run.config, run.task, plan, *paces[id(run.task)]) for run, plan in zip(runs, plans, strict=True)]

@@ -103,6 +103,31 @@ def test_memory_that_runs_out_when_a_job_begins(
     assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
 
 
+@pytest.mark.parametrize("num_fitting", [0, 2])
+def test_memory_that_runs_out_when_an_epoch_begins(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, num_fitting: int
+) -> None:
+    attempts, prepare = [], particle.Particle.prepare
+
+    def scarce(*arguments: Any) -> None:
+        attempts.append(1)
+        if len(attempts) > 20:
+            raise AssertionError("it would try for ever")
+        if len(engine.busy) > num_fitting:
+            raise torch.OutOfMemoryError
+        prepare(*arguments)
+
+    monkeypatch.setattr(particle.Particle, "prepare", scarce)
+    task = BlobsOnDevice()
+    engine = uncompiled_engine(task, device)
+    if not num_fitting:
+        with pytest.raises(torch.OutOfMemoryError):
+            trained(engine, make_jobs(task))
+        return
+    assert len(trained(engine, make_jobs(task))) == NUM_PARTICLES
+    assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
+
+
 def test_jobs_of_two_variants_train_together_and_keep_their_graphs(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two methods of a group take turns in this way. Each finds its captured steps again."""
     made, kind, together = [], particle.Particle, note_busy_particles(monkeypatch)

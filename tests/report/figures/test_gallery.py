@@ -172,6 +172,27 @@ def test_long_names_leave_room_for_the_axes(plt: Any, tmp_path: Path) -> None:
     assert figure.axes[0].get_position().width > 0.3
 
 
+@pytest.mark.parametrize("picture", [error_curves, error_and_size, cost_against_accuracy, layer_densities])
+def test_a_legend_of_many_names_is_shown_whole(plt: Any, tmp_path: Path, picture: Any) -> None:
+    rows = [{"metrics": {"accuracy": 0.9}}, {"metrics": {"accuracy": 0.8}}]
+    settings: list[dict[str, Any]] = [{"cycle.epochs": epochs} for epochs in range(1, 41)]
+    paths = [made_up(tmp_path / str(index), rows, **given) for index, given in enumerate(settings)]
+    figure = picture(plt, read_series(paths))
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 40
+    assert legend.get_window_extent().y0 >= 0
+
+
+@pytest.mark.parametrize("shares", [[1000], [1000, 1]])
+def test_no_tick_names_a_sparsity_below_zero(plt: Any, tmp_path: Path, shares: list[int]) -> None:
+    """Axes of a single point are wide: a dense network stands between 10 and 1000 %."""
+    rows = [{"metrics": {"accuracy": 0.9}, "num_survivors": share} for share in shares]
+    sparsity, size = error_and_size(plt, read_series([made_up(tmp_path / "run", rows, method="dst")])).axes
+    assert next(tick.get_text() for tick in sparsity.get_xticklabels()) == "0"
+    assert next(tick.get_text() for tick in size.get_xticklabels()) == "100"
+
+
 def test_imp_and_swamp_look_the_same_whoever_is_beside_them(plt: Any, tmp_path: Path) -> None:
     rows = [{"metrics": {"accuracy": 0.9, "nll": 0.3}, "densities": {"a": 0.5}}]
     paths = [made_up(tmp_path / name, rows, method=name) for name in ("dst", "swamp", "rigl", "imp")]

@@ -50,6 +50,26 @@ def test_the_sparsest_network_that_is_as_good_as_a_dense_one_is_named(
     assert said in text_of(str(headline(read_series(runs))))
 
 
+@pytest.mark.parametrize("num_seeds", [1, 3])
+def test_the_seeds_of_the_network_that_is_named_are_counted(num_seeds: int, tmp_path: Path) -> None:
+    """It may be one that the first sentence does not show, and have more seeds than those that it shows, or fewer."""
+    runs = [
+        made_up(tmp_path / f"{method}-{seed}", [{"metrics": {"accuracy": value}} for value in (0.8, 0.79, 0.78)], method=method, seed=seed)
+        for method in ("imp", "swamp", "snip", "rigl")
+        for seed in range(4 - num_seeds)
+    ]
+    best = (0.9, 0.91, 0.7)
+    runs += [
+        made_up(tmp_path / f"grasp-{seed}", [{"metrics": {"accuracy": value}} for value in best], method="grasp", seed=seed)
+        for seed in range(num_seeds)
+    ]
+    text = text_of(str(headline(read_series(runs))))
+    assert "1 more in the table" in text
+    assert "The sparsest network as good on average as the best dense one (90.00" in text
+    assert "grasp at 50.00 % sparsity (cycle 1) with 91.00" in text
+    assert "Means ± standard deviations over 1 to 3 seeds." in text
+
+
 def test_no_network_is_named_where_there_is_nothing_to_compare(tmp_path: Path) -> None:
     dense = made_up(tmp_path / "dense", [{"metrics": {"accuracy": 0.9}}], method="dense")
     sparse = made_up(tmp_path / "snip", [{"cycle": 1, "metrics": {"accuracy": 0.9}}], method="snip")

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from swamp.drawing.canvas import STYLES, axis_label, density_axes, few, legend_label, legend_width, shades, style, text, tidy
+from swamp.drawing.canvas import STYLES, axis_label, density_axes, few, legend_height, legend_label, legend_width, shades, style, text, tidy
 from swamp.drawing.numbers import percent
 from swamp.report.figures.curves import recipes_of
 from swamp.results.cells import at_common_level
@@ -35,7 +35,7 @@ def cost_against_accuracy(plt: Any, all_series: Sequence[Series]) -> Any:
     (metric,) = metrics
     level, cells = at_common_level(all_series, metric)
     labels = in_colour_order(series.label for series in all_series)
-    figure, axes = plt.subplots(figsize=(5.6 + legend_width(labels), 4.2), layout="constrained")
+    figure, axes = plt.subplots(figsize=(5.6 + legend_width(labels), max(4.2, legend_height(labels))), layout="constrained")
     for series, cell in zip(all_series, cells, strict=True):
         if cell is None:
             continue
@@ -65,8 +65,9 @@ def layer_densities(plt: Any, all_series: Sequence[Series]) -> Any:
     names = layer_names(all_series)
     if any(set(row.densities) != set(names) for series in all_series for row in series.rows):
         raise ValueError("these runs are of different networks: their layers cannot stand in one picture")
-    figure, axes = plt.subplots(figsize=(min(4.5 + 0.18 * len(names), 16), 4.6), layout="constrained")
     lines, title = _by_sparsity(plt, all_series[0]) if len(all_series) == 1 else _by_method(all_series)
+    height = max(4.6, legend_height(label for label, _, _ in lines))
+    figure, axes = plt.subplots(figsize=(min(4.5 + 0.18 * len(names), 16), height), layout="constrained")
     if len(all_series) > 1:
         name_missing(figure, all_series, [label for label, _, _ in lines])
     for label, look, rows in lines:

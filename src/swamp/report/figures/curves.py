@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from swamp.core.metric import Metric
-from swamp.drawing.canvas import bars, few, legend_label, legend_width, spread_out, style, text, tidy
+from swamp.drawing.canvas import bars, few, legend_height, legend_label, legend_width, spread_out, style, text, tidy
 from swamp.drawing.numbers import short_percent
 from swamp.results.ensemble import Ensemble
 from swamp.results.series import Series, by_recipe, in_colour_order
@@ -68,9 +68,8 @@ def curves(
     across = 2 if size else 1
     names = in_colour_order([series.name for series in all_series] + [ensemble.label for ensemble in ensembles])
     looks = {name: style(index) for index, name in enumerate(names)}  # a method looks alike in all panels
-    figure, grid = plt.subplots(
-        len(groups), across, figsize=(wide * across + legend_width(names), high * len(groups)), layout="constrained", squeeze=False
-    )
+    size_in_inches = wide * across + legend_width(names), max(high * len(groups), legend_height(names))
+    figure, grid = plt.subplots(len(groups), across, figsize=size_in_inches, layout="constrained", squeeze=False)
     for (recipe, group), line in zip(groups, grid, strict=True):
         solutions = {row.solution for series in group for row in series.rows}
         beside = [one for one in ensembles if one.recipe == recipe or solutions & {key for row in one.rows for key in row.solutions}]
@@ -140,7 +139,7 @@ def size_axis(axes: Any, remaining: set[float]) -> None:
     axes.invert_xaxis()
     shares = sorted(remaining, reverse=True)
     ticks = [shares[index] for index in spread_out(len(shares), 8)]
-    ticks = [share for share in (800, 400, 200) if share <= axes.get_xlim()[0]] + ticks  # of ensembles
+    ticks = [share for share in (800, 400, 200) if share <= axes.dataLim.xmax] + ticks  # of ensembles
     axes.set_xticks(ticks, [f"{share:.3g}" for share in ticks])
     axes.minorticks_off()
     axes.set_xlabel("prunable weights of all networks together (% of one dense)")

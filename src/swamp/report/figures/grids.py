@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from swamp.analyses.hessian import TRACE
 from swamp.core.metric import Metric
-from swamp.drawing.canvas import check_picture, finished, pyplot, style, text, tidy
+from swamp.drawing.canvas import check_picture, finished, legend_height, pyplot, style, text, tidy
 from swamp.drawing.numbers import short_percent
 from swamp.report.figures.curves import chart_value, error_label, panel, sparsity_axis
 from swamp.report.grid_tables import Findings
@@ -56,7 +56,8 @@ def grid_curves(plt: Any, found: Findings, runs: Sequence[StoredRun]) -> Any:
     names = [*(BETWEEN.join(labels) for labels in sweep.cells), *(ensemble.label for ensemble in ensembles)]
     looks = {name: style(index) for index, name in enumerate(dict.fromkeys(names))}
     across = 2 if theirs else 1
-    figure, lines = plt.subplots(len(groups), across, figsize=(1.8 + 4.8 * across, 4.6 * len(groups)), layout="constrained", squeeze=False)
+    size = 1.8 + 4.8 * across, max(4.6 * len(groups), legend_height(looks))
+    figure, lines = plt.subplots(len(groups), across, figsize=size, layout="constrained", squeeze=False)
     for (recipe, group), line in zip(groups, lines, strict=True):
         label = shown_metric(found, Metric("")).chart_label if sweep.grid.metric else error_label(group)
         beside = [one for one in ensembles if one.recipe == recipe]

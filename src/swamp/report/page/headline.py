@@ -35,26 +35,27 @@ def headline(all_series: Sequence[Series]) -> Html | None:
         numbers.append(cell)
     rest = join("; ", Html(", ".join(others))) if others else ""
     more = f"; {unnamed} more in the table" if (unnamed := len(ranked) - len(named)) else ""
-    below = element("span", " ", seeds_of(numbers, len(named)), training_of(shown), class_="below")
-    pick = sparsest_as_good(all_series, metric, unit)
+    pick, compared = sparsest_as_good(all_series, metric, unit)
+    below = element("span", " ", seeds_of([*numbers, *compared], len(named)), training_of(shown), class_="below")
     return join(f"{what[:1].upper()}{what[1:]} at {level.label} % sparsity: ", first, rest, more, ".", pick, below)
 
 
-def sparsest_as_good(all_series: Sequence[Series], metric: Metric, unit: str) -> Html | None:
+def sparsest_as_good(all_series: Sequence[Series], metric: Metric, unit: str) -> tuple[Html | None, list[Cell]]:
     """Name the sparsest network that is at least as good as the best dense one, as numbers are printed, and its cycle, by which other
-    commands know it."""
+    commands know it. Return the sentence and the numbers in it; None where there is nothing to compare."""
     levels = levels_of(all_series)
     table = cells(all_series, levels, metric)
-    dense = [cell for cell, *_ in table if cell and not levels[0].sparsity]
+    dense = [cell for cell, *_ in table if cell and not levels[0].sparsity and not cell.other_sparsity]
     if not dense or len(levels) < 2 or metric.maximise is None:
-        return None
+        return None, []
     sign = 1 if metric.maximise else -1
 
     def goodness(cell: Cell) -> float:
         return sign * round(cell.mean, metric.digits)
 
     best = max(dense, key=goodness)
-    compared = join("as good as the best dense one (", number(best.text + unit), ")")
+    on_average = " on average" if any(len(cell.values) > 1 for line in table for cell in line if cell) else ""
+    compared = join(f"as good{on_average} as the best dense one (", number(best.text + unit), ")")
     for index in range(len(levels) - 1, 0, -1):
         there = {series.name: cell for series, line in zip(all_series, table, strict=True) if (cell := line[index])}
         good = {name: cell for name, cell in there.items() if not cell.other_sparsity and goodness(cell) >= goodness(best)}
@@ -62,12 +63,12 @@ def sparsest_as_good(all_series: Sequence[Series], metric: Metric, unit: str) ->
             name, cell = max(good.items(), key=lambda pair: goodness(pair[1]))
             where = f" at {levels[index].label} % sparsity (cycle {cell.cycle}) with "
             said = join("The sparsest network ", compared, ": ", element("b", name), where, number(cell.text + unit), ".")
-            return element("span", " ", said, class_="pick")
-    return element("span", " No sparse network is ", compared, ".", class_="pick")
+            return element("span", " ", said, class_="pick"), [best, cell]
+    return element("span", " No sparse network is ", compared, ".", class_="pick"), [best]
 
 
 def seeds_of(shown: Sequence[Cell], num_methods: int) -> str:
-    """Say over how many seeds the numbers of a headline are, that of the dense network included."""
+    """Say over how many seeds the numbers of a headline are, those of dense networks included."""
     least, most = (limit(len(cell.values) for cell in shown) for limit in (min, max))
     if most == 1:
         return "One seed each." if num_methods > 1 else "One seed."
