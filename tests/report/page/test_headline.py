@@ -50,6 +50,21 @@ def test_the_sparsest_network_that_is_as_good_as_a_dense_one_is_named(
     assert said in text_of(str(headline(read_series(runs))))
 
 
+def test_networks_that_are_equally_good_are_all_named(tmp_path: Path) -> None:
+    runs = [made_up(tmp_path / name, [{"metrics": {"accuracy": 0.9}}] * 3, method=name) for name in ("imp", "swamp", "snip")]
+    text = text_of(str(headline(read_series(runs))))
+    assert "(90.00 %): imp at 75.00 % sparsity (cycle 2) with 90.00 %, level with swamp, snip." in text
+    runs += [made_up(tmp_path / name, [{"metrics": {"accuracy": 0.9}}] * 3, method=name) for name in ("rigl", "grasp")]
+    assert "with 90.00 %, level with 4 others." in text_of(str(headline(read_series(runs))))
+
+
+def test_a_network_of_another_sparsity_than_the_one_asked_for_may_be_the_sparsest(tmp_path: Path) -> None:
+    imp = made_up(tmp_path / "imp", [{"metrics": {"accuracy": value}} for value in (0.9, 0.91)], method="imp")
+    missed = {"metrics": {"accuracy": 0.95}, "num_survivors": 400}
+    dst = made_up(tmp_path / "dst", [{"metrics": {"accuracy": 0.9}}, missed], method="dst")
+    assert "dst at 60.00 % sparsity (cycle 1) with 95.00 %" in text_of(str(headline(read_series([imp, dst]))))
+
+
 @pytest.mark.parametrize("num_seeds", [1, 3])
 def test_the_seeds_of_the_network_that_is_named_are_counted(num_seeds: int, tmp_path: Path) -> None:
     """It may be one that the first sentence does not show, and have more seeds than those that it shows, or fewer."""

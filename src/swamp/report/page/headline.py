@@ -56,14 +56,18 @@ def sparsest_as_good(all_series: Sequence[Series], metric: Metric, unit: str) ->
     best = max(dense, key=goodness)
     on_average = " on average" if any(len(cell.values) > 1 for line in table for cell in line if cell) else ""
     compared = join(f"as good{on_average} as the best dense one (", number(best.text + unit), ")")
-    for index in range(len(levels) - 1, 0, -1):
-        there = {series.name: cell for series, line in zip(all_series, table, strict=True) if (cell := line[index])}
-        good = {name: cell for name, cell in there.items() if not cell.other_sparsity and goodness(cell) >= goodness(best)}
-        if good:
-            name, cell = max(good.items(), key=lambda pair: goodness(pair[1]))
-            where = f" at {levels[index].label} % sparsity (cycle {cell.cycle}) with "
-            said = join("The sparsest network ", compared, ": ", element("b", name), where, number(cell.text + unit), ".")
-            return element("span", " ", said, class_="pick"), [best, cell]
+    good: list[tuple[float, float, int, str, Cell]] = []  # by sparsity, which is not always the one asked for, and by how good it is
+    for place, (series, line) in enumerate(zip(all_series, table, strict=True)):
+        for level, cell in zip(levels[1:], line[1:], strict=True):
+            if cell and goodness(cell) >= goodness(best):
+                good.append((float(cell.other_sparsity or level.label), goodness(cell), -place, series.name, cell))
+    if good:
+        sparsity, value, _, name, cell = max(good, key=lambda one: one[:3])
+        equal = [other for *found, _, other, _ in good if found == [sparsity, value] and other != name]
+        others = f", level with {', '.join(equal) if len(equal) < MOST else f'{len(equal)} others'}" if equal else ""
+        where = f" at {sparsity:.2f} % sparsity (cycle {cell.cycle}) with "
+        said = join("The sparsest network ", compared, ": ", element("b", name), where, number(cell.text + unit), others, ".")
+        return element("span", " ", said, class_="pick"), [best, cell]
     return element("span", " No sparse network is ", compared, ".", class_="pick"), [best]
 
 
