@@ -99,7 +99,7 @@ def test_groups_resume_show_and_compare(finished: Path, capsys: pytest.CaptureFi
     status, out, err = call(capsys, "resume", finished / "swamp", "--data", finished)
     assert status == 0
     assert err.count("is finished") == 2
-    assert out.endswith(f"\n\nall of them in one table: swamp compare {finished / 'swamp'}\n")
+    assert out.endswith(f"\n\nin one table: swamp compare {finished / 'swamp'}\n")
     status, out, _ = call(capsys, "show", finished / "swamp")
     assert out.count(": finished") == 2
     status, out, _ = call(capsys, "compare", finished / "imp", finished / "swamp", "--plot", tmp_path / "plots" / "error.svg")

@@ -10,6 +10,7 @@ from tests.support.compiling import needs_compiler
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_a_quote_on_the_command_line_does_not_keep_steps_from_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch writes what follows --only into the code that it generates."""
     from torch._inductor.utils import fresh_cache  # It takes seconds to import.

@@ -78,7 +78,7 @@ def execute(
         if len(finished) > 1:
             print()
     if len(finished) > 1:
-        print_line(f"all of them in one table: swamp compare {shlex.quote(str(whole))}")
+        print_line(f"in one table: swamp compare {shlex.quote(str(whole))}")
     for failure in failures:
         if failure:
             raise failure
