@@ -87,7 +87,7 @@ def test_methods_side_by_side_train_their_ticket_once(quick: Make, tmp_path: Pat
 @pytest.mark.parametrize("keep", ["all", pytest.param("last", marks=pytest.mark.slow)])
 def test_who_has_what_it_waits_for_goes_on_while_the_others_train(quick: Make, tmp_path: Path, keep: str) -> None:
     """The short one is over before the long one's first cycle is. One ticket serves both."""
-    longest = {"cycle__epochs": 16}
+    longest = {"cycle__epochs": 11}
     configs = {
         "short": quick(keep=keep, pruning__rewind="lr", **GRAPHED),
         "long": quick(keep=keep, pruning__rewind="lr", **longest, **GRAPHED),
