@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from swamp.tasks.custom import CustomTask
 
 NAMED = 4  # so many names stand in a sentence
+NUM_DRAWS = 4  # of dropout and the like, with which a loss is computed twice
 RESHAPING = ("Alias", "Permute", "Reshape", "Select", "Slice", "Squeeze", "Transpose", "UnsafeView", "Unsqueeze", "View")
 
 
@@ -149,17 +150,18 @@ def keeps_something(task: CustomTask) -> bool:
     model = task.model()
     state, batch = State.of(model), task.examples["train"].first()
 
-    def loss() -> float:
+    def loss(draw: int) -> float:
         state.into(model)
         model.train()
-        with seeded_everywhere(Noise(0).fold("call")):
+        with seeded_everywhere(Noise(0).fold("call", draw)):
             return float(task.loss(model, copy.deepcopy(batch)))  # A model may change its inputs in place.
 
     try:
-        once, again = loss(), loss()
+        # Dropout can hide what changes. It seldom does so in all of several draws.
+        pairs = [(loss(draw), loss(draw)) for draw in range(NUM_DRAWS)]
     except Exception:  # Training itself says what is wrong.
         return False
-    return math.isfinite(once) and not math.isclose(once, again, rel_tol=1e-5, abs_tol=1e-7)
+    return any(math.isfinite(once) and not math.isclose(once, again, rel_tol=1e-5, abs_tol=1e-7) for once, again in pairs)
 
 
 @torch.no_grad()
