@@ -77,6 +77,17 @@ def test_after_memory_runs_out_in_training_fewer_train_at_once(
     check_like_sequential(task, jobs, found, device)
 
 
+def check_trainings_that_fit(engine: graphed.Graphed, num_fitting: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Check that jobs are trained two at a time where so many fit, and that the error is raised where none does."""
+    jobs = make_jobs(engine.context.task)
+    if not num_fitting:
+        with pytest.raises(torch.OutOfMemoryError):
+            trained(engine, jobs)
+        return
+    assert len(trained(engine, jobs)) == NUM_PARTICLES
+    assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
+
+
 @pytest.mark.parametrize("num_fitting", [0, 2])
 def test_memory_that_runs_out_when_a_job_begins(
     device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, num_fitting: int
@@ -93,14 +104,8 @@ def test_memory_that_runs_out_when_a_job_begins(
         return CheckpointedTraining(*arguments)
 
     monkeypatch.setattr(graphed, "CheckpointedTraining", begin)
-    task = BlobsOnDevice()
-    engine = uncompiled_engine(task, device)
-    if not num_fitting:
-        with pytest.raises(torch.OutOfMemoryError):
-            trained(engine, make_jobs(task))
-        return
-    assert len(trained(engine, make_jobs(task))) == NUM_PARTICLES
-    assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
+    engine = uncompiled_engine(BlobsOnDevice(), device)
+    check_trainings_that_fit(engine, num_fitting, caplog)
 
 
 @pytest.mark.parametrize("num_fitting", [0, 2])
@@ -118,14 +123,8 @@ def test_memory_that_runs_out_when_an_epoch_begins(
         prepare(*arguments)
 
     monkeypatch.setattr(particle.Particle, "prepare", scarce)
-    task = BlobsOnDevice()
-    engine = uncompiled_engine(task, device)
-    if not num_fitting:
-        with pytest.raises(torch.OutOfMemoryError):
-            trained(engine, make_jobs(task))
-        return
-    assert len(trained(engine, make_jobs(task))) == NUM_PARTICLES
-    assert messages(caplog) == ["engine 'graphed': there is memory for 2 particles at a time, not for 3"]
+    engine = uncompiled_engine(BlobsOnDevice(), device)
+    check_trainings_that_fit(engine, num_fitting, caplog)
 
 
 def test_jobs_of_two_variants_train_together_and_keep_their_graphs(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
