@@ -23,7 +23,9 @@ from docs.reproduction_tables import (
 )
 from docs.reproduction_tables.stored import ROOT
 
-PAGES = (ROOT / "docs" / "reproduction.md", ROOT / "README.md")
+VERDICTS = ROOT / "docs" / "reproduction.md"
+STUDY_PAGES = sorted((ROOT / "docs" / "reproduction").glob("*.md"))
+PAGES = (ROOT / "README.md", VERDICTS, *STUDY_PAGES)
 BLOCK = re.compile(r"(?<=<!-- table )(\w+)( -->\n\n).*?(?=\n\n)", re.DOTALL)
 TABLES = {
     made.__name__: made
