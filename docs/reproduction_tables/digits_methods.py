@@ -73,5 +73,6 @@ def stated() -> list[str]:
     return [
         f"of IMP by {points}, of IMP + SAM by {lead('SWAMP', 'IMP + SAM')}, of Lottery Pools by {lead('SWAMP', 'Lottery Pools')}",
         f"ahead of RigL by {lead('RigL + SWAMP', 'RigL').replace(' (', ' points (')}",
+        f"ahead of RigL + SWAMP by {lead('Lottery Pools', 'RigL + SWAMP')} only",
         f"behind IMP, by {lead('IMP', 'RigL + SWAMP')}",
     ]
