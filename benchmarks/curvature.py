@@ -7,7 +7,7 @@ augmented  training examples with augmentation
 batch      training examples, not augmented; BatchNorm with the statistics of each batch
 test       test examples
 
-docs/reproduction.md compares its results with the paper's numbers (one thread, float32).
+docs/reproduction/landscape.md compares its results with the paper's numbers (one thread, float32).
 """
 
 from __future__ import annotations

@@ -197,7 +197,10 @@ def test_every_page_is_on_the_site_and_on_its_front_page() -> None:
     for page in DOCS.rglob("*.md"):
         name = str(page.relative_to(DOCS))
         assert f'"{name}"' in site, f"zensical.toml lacks {name}"
-        assert name == "index.md" or page.parent.name == "log" or f"({name})" in front, f"docs/index.md lacks {name}"
+        if page.parent.name == "reproduction":
+            assert f"({name})" in (DOCS / "reproduction.md").read_text(), f"docs/reproduction.md lacks {name}"
+        elif name != "index.md" and page.parent.name != "log":
+            assert f"({name})" in front, f"docs/index.md lacks {name}"
 
 
 def test_the_api_page_has_every_public_name() -> None:
@@ -231,26 +234,31 @@ def test_the_examples_of_own_loops_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert all(not sparse.model.get_parameter(name)[~alive].any() for name, alive in sparse.mask.layers.items())
 
 
-@pytest.mark.parametrize("page", ["docs/reproduction.md", "README.md"])
-def test_published_tables_are_what_the_stored_results_say(page: str) -> None:
-    text = (DOCS.parent / page).read_text()
-    assert pages.BLOCK.search(text)
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
+def test_published_tables_are_what_the_stored_results_say(page: Path) -> None:
+    text = page.read_text()
     assert text == pages.with_tables(text), "write the tables anew: python -m docs.reproduction_tables"
 
 
 def test_every_table_of_the_reproduction_is_made_from_stored_results() -> None:
-    """Only the verdicts are written by hand, and their numbers are those of the stored results."""
-    text = (DOCS / "reproduction.md").read_text()
-    heads = re.findall(r"(.*)\n\n\|.*\n\|---", text)
-    assert all(re.fullmatch(r"<!-- table \w+ -->", line) for line in heads[1:])
-    assert heads[0].startswith("**Holds** means")
-    assert {found[1] for found in pages.BLOCK.finditer(text)} == pages.TABLES.keys() - {"readme"}
-    assert [passage for passage in pages.stated() if passage not in text] == []
+    """Only the verdicts and the list of pages are written by hand; their numbers and those of the prose are the stored ones."""
+    texts = {page: page.read_text() for page in pages.PAGES}
+    by_hand = [
+        (page, head.split(" | ")[0])
+        for page in (pages.VERDICTS, *pages.STUDY_PAGES)
+        for above, head in re.findall(r"(.*)\n\n(\|.*)\n\|---", texts[page])
+        if not re.fullmatch(r"<!-- table \w+ -->", above)
+    ]
+    assert by_hand == [(pages.VERDICTS, "| verdict"), (pages.VERDICTS, "| page of evidence")]
+    assert {found[1] for text in texts.values() for found in pages.BLOCK.finditer(text)} == pages.TABLES.keys()
+    for page, passages in pages.stated().items():
+        text = " ".join(texts[page].split())
+        assert [passage for passage in passages if passage not in text] == [], page.name
 
 
 def test_the_commands_of_the_reproduction_print_its_stored_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those that name a folder of docs/results, as written; what they draw goes elsewhere."""
-    lines = [line for block in blocks("sh", (DOCS / "reproduction.md").read_text()) for line in block.splitlines()]
+    lines = [line for page in pages.PAGES for block in blocks("sh", page.read_text()) for line in block.splitlines()]
     commands = [line.split("  #")[0].split()[1:] for line in lines if re.search("compare docs/results|figure .* docs/results|--show", line)]
     assert len(commands) >= 5
     for index, command in enumerate(commands):

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reproduction.md and README.md from docs/results: python -m docs.reproduction_tables"""
+"""Writes the tables of README.md, docs/reproduction.md and docs/reproduction/*.md from docs/results: python -m docs.reproduction_tables"""
 
 from __future__ import annotations
 

@@ -1,42 +1,52 @@
-"""The table of the ablations at a tenth of the schedule on CIFAR-10."""
+"""Tables of the ablations at a tenth of the schedule on CIFAR-10.
+
+To add a run of `PARTS` with a seed of `SEEDS`, store it in its folder: it is shown as soon as it is there, a stopped one as far as
+it is. Any other run needs a line in `PARTS`. All runs of a seed must have the ticket of the ablations' IMP.
+"""
 
 from __future__ import annotations
 
-import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from docs.reproduction_tables.stored import NEAREST, PAPER_SPARSITY, RESULTS, series_named, signed, table, text
-from docs.reproduction_tables.tenth import ABLATIONS, SHARED_CYCLES, imp_means
+from docs.reproduction_tables.stored import NEAREST, PAPER_SPARSITY, RESULTS, rows_of, signed, table, text
+from docs.reproduction_tables.tenth import ABLATIONS, COSTS, SHARED_CYCLES, imp_means
 from swamp.drawing.numbers import percent
-from swamp.results.series import Series
 from swamp.runs.grid import read_grid
-from swamp.store.records import RowRecord
 
-# The runs of the ablations as their grid calls them, and what each shows.
-PARTS = {
-    "IMP": "one particle, no SWA",
-    "one particle": "SWA alone",
-    "without SWA": "four particles alone",
-    "SWAMP": "four particles, SWA",
-    "two particles": "two particles, SWA",
-    "IMP's masks": "SWAMP's training under IMP's masks",
-    "trained by SGD": "one training by SGD under SWAMP's masks",
-    "SWAMP+": "one particle through 89.26 %, then four",
+
+class Part(NamedTuple):
+    """What a run of the ablations shows, and the folder and grid that it belongs to."""
+
+    what: str
+    folder: str = ABLATIONS
+
+
+PAGE = "cifar10-ablations"
+SEEDS = (0, 1, 2)
+PARTS = {  # by the names that their grids give them
+    "IMP": Part("one particle, no SWA"),
+    "one particle": Part("SWA alone"),
+    "without SWA": Part("four particles alone"),
+    "SWAMP": Part("four particles, SWA"),
+    "two particles": Part("two particles, SWA"),
+    "eight particles": Part("eight particles, SWA", COSTS),
+    "IMP's masks": Part("SWAMP's training under IMP's masks"),
+    "trained by SGD": Part("one training by SGD under SWAMP's masks"),
+    "SWAMP+": Part("one particle through 89.26 %, then four"),
 }
 
 
-def of_ablation(name: str) -> Series:
-    return series_named(ABLATIONS, re.sub(r"[^\w+]+", "_", name) + "-")
+def stored_runs() -> list[tuple[str, int]]:
+    """Return the name and seed of every run that is stored."""
+    return [(name, seed) for seed in SEEDS for name, part in PARTS.items() if rows_of(part.folder, name, seed)]
 
 
 def cycles_of(name: str, metric: str, seed: int = 0) -> dict[int, float]:
     """Return a metric of a run of the ablations by cycle, in the unit that tables write; nothing if it was not run with that seed."""
-    return {row.cycle: row.described[metric].scaled(row.metrics[metric]) for row in rows_of(name, seed)}
-
-
-def rows_of(name: str, seed: int) -> list[RowRecord]:
-    return next((run.rows for run in of_ablation(name).runs if run.seed == seed), [])
+    rows = rows_of(PARTS[name].folder, name, seed)
+    return {row.cycle: row.described[metric].scaled(row.metrics[metric]) for row in rows}
 
 
 def lead(name: str, cycles: Iterable[int], seed: int = 0) -> float:
@@ -46,54 +56,56 @@ def lead(name: str, cycles: Iterable[int], seed: int = 0) -> float:
 
 
 def ablations() -> str:
-    """A tenth of the schedule: SWAMP without one of its parts, at the paper's sparsities and on average."""
-    theirs = read_grid(RESULTS / ABLATIONS / "grid.toml").paper
-    rows = [
-        ablation_row(name, what, seed, theirs[name]) for seed in (0, 1) for name, what in PARTS.items() if cycles_of(name, "accuracy", seed)
-    ]
+    """A tenth of the schedule: SWAMP without one of its parts, in means over the sparsities that all runs have."""
+    four_seeds, rows = statistics.fmean(imp_means()), []
+    for name, seed in stored_runs():
+        accuracies, losses = (cycles_of(name, metric, seed) for metric in ("accuracy", "calibrated_nll"))
+        cells = ["stopped"] * 4
+        if all(cycle in accuracies for cycle in SHARED_CYCLES):
+            mean, nll = (statistics.fmean(found[cycle] for cycle in SHARED_CYCLES) for found in (accuracies, losses))
+            above = ["", ""] if name == "IMP" else [signed(lead(name, SHARED_CYCLES, seed)), signed(mean - four_seeds)]
+            cells = [f"{mean:.2f}", *above, f"{nll:.4f}"]
+        rows.append([name, PARTS[name].what, str(seed), *cells])
+    head = ["run", "what it is", "seed", "accuracy %", "above IMP on its ticket", "above IMP's four seeds", "calibrated NLL"]
+    return table(head, rows)
+
+
+def ablations_by_sparsity() -> str:
+    """A tenth of the schedule: SWAMP without one of its parts, at the paper's sparsities beside the paper's numbers."""
+    papers = {folder: read_grid(RESULTS / folder / "grid.toml").paper for folder in {part.folder for part in PARTS.values()}}
+    rows = []
+    for name, seed in stored_runs():
+        folder = PARTS[name].folder
+        found = {row.cycle: text(row, "accuracy") for row in rows_of(folder, name, seed)}
+        pairs = zip(NEAREST.values(), papers[folder][name], strict=True)
+        rows.append([name, str(seed), *(cell for cycle, said in pairs for cell in (found.get(cycle, "stopped"), said.split(" ")[0]))])
     head = [name for sparsity in PAPER_SPARSITY.values() for name in (f"{percent(float(sparsity))} %", "paper")]
-    return table(
-        [
-            "run",
-            "seed",
-            "what it is",
-            *head,
-            "mean from 20 to 87 %",
-            "above IMP on its ticket",
-            "above IMP's four seeds",
-            "calibrated NLL, mean from 20 to 87 %",
-        ],
-        rows,
-    )
+    return table(["run", "seed", *head], rows)
 
 
-def ablation_row(name: str, what: str, seed: int, theirs: Sequence[str]) -> list[str]:
-    found = {row.cycle: text(row, "accuracy") for row in rows_of(name, seed)}
-    cells = [
-        cell for cycle, said in zip(NEAREST.values(), theirs, strict=True) for cell in (found.get(cycle, "stopped"), said.split(" ")[0])
+def apart() -> list[str]:
+    """Return what the parts have alone and together, as the page and the table of verdicts say it."""
+    names = ("one particle", "without SWA", "SWAMP", "two particles", "IMP's masks", "trained by SGD")
+    one, four, both, two, training, masks = (signed(lead(name, SHARED_CYCLES)) for name in names)
+    masks_again, both_again = (signed(lead(name, SHARED_CYCLES, seed=1)) for name in ("trained by SGD", "SWAMP"))
+    late = [f"{lead(name, range(11, 14)):.2f}" for name in ("SWAMP+", "SWAMP")]
+    return [
+        f"particles alone {four}, SWA alone {one}, both {both}",
+        f"training alone {training}, masks alone {masks}, both {both}",
+        f"masks alone {masks_again}, both {both_again}",
+        f"1, 2, 4 particles {one}, {two}, {both}",
+        f"{late[0]} and {late[1]} points",
     ]
-    mean, nll = (
-        statistics.fmean(cycles_of(name, metric, seed)[cycle] for cycle in SHARED_CYCLES) for metric in ("accuracy", "calibrated_nll")
-    )
-    above = ["", ""] if name == "IMP" else [signed(lead(name, SHARED_CYCLES, seed)), signed(mean - statistics.fmean(imp_means()))]
-    return [name, str(seed), what, *cells, f"{mean:.2f}", *above, f"{nll:.4f}"]
+
+
+def verdicts() -> list[str]:
+    """Return passages of the table of verdicts that follow from the ablations."""
+    return apart()
 
 
 def stated() -> list[str]:
     """Return passages of the page's prose that follow from the ablations."""
-    parts = {name: signed(lead(name, SHARED_CYCLES)) for name in PARTS}
-    masks, both = (signed(lead(name, SHARED_CYCLES, seed=1)) for name in ("trained by SGD", "SWAMP"))
-    late_masks, late_both = (signed(lead(name, range(10, 14), seed=1)) for name in ("trained by SGD", "SWAMP"))
-    under_imps_masks = parts["IMP's masks"]
-    late = [f"{lead(name, range(11, 14)):.2f}" for name in ("SWAMP+", "SWAMP")]
+    masks, both = (signed(lead(name, range(10, 14), seed=1)) for name in ("trained by SGD", "SWAMP"))
     without, with_swa = (cycles_of(name, "accuracy") for name in ("without SWA", "SWAMP"))
     added = ", ".join(signed(with_swa[cycle] - without[cycle]) for cycle in (3, 6, 10))
-    return [
-        f"particles alone {parts['without SWA']}, SWA alone {parts['one particle']}, both {parts['SWAMP']}",
-        f"training alone {under_imps_masks}, masks alone {parts['trained by SGD']}, both {parts['SWAMP']}",
-        f"masks alone {masks}, both {both}",
-        f"{late_masks} and {late_both} on average from 89 to 94.5 %",
-        f"1, 2, 4 particles {parts['one particle']}, {parts['two particles']}, {parts['SWAMP']}",
-        f"{late[0]} and {late[1]} points",
-        f"SWA adds {added} at 48.8, 73.8 and 89.3 %",
-    ]
+    return [*apart(), f"{masks} and {both} on average from 89 to 94.5 %", f"SWA adds {added} at 48.8, 73.8 and 89.3 %"]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from docs.reproduction_tables.stored import RESULTS, table
 from swamp.drawing.numbers import percent
 
+PAGE = "digits"
 FOLDER = "digits-connectivity"
 MEASURES = {"train loss": (1, 4), "test loss": (1, 4), "test error": (100, 2)}  # factor and digits, as they are shown
 

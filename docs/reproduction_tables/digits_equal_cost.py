@@ -10,6 +10,7 @@ from docs.reproduction_tables.stored import RESULTS, table
 from swamp.drawing.numbers import spread
 from swamp.results.statistics import difference_text, paired
 
+PAGE = "digits"
 DIGITS = "digits-equal-cost"
 IMPS_MASKS, SWAMPS_MASKS = "SWAMP's training under IMP's masks", "one training by SGD under SWAMP's masks"
 DIGITS_COSTS = {  # of all trainings, in those of IMP

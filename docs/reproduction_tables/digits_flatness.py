@@ -9,6 +9,7 @@ from docs.reproduction_tables.stored import RESULTS, table
 from swamp.drawing.numbers import spread
 from swamp.results.statistics import Difference, paired
 
+PAGE = "digits"
 FOLDER = "digits-flatness"
 SHOWN = ("trace", "largest eigenvalue")
 Measured = dict[tuple[str, str, str], dict[int, float]]

@@ -10,6 +10,7 @@ from docs.reproduction_tables.stored import RESULTS, table
 from swamp.drawing.numbers import spread
 from swamp.results.statistics import difference_text, paired
 
+PAGE = "digits"
 FOLDER = "digits-methods"
 SHOWN = ("0.7500", "0.9375", "0.9687")  # sparsities with a column of their own
 METHODS = ("SNIP", "SynFlow", "GraSP", "RigL", "RigL + SWAMP", "DST", "IMP", "IMP + SAM", "Lottery Pools", "SWAMP")
@@ -61,11 +62,17 @@ def lead(method: str, other: str) -> str:
     return f"{found.mean:.2f} ({found.low:.2f} to {found.high:.2f})".replace("-", "−")
 
 
+def verdicts() -> list[str]:
+    """Return passages of the table of verdicts that follow from the study."""
+    return [f"ahead by {lead('RigL + SWAMP', 'RigL').replace(' (', ' points (')}"]
+
+
 def stated() -> list[str]:
     """Return passages of the page's prose that follow from the study."""
     points = lead("SWAMP", "IMP").replace(" (", " points (")
     return [
         f"of IMP by {points}, of IMP + SAM by {lead('SWAMP', 'IMP + SAM')}, of Lottery Pools by {lead('SWAMP', 'Lottery Pools')}",
         f"ahead of RigL by {lead('RigL + SWAMP', 'RigL').replace(' (', ' points (')}",
+        f"ahead of RigL + SWAMP by {lead('Lottery Pools', 'RigL + SWAMP')} only",
         f"behind IMP, by {lead('IMP', 'RigL + SWAMP')}",
     ]

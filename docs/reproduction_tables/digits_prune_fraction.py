@@ -6,9 +6,10 @@ import csv
 
 from docs.reproduction_tables.stored import RESULTS, table
 from swamp.drawing.numbers import percent, spread
-from swamp.results.statistics import difference_text, paired
+from swamp.results.statistics import Difference, difference_text, paired
 from swamp.runs.grid import built_in_grid
 
+PAGE = "digits"
 FOLDER = "digits-prune-fraction"
 
 
@@ -38,9 +39,22 @@ def digits_prune_fraction() -> str:
     return table(["α", "cycles", "sparsity", "IMP", "SWAMP", "SWAMP − IMP, paired by seed", "paper, WRN-28-2: IMP", "SWAMP"], rows)
 
 
+def leads() -> list[Difference]:
+    """Return SWAMP's lead over IMP at each share, paired by seed."""
+    found = last_networks()
+    differences = [paired(found[share, "SWAMP"][2], found[share, "IMP"][2]) for share in dict.fromkeys(share for share, _ in found)]
+    return [lead for lead in differences if lead]
+
+
+def verdicts() -> list[str]:
+    """Return passages of the table of verdicts that follow from the study."""
+    *small, largest = leads()
+    means = [lead.mean for lead in small]
+    interval = f"{largest.low:.2f} to {largest.high:.2f}".replace("-", "−")
+    return [f"by {min(means):.2f} to {max(means):.2f} points at α = 0.2 to 0.4, by {largest.mean:.2f} ({interval}) at 0.5"]
+
+
 def stated() -> list[str]:
     """Return passages of the page's prose that follow from the study."""
-    found = last_networks()
-    leads = [paired(found[share, "SWAMP"][2], found[share, "IMP"][2]) for share in dict.fromkeys(share for share, _ in found)]
-    means = ", ".join(f"{lead.mean:.2f}" for lead in leads if lead)
+    means = ", ".join(f"{lead.mean:.2f}" for lead in leads())
     return [f"by {means} points at α = 0.2, 0.3, 0.4, 0.5"]

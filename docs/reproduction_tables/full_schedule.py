@@ -1,18 +1,16 @@
-"""Tables of the full schedule on CIFAR-10: IMP and SWAMP with three seeds, and the curvature of seed 0's networks."""
+"""Tables of the full schedule on CIFAR-10: IMP and SWAMP with three seeds."""
 
 from __future__ import annotations
 
-import re
 import statistics
 from fractions import Fraction
 
-from docs.reproduction_tables.stored import NEAREST, PAPER_SPARSITY, RESULTS, paper, series_of, sparsity, table, values
-from swamp.analyses import analyses
-from swamp.analyses.analysis import read_stored
+from docs.reproduction_tables.stored import NEAREST, PAPER_SPARSITY, paper, series_of, sparsity, table, values
 from swamp.drawing.numbers import spread
 from swamp.results.series import particle_range
 from swamp.results.statistics import difference_text, paired
 
+PAGE = "cifar10"
 FULL = "cifar10-wrn28-2-150epochs"
 
 
@@ -62,8 +60,8 @@ def full_seeds() -> str:
     return table(head, rows)
 
 
-def readme() -> str:
-    """The full schedule as README shows it."""
+def main() -> str:
+    """The main result, as README and the page of verdicts show it: the full schedule without NLL and particles."""
     series = series_of(FULL)
     rows = []
     for cycle, density in enumerate(series["imp"].requested_densities()):
@@ -75,56 +73,45 @@ def readme() -> str:
     return table(["sparsity % (paper's)", "IMP", "IMP, paper", "SWAMP", "SWAMP, paper", "SWAMP − IMP, paired by seed"], rows)
 
 
-def flatness() -> str:
-    """Traces of the Hessian of seed 0's networks: ours on training and test examples, and the paper's at the nearest sparsity."""
-    training = {method: training_traces(method) for method in ("imp", "swamp")}
-    test = test_traces()
-    theirs = {label: paper("hessian", label) for label in ("SGD", "SWAMP (N = 4)")}
-    rows = []
-    for cycle, nearest in {1: 3, 2: 6, 4: 10}.items():
-        ours = [f"{mean:.1f} ± {error:.1f}" for mean, error in (training[method][cycle] for method in training)]
-        ours += [f"{mean:.0f} ± {error:.0f}" for mean, error in (test[method, cycle] for method in training)]
-        printed = [" ± ".join(f"{float(number):.0f}" for number in theirs[label][nearest].split(" ± ")) for label in theirs]
-        rows.append([sparsity(Fraction(1, 2) ** cycle), *ours, *printed])
-    head = ["sparsity %", "IMP, training examples", "SWAMP", "IMP, test examples", "SWAMP"]
-    return table([*head, "paper (48.8, 73.8, 89.3 %): SGD", "SWAMP"], rows)
+def means(method: str, metric: str, digits: int) -> list[str]:
+    """Return the means over seeds of the sparse networks."""
+    series = series_of(FULL)[method]
+    return [f"{statistics.fmean(values(series, density, metric).values()):.{digits}f}" for density in series.requested_densities()[1:]]
 
 
-def training_traces(method: str) -> dict[int, tuple[float, float]]:
-    """Return traces with their standard errors by cycle, as `swamp analyse --hessian` stored them."""
-    stored = read_stored(RESULTS / FULL / f"{method}-seed-0", analyses()["hessian"])
-    assert stored
-    return {row.cycle: (row.trace.mean, row.trace.standard_error) for row in stored.result.rows}
-
-
-def test_traces() -> dict[tuple[str, int], tuple[float, float]]:
-    """Return traces with their standard errors by method and cycle, as benchmarks/curvature.py printed them for 1000 test examples."""
-    pattern = re.compile(r"of (\w+), cycle (\d), 1000 examples, 10 probes\ntest +([\d.]+) ± ([\d.]+)")
-    text = (RESULTS / f"{FULL}-analyses" / "curvature.txt").read_text()
-    return {(method, int(cycle)): (float(mean), float(error)) for method, cycle, mean, error in pattern.findall(text)}
-
-
-def stated() -> list[str]:
-    """Return passages of the page's prose that follow from the means over seeds."""
+def by_density() -> list[dict[Fraction, dict[int, float]]]:
+    """Return the accuracies of the sparse networks by density and seed, of IMP and of SWAMP."""
     series = series_of(FULL)
     sparse = series["imp"].requested_densities()[1:]
+    return [{density: values(series[method], density, "accuracy") for density in sparse} for method in ("imp", "swamp")]
 
-    def means(method: str, metric: str, digits: int) -> list[str]:
-        return [f"{statistics.fmean(values(series[method], density, metric).values()):.{digits}f}" for density in sparse]
 
-    both = [{density: values(series[method], density, "accuracy") for density in sparse} for method in ("imp", "swamp")]
-    leads = [paired(both[1][density], both[0][density]) for density in sparse]
+def leads() -> str:
+    imp, swamp = by_density()
+    found = [paired(swamp[density], imp[density]) for density in imp]
+    return f"on average by {', '.join(f'{lead.mean:.2f}' for lead in found if lead)} points"
+
+
+def verdicts() -> list[str]:
+    """Return passages of the table of verdicts that follow from the means over seeds."""
     imp, swamp = means("imp", "accuracy", 2), means("swamp", "accuracy", 2)
     imp_nll, swamp_nll = means("imp", "calibrated_nll", 3), means("swamp", "calibrated_nll", 3)
-    last = [by_density[sparse[-1]] for by_density in both]
-    each = [", ".join(f"{value:.2f}" for value in by_seed.values()) for by_seed in last]
-    intervals = [f"{found.low:.2f} to {found.high:.2f}" for by_seed in last if (found := paired(by_seed, dict.fromkeys(by_seed, 0.0)))]
     return [
-        f"on average by {', '.join(f'{lead.mean:.2f}' for lead in leads if lead)} points",
+        leads(),
         f"{', '.join(swamp)} %",
         f"{', '.join(imp)} %",
         f"{imp[-1]} and {swamp[-1]} %",
         f"{min(swamp_nll)} to {max(swamp_nll)} against {min(imp_nll)} to {max(imp_nll)}",
+    ]
+
+
+def stated() -> list[str]:
+    """Return passages of the page's prose that follow from the accuracies of the seeds."""
+    last = [list(found.values())[-1] for found in by_density()]
+    each = [", ".join(f"{value:.2f}" for value in by_seed.values()) for by_seed in last]
+    intervals = [f"{found.low:.2f} to {found.high:.2f}" for by_seed in last if (found := paired(by_seed, dict.fromkeys(by_seed, 0.0)))]
+    return [
+        leads(),
         f"IMP: {each[0]} against",
         f"SWAMP: {each[1]} against",
         f"the interval of their mean is {intervals[0]}",

@@ -10,6 +10,8 @@ from docs.reproduction_tables.stored import RESULTS, table
 from swamp.drawing.numbers import percent
 from swamp.store.records import RowRecord
 
+PAGE = "text"
+
 
 def text_rows(task: str) -> list[tuple[RowRecord, RowRecord]]:
     """Return the rows of IMP and SWAMP with MiniLM at every sparsity."""

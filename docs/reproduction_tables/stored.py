@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -31,6 +32,14 @@ def series_named(folder: str, name: str) -> Series:
     return series
 
 
+def rows_of(folder: str, name: str, seed: int) -> list[RowRecord]:
+    """Return the rows of one run of a stored grid, by the name that the grid gives it; none if it is not stored."""
+    written = re.sub(r"[^\w+]+", "_", name)
+    path = RESULTS / folder / f"{written}-seed-{seed}"
+    runs, _ = read_runs([path] if path.is_dir() else [])
+    return [row for run in runs for row in run.rows]
+
+
 def paper(target: str, label: str, model: str = "WRN-28-2") -> dict[int, str]:
     """Return the numbers that the paper prints for a method with a model, by its number of prunings; none where it prints none."""
     grid = built_in_grid("targets", target)
@@ -39,7 +48,9 @@ def paper(target: str, label: str, model: str = "WRN-28-2") -> dict[int, str]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)).replace(" --- ", "---")
+    """Return a Markdown table, in which no line is broken at a ±."""
+    lines = "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
+    return lines.replace(" --- ", "---").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
 def values(series: Series, density: Fraction, metric: str) -> dict[int, float]:

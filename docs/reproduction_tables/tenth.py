@@ -1,4 +1,4 @@
-"""Tables of a tenth of the schedule on CIFAR-10: the whole curve, how far runs and seeds are apart, and all methods."""
+"""Tables of a tenth of the schedule on CIFAR-10: the whole curve, and how far runs and seeds are apart."""
 
 from __future__ import annotations
 
@@ -9,26 +9,16 @@ from fractions import Fraction
 
 import msgspec
 
-from docs.reproduction_tables.stored import NEAREST, RESULTS, paper, series_named, series_of, signed, table, text, values
+from docs.reproduction_tables.stored import RESULTS, paper, series_named, series_of, signed, table, text, values
 from swamp.drawing.numbers import percent, spread
 from swamp.results.series import particle_range
 
+PAGE = "cifar10-tenth"
 TENTH = "cifar10-wrn28-2-15epochs"
 ABLATIONS = "cifar10-wrn28-2-15epochs-ablations"
 SEEDS = "cifar10-wrn28-2-15epochs-imp"
 COSTS = "cifar10-wrn28-2-15epochs-equal-cost"
 SHARED_CYCLES = range(1, 10)  # the sparse ones that every run has: 20 to 87 %
-LABELS = {
-    "SNIP": "snip",
-    "SynFlow": "synflow",
-    "GraSP": "grasp",
-    "RigL": "rigl",
-    "DST": "dst",
-    "IMP": "imp",
-    "IMP + SAM": "imp-sam",
-    "Lottery Pools": "lottery-pools",
-    "SWAMP": "swamp",
-}
 
 
 def curve() -> str:
@@ -126,6 +116,16 @@ def root_mean_squares(found: Iterable[Sequence[Sequence[float]]]) -> tuple[float
     return same, other
 
 
+def at_each_sparsity() -> list[list[list[float]]]:
+    """Return the accuracies of IMP's runs at each sparsity, by seed."""
+    return [[[run[cycle] for run in runs] for runs in imp_runs().values()] for cycle in range(1, 14)]
+
+
+def apart_at_one_sparsity() -> tuple[float, float]:
+    """Return how far two runs of IMP are apart at one sparsity, as root mean squares: with one seed, and with two."""
+    return root_mean_squares(at_each_sparsity())
+
+
 def seeds() -> str:
     """A tenth of the schedule: all runs of IMP and of SWAMP by seed."""
     imp, swamp, rows = imp_runs(), swamp_runs(), []
@@ -139,33 +139,6 @@ def seeds() -> str:
     )
 
 
-def all_methods(metric: str, digits: int, target: str, head: str) -> str:
-    """A tenth of the schedule: every method at the paper's four sparsities; the best is bold."""
-    series, at = series_of(TENTH), paper(target, "IMP")
-    densities = [Fraction(4, 5) ** cycle for cycle in at]
-    found = {label: [series[method].rows_at(density)[0] for density in densities] for label, method in LABELS.items()}
-    sign = 1 if found["IMP"][0].described[metric].maximise else -1
-    best = [max(found, key=lambda label: sign * found[label][index].metrics[metric]) for index in range(len(at))]
-    rows = []
-    for label, ours in found.items():
-        printed = list(paper(target, label).values())
-        cells = []
-        for index, row in enumerate(ours):
-            value = f"{row.described[metric].scaled(row.metrics[metric]):.{digits}f}"
-            reached = "" if abs(row.sparsity - float(1 - densities[index])) < 1e-4 else f" (at {percent(row.sparsity)})"
-            cells += [f"**{value}**" if label == best[index] else value + reached, printed[index]]
-        rows.append([label, *cells])
-    return table([head, *(name for density in densities for name in (f"{percent(1 - float(density))} %", "paper"))], rows)
-
-
-def methods_accuracy() -> str:
-    return all_methods("accuracy", 2, "main-cifar10", "accuracy %")
-
-
-def methods_nll() -> str:
-    return all_methods("calibrated_nll", 3, "nll-cifar10", "calibrated NLL")
-
-
 def stated() -> list[str]:
     """Return passages of the page's prose that follow from the runs of one seed and from the seeds of IMP."""
     leads = [
@@ -176,14 +149,10 @@ def stated() -> list[str]:
     on_ticket = [ours[cycle] - theirs[cycle] for ours, theirs in tickets for cycle in range(1, 14)]
     best = [max(run[cycle] for runs in imp.values() for run in runs) for cycle in range(14)]
     over_all = sorted(run[cycle] - best[cycle] for runs in swamp.values() for run in runs for cycle in range(2, 14))
-    at = [[[run[cycle] for run in runs] for runs in imp.values()] for cycle in range(1, 14)]
+    at = at_each_sparsity()
     means = [[shared_mean(run) for run in runs] for runs in imp.values()]
-    at_one, in_means = root_mean_squares(at), root_mean_squares([means])
+    at_one, in_means = apart_at_one_sparsity(), root_mean_squares([means])
     largest = max(abs(difference) for groups in at for difference in pair_differences(groups)[0])
-    by_seed = [[statistics.fmean(run[cycle] for run in runs) for runs in imp.values()] for cycle in range(14)]
-    pools = [row.described["accuracy"].scaled(row.metrics["accuracy"]) for row in series_of(TENTH)["lottery-pools"].rows]
-    beside_pools = [statistics.fmean(by_seed[cycle]) for cycle in NEAREST.values()]
-    ahead = [signed(pool - alone) for pool, alone in zip(pools, beside_pools, strict=True)]
     printed = "; ".join(", ".join(f"{value:.2f}" for value in group) for group in means)
     return [
         f"by {at_one[0]:.2f} points if they have one seed (at most {largest:.2f}) and by {at_one[1]:.2f} if they have two",
@@ -194,6 +163,4 @@ def stated() -> list[str]:
         f"in all three, by {min(on_ticket):.2f} to {max(on_ticket):.2f}",
         f"by {over_all[0]:.2f} points at least and mostly by more than {over_all[len(over_all) // 3]:.1f}",
         f"by {min(map(min, leads)):.2f} to {max(map(max, leads)):.2f}",
-        f"the mean of IMP's four seeds they have {', '.join(ahead[:-1])} and {ahead[-1]}",
-        f"IMP on all examples has {beside_pools[0]:.2f} and the mixture {pools[0]:.2f}",
     ]
