@@ -33,7 +33,7 @@ def resolve_device(name: str, here: bool = True) -> torch.device:
         if here:
             torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device = {name!r} is not available: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"device = {name!r} is not available: {str(error).splitlines()[0]}; 'auto' takes what there is") from None
     return device
 
 

@@ -28,15 +28,15 @@ from swamp.tasks.task import Task, stretches
 def run_table(run: StoredRun) -> Table:
     """List the rows of a run."""
     config, rows = run.config, run.rows
-    prefix, factor = prefix_of(max((row.cost for row in rows), default=0))
+    prefix, factor = prefix_of(max((row.macs for row in rows), default=0))  # of a network and of what it cost alike
     columns: list[Column[RowRecord]] = [
         Column("cycle", lambda row: str(row.cycle)),
         Column("sparsity %", lambda row: percent(row.sparsity)),
         Column("all %", lambda row: percent(row.sparsity_of_all)),
         *(metric_column(metric) for metric in (rows[0].described.values() if rows else ())),
         Column("particles", lambda row: particle_range(row) or "–"),
-        Column("MMACs", lambda row: f"{row.macs / 1e6:.2f}" if counts_macs(row) else "–"),
-        Column(f"cost {prefix}MACs", lambda row: f"{row.cost / factor:.2f}" if counts_macs(row) else "–"),
+        Column(f"{prefix}MACs", lambda row: f"{row.macs / factor:.2f}" if counts_macs(row) else "–"),
+        Column(f"cost {prefix}MACs", lambda row: f"{row.cost / factor:,.2f}" if counts_macs(row) else "–"),
     ]
     unknown = [uncounted_note(rows[-1].uncounted)] if rows and rows[-1].uncounted else []
     notes = [*run_notes(run), *unknown]
@@ -90,12 +90,13 @@ def metric_column(metric: Metric) -> Column[Any]:
 def ensemble_table(rows: Sequence[EnsembleRow]) -> Table:
     """List the ensembles of several runs, cycle by cycle."""
     metrics = find_metrics(rows[0].metrics)
+    prefix, factor = prefix_of(max(row.macs for row in rows))
     columns: list[Column[EnsembleRow]] = [
         Column("cycle", lambda row: str(row.cycle)),
         Column("sparsity %", lambda row: percent(row.sparsity)),
         *map(metric_column, metrics),
         Column(f"{metrics[0].label} of one network", lambda row: over_seeds(metrics[0], [[member] for member in row.members])),
-        Column("MMACs of all", lambda row: f"{row.macs / 1e6:.2f}"),
+        Column(f"{prefix}MACs of all", lambda row: f"{row.macs / factor:.2f}"),
     ]
     return make_table(f"Ensemble of {len(rows[0].members)} networks, on the test set", columns, rows)
 

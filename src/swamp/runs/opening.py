@@ -91,6 +91,7 @@ class PreparedRun:
                 # A task of the user's own names its problem; that of other tasks follows from their settings.
                 **({"problem": problem} if (problem := getattr(self.task, "problem", "")) else {}),
                 **({"task_parts": parts} if (parts := getattr(self.task, "parts", None)) else {}),
+                "layers": list(self.task.prunable),
                 # What the run began with decides its part of a cache.
                 "device": began_with(before)[0] if before else torch.device(self.config.device).type,
                 "versions": before["versions"] if before else versions(),

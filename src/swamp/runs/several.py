@@ -1,4 +1,4 @@
-"""Several runs: in which order they run, what they train that no other trains, and how long that takes here."""
+"""Several runs: in which order they run, what each trains that is neither stored nor trained by another, and how long that takes here."""
 
 from __future__ import annotations
 

@@ -291,6 +291,8 @@ def _check_header(header: Any, path: Path) -> None:
         raise Damaged(path, "it is not that of a run: its problem is wrong")
     if not all(isinstance(name, str) for name in (header.get("device", ""), header["config"].get("device", ""))):
         raise Damaged(path, "it is not that of a run: its device is wrong")
+    if not isinstance(layers := header.get("layers", []), list) or not all(isinstance(name, str) for name in layers):
+        raise Damaged(path, "it is not that of a run: its layers are wrong")
     parts = header.get("task_parts", {})
     if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
         raise Damaged(path, "it is not that of a run: the parts of its task are wrong")
