@@ -87,8 +87,8 @@ class StoredRun:
         return formats.json_lines(store.folder, CURVES, {"training": str, "epoch": int})
 
     def layers_in_order(self, mask: str) -> list[str]:
-        """Return the names of a mask's layers, from the network's input to its output. A run of an earlier version knows this order from the
-        mask alone; where that is not stored here, nothing is returned."""
+        """Return the names of a mask's layers, from the network's input to its output. A run of an earlier version knows this order from
+        the mask alone; where that is not stored here, nothing is returned."""
         return list(self.header.get("layers", ())) or Store(self.directory).mask_layers(mask) or []
 
     def seconds(self) -> float | None:

@@ -1,6 +1,6 @@
 """A run directory: its header, lock, journal, readable files and manifest, around the objects of `store.objects`.
 
-DIR/run.json            format version, configuration and its hash, versions; .run.json is a copy of it
+DIR/run.json            format version, configuration and its hash, versions, kind of device, layers in order; .run.json is a copy of it
 DIR/config.toml         the configuration again, for people to read
 DIR/results.json        one record per row
 DIR/metrics.jsonl       one line per epoch of each training

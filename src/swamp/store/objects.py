@@ -298,9 +298,10 @@ def _put(shared: Folder, name: str, data: bytes, source: Folder | None = None) -
     A record of weights takes the place of one that says they were dropped, and never the other way round.
     """
     path = f"objects/{name}"
+    if source and not shared.has(path) and source.link_file(path, shared):
+        return
     if not shared.has(path):
-        if source is None or not source.link_file(path, shared):
-            shared.write(path, data, shared / "work")
+        shared.write(path, data, shared / "work")
     elif name.endswith(".json") and not _says_dropped(data, shared.path / path):
         with contextlib.suppress(FileNotFoundError, Damaged):
             if _says_dropped(shared.read_text(path), shared.path / path):
