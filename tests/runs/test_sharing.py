@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from swamp.methods import methods
 from swamp.runs.config import Config
 from swamp.runs.copying import copy_runs
 from swamp.runs.opening import RunRequest, prepare
@@ -239,6 +240,17 @@ def test_without_a_cache_nothing_is_shared_between_plans(quick: Make, tmp_path: 
     runs = prepare(requests, to_train=False)
     assert [plan.num_epochs for plan in remaining_plans(runs)] == [run.num_epochs for run in runs]
     assert sum(plan.num_epochs for plan in new_plans(runs)) == runs[0].num_epochs
+
+
+@pytest.mark.parametrize("method", sorted(methods()))
+def test_every_method_is_planned_beside_what_is_stored(method: str, quick: Make, tmp_path: Path) -> None:
+    """Of a run that has not begun all is left, as its plan says; of one that was killed before its manifest nothing."""
+    requests = [RunRequest(quick(method=method, pruning__cycles=1), tmp_path / "run")]
+    (run,) = runs = prepare(requests, tmp_path / "cache", to_train=False)
+    assert [plan.num_epochs for plan in remaining_plans(runs)] == [run.num_epochs]
+    trained(requests[0].config, tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
+    assert [plan.num_epochs for plan in remaining_plans(runs)] == [0]
 
 
 class Sentences(Watcher):
