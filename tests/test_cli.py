@@ -170,7 +170,13 @@ def test_a_dry_run_shows_everything_and_does_nothing(finished: Path, capsys: pyt
         assert text in out
     assert "not begun" in out
     assert not (tmp_path / "run").exists()
-    assert "finished already" in call(capsys, "run", *FLAGS, "--dry-run", "--out", finished / "swamp" / "seed-0")[1]
+    assert "still to train" not in out
+    _, out, _ = call(capsys, "run", *FLAGS, "--dry-run", "--out", finished / "swamp" / "seed-0")
+    assert "finished already" in out
+    assert re.search("still to train +0, together 0 epochs", out)
+    _, out, _ = call(capsys, "run", *FLAGS, "--pruning.cycles=3", "--dry-run", "--out", tmp_path / "run", "--cache", finished / "cache")
+    (whole, left) = (int(re.findall(f"{name} +(\\d+), together", out)[0]) for name in ("trainings", "still to train"))
+    assert (whole, left) == (1 + 4 * 2, 2)  # The last cycle is new.
     status, _, said = call(capsys, "run", *FLAGS, "--cycle.epochs=7", "--dry-run", "--out", finished / "swamp" / "seed-0")
     assert (status, "holds a run with another configuration" in said) == (2, True)
 

@@ -79,7 +79,7 @@ def test_an_estimate_adds_up_what_trains_side_by_side(quick: Callable[..., Confi
     task = open_task(config)
     plan = make_plan(config, task)
     assert [len(group) for group in plan.groups(4)] == [1, 3, 4, 1, 4, 1]
-    cost = estimate(config, task, plan, 4, lambda count, epoch: {1: 1.0, 3: 10.0, 4: 100.0}[count])
+    cost = estimate(task, plan, 4, lambda count, epoch: {1: 1.0, 3: 10.0, 4: 100.0}[count])
     # one epoch of the ticket, two of every other training, two steps each
     assert cost.seconds == 2 * (1.0 + 2 * (10.0 + 100.0 + 1.0 + 100.0 + 1.0))
 
@@ -93,7 +93,7 @@ def test_an_estimate_counts_every_size_of_a_training(tmp_path: Path) -> None:
     task = open_task(config)
     plan = make_plan(config, task)
     assert [job.num_epochs for job in plan.jobs] == [2, 5]
-    cost = estimate(config, task, plan, 4, lambda count, epoch: {0: 1.0, 1: 10.0, 3: 100.0}[epoch])
+    cost = estimate(task, plan, 4, lambda count, epoch: {0: 1.0, 1: 10.0, 3: 100.0}[epoch])
     assert cost.seconds == 5 * ((1 + 10) + (1 + 2 * 10 + 2 * 100))
     whole = sum(task.macs.values())
     shares = [sum(task.epoch_macs(epoch).values()) / whole for epoch in range(5)]  # type: ignore[attr-defined]
@@ -107,7 +107,7 @@ def test_an_estimate_counts_both_gradients_of_sam(quick: Callable[..., Config]) 
     for method in ("imp", "imp-sam"):
         config = resolve(quick(method=method, device="cpu"))
         task = open_task(config)
-        seconds[method] = estimate(config, task, make_plan(config, task), 4, lambda count, epoch: 1.0).seconds
+        seconds[method] = estimate(task, make_plan(config, task), 4, lambda count, epoch: 1.0).seconds
     ticket = 2  # steps, without SAM in both
     assert seconds["imp-sam"] - ticket == 2 * (seconds["imp"] - ticket)
 

@@ -156,7 +156,7 @@ def test_preparing_a_run_reads_its_header_and_resolves_it_once(quick: Quick, tmp
     calls = []
     header, resolve = Store.header, config.resolve
     monkeypatch.setattr(Store, "header", lambda store: [calls.append("header"), header(store)][1])
-    monkeypatch.setattr(opening, "resolve", lambda *arguments: [calls.append("resolve"), resolve(*arguments)][1])
+    monkeypatch.setattr(opening, "resolve", lambda *arguments, **here: [calls.append("resolve"), resolve(*arguments, **here)][1])
     prepare([RunRequest(quick(), tmp_path / "run")])
     assert calls == ["header", "resolve"]
 

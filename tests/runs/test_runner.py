@@ -60,7 +60,7 @@ def test_the_directory_is_as_documented(whole: Path) -> None:
     assert names == files | {"objects", "cycle-00", "cycle-01", "cycle-02"}
     header = Store(whole).header()
     assert header is not None
-    assert set(header) == {"config", "config_hash", "format_version", "seed", "task", "versions", "row_format"}
+    assert set(header) == {"config", "config_hash", "format_version", "seed", "task", "versions", "device", "layers", "row_format"}
     for cycle in range(3):
         found = {path.name for path in (whole / f"cycle-{cycle:02d}").iterdir()}
         assert found == {"mask.safetensors", "average.safetensors", "particle-0.safetensors", "particle-1.safetensors"}

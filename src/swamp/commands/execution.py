@@ -96,25 +96,25 @@ def print_run(directory: Path, progress: ProgressOptions) -> None:
     print_line(f"run: {directory}")
 
 
-def show_plan(requests: Sequence[RunRequest], sweep: Sweep | None = None, plain: bool = False) -> None:
-    """Print what runs would do: tables of each run, or one table of all runs of a grid."""
+def show_plan(requests: Sequence[RunRequest], cache: Path | None, sweep: Sweep | None = None, plain: bool = False) -> None:
+    """Print what runs would do: tables of each run, or one table of all runs of a grid. What is stored, also in the cache, is found."""
     from swamp.report.tables import grid_plan_table, plan_tables
     from swamp.runs.opening import prepare
-    from swamp.runs.several import estimate_each, new_plans
+    from swamp.runs.several import estimate_each, remaining_plans
     from swamp.terminal import print_line, print_remark, print_table
 
-    runs = prepare(requests, to_train=False)
-    plans = new_plans(runs) if sweep else [run.make_plan() for run in runs]
-    estimates = estimate_each(runs, plans, print_remark)
+    runs = prepare(requests, cache, to_train=False)
+    remaining = remaining_plans(runs)
+    estimates = estimate_each(runs, remaining, print_remark)
     for remark in dict.fromkeys(remark for run in runs for remark in run.remarks):
         print_remark(remark)
     if sweep:
-        whole, new = [run.num_epochs for run in runs], [plan.num_epochs for plan in plans]
+        whole, new = [run.num_epochs for run in runs], [plan.num_epochs for plan in remaining]
         states = ["finished" if run.store.finished() else "begun" if run.store.header() else "" for run in runs]
         print_table(grid_plan_table(sweep, whole, new, [cost.seconds for cost in estimates], states), plain)
         return
-    for run, plan, cost in zip(runs, plans, estimates, strict=True):
-        for table in plan_tables(run.config, run.task, plan, cost):
+    for run, rest, cost in zip(runs, remaining, estimates, strict=True):
+        for table in plan_tables(run.config, run.task, run.make_plan(), rest, cost):
             print_table(table, plain)
             print()
         state = "finished already" if run.store.finished() else "begun, not finished" if run.store.header() else "not begun"

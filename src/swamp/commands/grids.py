@@ -98,7 +98,8 @@ def run_grid(
     progress.check()
     given = {key: value for key, value in (("data", options.data), ("scale", options.scale)) if value is not None}
     seeds = parse_numbers("--seeds", options.seeds, different=True) if options.seeds is not None else None
-    out, cache, runs = options.out, options.cache, Path("runs")
+    out, runs = options.out, Path("runs")
+    cache = options.cache or (out or runs) / "cache"
     only = [point.strip() for point in options.only.split(",")] if options.only is not None else []
     sweep = expand(grid, out or runs / name, {**settings, **given}, recipe, seeds, only)
     whole = sweep.runs[0].directory.parent
@@ -108,13 +109,13 @@ def run_grid(
     if not options.show:
         check_keep(sweep)
     if options.dry_run:
-        show_plan(requests, replace(sweep, runs=chosen), progress.plain)
+        show_plan(requests, cache, replace(sweep, runs=chosen), progress.plain)
         return
     helper = any(run.config.engine_module.role() == "helper" for run in chosen)
     results = None
     try:
         if chosen and not options.show:
-            execute(requests, cache or (out or runs) / "cache", whole, progress, tables=False)
+            execute(requests, cache, whole, progress, tables=False)
             if grid.analysis and not helper:
                 analyse_grid(replace(sweep, runs=chosen), progress)
             if not helper:

@@ -82,7 +82,7 @@ def plan(
     counts = parse_numbers("--gpus", gpus, least=1, different=True)
     recipe, settings = recipe_and_settings(arguments, plan)
     settings |= {name: value for name, value in (("data", data), ("scale", scale)) if value is not None}
-    config = resolve(build_config(recipe, settings))
+    config = resolve(build_config(recipe, settings), here=rate is None)
     task, is_here = planned_task(config, print_remark)
     if rate is None and not is_here:
         raise ValueError("without the data no step can be timed here: give --rate, the examples a second that one of your GPUs trains")

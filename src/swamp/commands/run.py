@@ -75,7 +75,7 @@ def run(
     progress.check()
     requests, group = asked_runs(recipe, settings, parse_numbers("--seeds", seeds, different=True) if seeds is not None else [], out)
     if dry_run:
-        show_plan(requests)
+        show_plan(requests, cache)
     else:
         execute(requests, cache, group, progress)
 

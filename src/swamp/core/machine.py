@@ -22,17 +22,18 @@ def num_cores() -> int:
     return max(available // int(os.environ.get("LOCAL_WORLD_SIZE", 1)), 1)
 
 
-def resolve_device(name: str) -> torch.device:
-    """Return the device of this name, which must exist; `auto` is a GPU if there is one."""
+def resolve_device(name: str, here: bool = True) -> torch.device:
+    """Return the device of this name; `auto` is a GPU if there is one. It must exist on this machine unless nothing is computed `here`."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         if device.type not in ("cpu", "cuda", "mps", "xpu"):
             raise RuntimeError("swamp trains on cpu, cuda, mps and xpu")
-        torch.empty(0, device=device)
+        if here:
+            torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device = {name!r} is not available: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"device = {name!r} is not available: {str(error).splitlines()[0]}; 'auto' takes what there is") from None
     return device
 
 

@@ -135,7 +135,7 @@ def gather(
         densities |= {(labels, level): pruning.density(cycle) for cycle, level in levels.items()}
         if run is None:
             continue
-        require_same_config(resolve(config, run.header["config"]), directory, run.header)
+        require_same_config(resolve(config, run.header["config"], here=False), directory, run.header)
         num_finished += run.finished
         result = analysed.get(directory)
         traces = traces_by_cycle(result, sweep.grid.split) if isinstance(result, HessianResult) else {}

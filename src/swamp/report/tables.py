@@ -18,7 +18,7 @@ from swamp.runs.bench import Machine, Timing
 from swamp.runs.config import Config
 from swamp.runs.grid import Sweep
 from swamp.runs.layouts import Cluster, Prediction, Workload
-from swamp.runs.plan import Estimate, Plan
+from swamp.runs.plan import Estimate, Plan, disk_bytes
 from swamp.store.records import RowRecord
 from swamp.tasks.metrics import find_metrics
 from swamp.tasks.prunable import not_pruned
@@ -28,15 +28,15 @@ from swamp.tasks.task import Task, stretches
 def run_table(run: StoredRun) -> Table:
     """List the rows of a run."""
     config, rows = run.config, run.rows
-    prefix, factor = prefix_of(max((row.cost for row in rows), default=0))
+    prefix, factor = prefix_of(max((row.macs for row in rows), default=0))  # of a network and of what it cost alike
     columns: list[Column[RowRecord]] = [
         Column("cycle", lambda row: str(row.cycle)),
         Column("sparsity %", lambda row: percent(row.sparsity)),
         Column("all %", lambda row: percent(row.sparsity_of_all)),
         *(metric_column(metric) for metric in (rows[0].described.values() if rows else ())),
         Column("particles", lambda row: particle_range(row) or "–"),
-        Column("MMACs", lambda row: f"{row.macs / 1e6:.2f}" if counts_macs(row) else "–"),
-        Column(f"cost {prefix}MACs", lambda row: f"{row.cost / factor:.2f}" if counts_macs(row) else "–"),
+        Column(f"{prefix}MACs", lambda row: f"{row.macs / factor:.2f}" if counts_macs(row) else "–"),
+        Column(f"cost {prefix}MACs", lambda row: f"{row.cost / factor:,.2f}" if counts_macs(row) else "–"),
     ]
     unknown = [uncounted_note(rows[-1].uncounted)] if rows and rows[-1].uncounted else []
     notes = [*run_notes(run), *unknown]
@@ -90,12 +90,13 @@ def metric_column(metric: Metric) -> Column[Any]:
 def ensemble_table(rows: Sequence[EnsembleRow]) -> Table:
     """List the ensembles of several runs, cycle by cycle."""
     metrics = find_metrics(rows[0].metrics)
+    prefix, factor = prefix_of(max(row.macs for row in rows))
     columns: list[Column[EnsembleRow]] = [
         Column("cycle", lambda row: str(row.cycle)),
         Column("sparsity %", lambda row: percent(row.sparsity)),
         *map(metric_column, metrics),
         Column(f"{metrics[0].label} of one network", lambda row: over_seeds(metrics[0], [[member] for member in row.members])),
-        Column("MMACs of all", lambda row: f"{row.macs / 1e6:.2f}"),
+        Column(f"{prefix}MACs of all", lambda row: f"{row.macs / factor:.2f}"),
     ]
     return make_table(f"Ensemble of {len(rows[0].members)} networks, on the test set", columns, rows)
 
@@ -134,8 +135,8 @@ def prunable_table(task: Task) -> Table:
     return make_table("What is pruned", columns, task.prunable.items(), "\n".join(not_pruned(task.model(), task.prunable)))
 
 
-def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> list[Table]:
-    """Describe a dry run: what is pruned, the cycles, and what it takes."""
+def plan_tables(config: Config, task: Task, plan: Plan, rest: Plan, cost: Estimate) -> list[Table]:
+    """Describe a dry run: what is pruned, the cycles, and what it takes. `rest` is what of the plan is still to train, at this cost."""
     masks = [row.mask for row, _ in plan.rows]
     (cost_prefix, cost_factor), (training_prefix, training_factor) = (
         prefix_of(max(macs, default=0)) for macs in (plan.forward_macs, plan.training_macs)
@@ -148,16 +149,17 @@ def plan_tables(config: Config, task: Task, plan: Plan, estimate: Estimate) -> l
         Column(f"cost {cost_prefix}MACs", lambda index: f"{plan.forward_macs[index] / cost_factor:.2f}"),
         Column(f"training {training_prefix}MACs", lambda index: f"{plan.training_macs[index] / training_factor:.2f}"),
     ]
-    share = percent(estimate.num_weights / estimate.num_parameters)
-    step = f"{1000 * estimate.step_seconds:.1f} ms"
+    share = percent(cost.num_weights / cost.num_parameters)
+    step = f"{1000 * cost.step_seconds:.1f} ms"
     several = any(len(stretches(task, job.first_epoch, job.end_epoch)) > 1 for job in plan.jobs)
     totals = [
-        ["prunable weights", f"{estimate.num_weights:,} of {estimate.num_parameters:,} parameters ({share} %)"],
+        ["prunable weights", f"{cost.num_weights:,} of {cost.num_parameters:,} parameters ({share} %)"],
         ["trainings", f"{len(plan.jobs)}, together {plan.num_epochs} epochs of {task.steps_per_epoch} steps"],
-        ["disk", f"about {estimate.disk_bytes / 1e6:.1f} MB (keep = {config.keep})"],
+        *([["still to train", f"{len(rest.jobs)}, together {rest.num_epochs} epochs"]] if rest.num_epochs < plan.num_epochs else []),
+        ["disk", f"about {disk_bytes(config, plan, cost) / 1e6:.1f} MB (keep = {config.keep})"],
         [
             "time",
-            f"about {duration(estimate.seconds)} of training on {config.device}, up to {estimate.num_parallel} at once "
+            f"about {duration(cost.seconds)} of training on {config.device}, up to {cost.num_parallel} at once "
             f"({step} a step alone{', in the first epoch' if several else ''})",
         ],
     ]
@@ -210,7 +212,8 @@ def layout_table(cluster: Cluster, work: Workload, predictions: Sequence[Predict
 
 
 def grid_plan_table(sweep: Sweep, epochs: Sequence[int], new: Sequence[int], seconds: Sequence[float], states: Sequence[str]) -> Table:
-    """Describe a dry run of a grid: what each run would train, what of it no run before it trains, and how far it is."""
+    """Describe a dry run of a grid: what each run would train, what of it is neither stored nor trained by a run before it, and
+    how far it is."""
     columns: list[Column[int]] = [
         Column("run", lambda index: sweep.runs[index].directory.name),
         Column("recipe", lambda index: sweep.runs[index].config.recipe),

@@ -143,9 +143,9 @@ def layer_names(all_series: Iterable[Series]) -> list[str]:
 
 
 def stored_layer_order(runs: Sequence[StoredRun]) -> list[str]:
-    """Return the layers of the first row of runs from the network's input to its output; nothing if no run stored that row's mask."""
+    """Return the layers of the first row of runs from the network's input to its output; nothing if no run knows their order."""
     row = next((row for run in runs for row in run.rows), None)
-    found = next((names for run in runs if row and (names := run.mask_layers(row.mask))), None)
+    found = next((names for run in runs if row and (names := run.layers_in_order(row.mask))), None)
     return found if row and found and set(found) == set(row.densities) else []
 
 

@@ -86,9 +86,10 @@ class StoredRun:
             return iter(())
         return formats.json_lines(store.folder, CURVES, {"training": str, "epoch": int})
 
-    def mask_layers(self, mask: str) -> list[str] | None:
-        """Read the names of a stored mask's layers, from the network's input to its output; None where the mask is not stored here."""
-        return Store(self.directory).mask_layers(mask)
+    def layers_in_order(self, mask: str) -> list[str]:
+        """Return the names of a mask's layers, from the network's input to its output. A run of an earlier version knows this order from
+        the mask alone; where that is not stored here, nothing is returned."""
+        return list(self.header.get("layers", ())) or Store(self.directory).mask_layers(mask) or []
 
     def seconds(self) -> float | None:
         """Return how long the run took, summed over all its processes; None where the journal does not say."""

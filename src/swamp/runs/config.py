@@ -121,7 +121,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def engine_module(self) -> EngineModule:
         """The engine that is selected. What `auto` selects depends on the device."""
-        return find_engine(default_engine(resolve_device(self.device).type) if self.engine == "auto" else self.engine)
+        return find_engine(default_engine(resolve_device(self.device, here=False).type) if self.engine == "auto" else self.engine)
 
     @property
     def numerics(self) -> Numerics:
@@ -298,12 +298,13 @@ def require_trust(
 # -- what decides the numbers -----------------------------------------------------------------------------------------------------
 
 
-def resolve(config: Config, frozen: Mapping[str, Any] | None = None) -> Config:
-    """Replace every `auto` by its value on this machine. Precision stays as it was when the run began (`frozen`)."""
-    device = resolve_device(config.device)
+def resolve(config: Config, frozen: Mapping[str, Any] | None = None, here: bool = True) -> Config:
+    """Replace every `auto` by its value on this machine. Precision stays as it was when the run began (`frozen`). The device and the
+    compiler must be there unless nothing is computed `here`."""
+    device = resolve_device(config.device, here)
     if config.compile and device.type != "cpu":
         raise ValueError(f"compile = true is for trainings on a CPU, not on {device}; [engines.NAME] may have a setting `compile` for it")
-    if config.compile and not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++"))):
+    if config.compile and here and not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++"))):
         raise ValueError("compile = true needs a C++ compiler, and there is no g++ or clang++")
     precision = config.precision
     if precision == "auto":

@@ -230,6 +230,11 @@ class RunContext(JobMaker):
         with applied(self.numerics), autocast(self.numerics, self.device):
             return function(model)
 
+    def ensure(self, keys: Iterable[str]) -> None:
+        """Make those of these weights again that were dropped or lost."""
+        for key in keys:
+            self._ensure(key)
+
     # -- weights that were dropped -------------------------------------------------------------------------------------------------
 
     def _solution(self, key: str, make: Callable[[], Solution]) -> Solution:

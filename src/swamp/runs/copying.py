@@ -8,112 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
-import torch
-from msgspec import Struct
-
-from swamp.core.job import Job, Solution
-from swamp.core.mask import Mask
-from swamp.core.noise import Noise
-from swamp.core.rules import Gradual
-from swamp.core.state import State
-from swamp.methods.method import Choice, Keep
-from swamp.runs.context import RunContext
+from swamp.core.job import Solution
+from swamp.methods.method import Keep
 from swamp.runs.job_maker import JobMaker
 from swamp.runs.opening import PreparedRun
-from swamp.runs.plan import made_up_mask
+from swamp.runs.replay import ReplayContext, no_weights
 from swamp.runs.stored_init import kept_init_key
 from swamp.store import formats
-from swamp.store.directory import COPY, HEADER, Store
-from swamp.store.files import Folder, make_directory
+from swamp.store.directory import COPY, HEADER, Store, began_with
+from swamp.store.files import make_directory
 from swamp.store.finding import cache_part, make_cache
 from swamp.store.objects import check_value, encode_value
 from swamp.store.records import read_rows
-from swamp.tasks.task import dense_mask
 
 FILES = ("config.toml", "results.json", "metrics.jsonl", "timing.jsonl", COPY, HEADER)  # With the header, a directory holds a run.
 ANALYSES = ("analysis", "analysis/objects")
-
-
-class WeightsNeeded(RuntimeError):
-    """What is asked for is not stored, and takes weights to be computed."""
-
-
-def _no_weights() -> State:
-    raise WeightsNeeded
-
-
-class ReplayContext(RunContext):
-    """The context of a method that replays what is stored and plans the rest. It collects the weights that the rest begins with."""
-
-    def __init__(self, run: PreparedRun) -> None:
-        super().__init__(run.config, run.task, run.store, engine=None, report=lambda _: None)  # type: ignore[arg-type]
-        self.needed: set[str] = set()
-        self._masks: dict[str, Mask] = {}  # of trainings and mixtures that are planned
-
-    def init(self) -> Solution:
-        return self._solution(self.init_key, lambda: self._load(self.init_key))
-
-    def train(self, jobs: Iterable[Job], stage: str = "") -> tuple[Solution, ...]:
-        return tuple(self._trained(job) for job in jobs)
-
-    def _trained(self, job: Job) -> Solution:
-        rule, mask = job.rule, job.mask
-        self._starts[job.key] = job.start
-        self._masks[job.key] = made_up_mask(mask, rule.num_keep, job.key) if isinstance(rule, Gradual) else mask
-        return self._solution(job.key, lambda: self._load(job.start))
-
-    def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        try:
-            return super().prune(solution, mask, keep)
-        except WeightsNeeded:
-            return made_up_mask(mask, self.num_keep(keep), solution.key)
-
-    def choose(
-        self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
-    ) -> Mask:
-        try:
-            return super().choose(by, settings, solution, mask, keep, noise, choice)
-        except WeightsNeeded:
-            return made_up_mask(mask, self.num_keep(keep), solution.key)
-
-    def mask(self, solution: Solution) -> Mask:
-        found = self.store.load_mask(solution.mask) if solution.mask else None
-        return self._masks[solution.key] if found is None else found
-
-    def mix(self, parts: Sequence[tuple[float, Solution]], keep: Fraction, *, trial: bool = False) -> Solution:
-        self.needed |= {solution.key for _, solution in parts}  # A search may compare any of its mixtures again.
-        mixed = super().mix(parts, keep, trial=trial)
-        self._masks[mixed.key] = made_up_mask(dense_mask(self.task), self.num_keep(keep), mixed.key)
-        return mixed
-
-    def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
-        try:
-            return super().evaluate(solution, split)
-        except WeightsNeeded:
-            return dict.fromkeys(self.task.metrics, 0.0)
-
-    def _solution(self, key: str, make: Callable[[], Any]) -> Solution:
-        found = self.store.solution(key)
-        if found is None:
-            try:
-                make()
-            except WeightsNeeded:
-                found = Solution(key, (), _no_weights)
-        assert found is not None
-        return self._handle(found)
-
-    def _load(self, key: str) -> State:
-        self._ensure(key)
-        raise WeightsNeeded
-
-    def _ensure(self, key: str) -> None:
-        self.needed.add(key)
 
 
 def needed_weights(run: PreparedRun) -> set[str]:
@@ -121,7 +34,7 @@ def needed_weights(run: PreparedRun) -> set[str]:
     own = {key for key in [kept_init_key(run.task, run.config.seed)] if key}
     if run.store.finished():
         return own
-    ctx, num_rows = ReplayContext(run), len(read_rows(run.directory))
+    ctx, num_rows = ReplayContext(run, run.store), len(read_rows(run.directory))
     for index, row in enumerate(run.config.method_module.run(ctx, run.config.selected("method"))):
         if index >= num_rows:  # It is still to be evaluated.
             ctx.needed |= {row.solution.key, *(member.key for member in row.members)}
@@ -138,7 +51,7 @@ def kept_weights(run: PreparedRun, keep: Keep | None) -> set[str]:
 def ticket_weights(run: PreparedRun) -> set[str]:
     """Return the key of the ticket's weights, if the run has a ticket. Other runs of its seed begin with the same."""
     maker = JobMaker(run.config, run.task)
-    return {maker.ticket_job(Solution(maker.init_key, (), _no_weights)).key} if maker.has_ticket else set()
+    return {maker.ticket_job(Solution(maker.init_key, (), no_weights)).key} if maker.has_ticket else set()
 
 
 def copy_run(run: PreparedRun, target: Path, keep: Keep | None, with_ticket: bool) -> Store:
@@ -188,20 +101,6 @@ def _copy_links(store: Store, copy: Store) -> None:
         copy.link_row(row.cycle, row.mask, row.solution, row.particles)
 
 
-def share(copies: Sequence[Store], runs: Sequence[PreparedRun], cache: Path) -> None:
-    """Put the objects of copies into a cache, for further runs that share trainings with them. Where copies differ in whether they have
-    weights, the cache has them."""
-    for run, copy in zip(runs, copies, strict=True):
-        part = cache_part(cache, torch.device(run.config.device).type, (copy.header() or {})["versions"]["torch"])
-        make_cache(part)
-        shared = Folder(part)
-        for name in (copy.folder / "objects").names():
-            path = f"objects/{name}"
-            weights = f"{path.removesuffix('.json')}.safetensors"
-            if not shared.has(path) or (copy.folder.has(weights) and not shared.has(weights)):
-                shared.write(path, copy.folder.read(path), shared / "work")
-
-
 def link_equal(directories: Iterable[Path]) -> None:
     """Make equal weights and masks in these directories one file on the disk with several names, which `tar` stores once."""
     first: dict[tuple[str, str], Path] = {}
@@ -225,6 +124,10 @@ def copy_runs(runs: Sequence[PreparedRun], targets: Sequence[Path], cache: Path 
         for target in targets:
             make_directory(target.parent)
         copies = [copy_run(run, target, keep, with_ticket=cache is not None) for run, target in zip(runs, targets, strict=True)]
-    if cache:
-        share(copies, runs, cache)
+    for copy in copies if cache else ():
+        header = copy.header()
+        assert cache
+        assert header
+        make_cache(part := cache_part(cache, *began_with(header)))
+        Store(copy.root, part).share()
     link_equal([*targets, *([cache] if cache else [])])

@@ -25,7 +25,7 @@ from swamp.runs.plan import Plan, make_plan
 from swamp.runs.remarks import plan_remarks
 from swamp.runs.setting_list import to_toml
 from swamp.runs.stored_init import keep_init, with_stored_init
-from swamp.store.directory import Store
+from swamp.store.directory import Store, began_with
 from swamp.store.finding import cache_part, make_cache
 from swamp.store.records import row_format
 from swamp.tasks.task import Task
@@ -91,6 +91,9 @@ class PreparedRun:
                 # A task of the user's own names its problem; that of other tasks follows from their settings.
                 **({"problem": problem} if (problem := getattr(self.task, "problem", "")) else {}),
                 **({"task_parts": parts} if (parts := getattr(self.task, "parts", None)) else {}),
+                "layers": list(self.task.prunable),
+                # What the run began with decides its part of a cache.
+                "device": began_with(before)[0] if before else torch.device(self.config.device).type,
                 "versions": before["versions"] if before else versions(),
                 **row_format(before),
             }
@@ -100,14 +103,18 @@ class PreparedRun:
 
 @contextmanager
 def begin_all(runs: Sequence[PreparedRun]) -> Iterator[None]:
-    """Begin all of these runs, whose directories are locked while inside. If one of them cannot begin, none gets a header or a cache."""
+    """Begin all of these runs, whose directories are locked while inside. If one of them cannot begin, none gets a header or a cache.
+
+    What their directories hold is put into their cache before any of them trains. A run that was finished without this cache is thus
+    shared too.
+    """
     with ExitStack() as stack:
         for run in runs:
             stack.enter_context(run.store.locked())
         found = [run.store.header_and_problem() for run in runs]
         for run, (header, _) in zip(runs, found, strict=True):  # Another process may have begun a run since it was prepared.
             require_same_run(run.config, run.task, header, run.directory)
-        for cache in dict.fromkeys(run.store.cache for run in runs if run.store.cache):
+        for cache in dict.fromkeys(run.store.cache for run in runs if run.store.cache and run.store.adds):
             make_cache(cache)
         for run, (header, problem) in zip(runs, found, strict=True):
             if not run.store.finished():
@@ -116,6 +123,8 @@ def begin_all(runs: Sequence[PreparedRun]) -> Iterator[None]:
                 run.store.write_header(header)
             if problem:
                 run.repairs.append(f"{problem} and was written in its place")
+        for run in runs:
+            run.store.share()
         yield
 
 
@@ -123,7 +132,7 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
     """Check all runs that were asked for, and open their tasks. The first mistake is a ValueError, and nothing is written.
 
     Runs with equal tasks share one task, whose data are in memory once. `cache` is a directory in which runs share what they have in
-    common. Without `to_train`, as for a dry run, the engine need not be able to train here and now.
+    common. Without `to_train`, as for a dry run or a copy, nothing need be able to train here and now, and the device need not exist.
     """
     if to_train:
         check_launch(request.config.engine_module for request in requests)
@@ -131,7 +140,7 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
     for request in requests:
         require_empty_or_run(request.directory)
         header = Store(request.directory).header()
-        config = resolve(request.config, header["config"] if header else None)
+        config = resolve(request.config, header["config"] if header else None, here=to_train)
         if (kinds := config.engine_module.tasks) and config.task not in kinds:
             raise ValueError(f"engine {config.engine!r} trains tasks of the kind {', '.join(kinds)}, not {config.task}")
         config.engine_module.require_device(torch.device(config.device))
@@ -142,7 +151,7 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
     runs = []
     for request, config, header, opened in zip(requests, configs, headers, open_each(requests), strict=True):
         check(request.config, opened)
-        store = Store(request.directory, cache_part(cache, torch.device(config.device).type) if cache else None)
+        store = open_store(request.directory, header, cache, torch.device(config.device).type)
         task = with_stored_init(opened, header, store)
         require_same_run(config, task, header, request.directory)
         if getattr(task, "own_optimizer", None):
@@ -151,6 +160,15 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
         notes = [] if task is opened or config.start else [instead]  # Weights from a file take the place of the module's anyway.
         runs.append(PreparedRun(request.config, config, task, store, config.engine_module.role(), notes))
     return runs
+
+
+def open_store(directory: Path, header: Mapping[str, Any] | None, cache: Path | None, device: str) -> Store:
+    """Return the store of a run with this header, if it has one. It keeps to the part of the cache for the kind of device and the torch
+    that it began with. If it goes on with others, what it makes now belongs into no part: part of it depends on the one, part on the
+    other."""
+    now = (device, versions()["torch"])
+    began = began_with(header) if header else now
+    return Store(directory, cache_part(cache, *began) if cache else None, adds=began == now)
 
 
 # -- tasks ------------------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
+from swamp.core.pruning import Pruning
 from swamp.core.rules import Gradual, num_gradients
 from swamp.core.state import State
 from swamp.methods.method import Choice, Item, Row
@@ -90,13 +91,12 @@ class PlanContext(JobMaker):
         return Solution(key_of("mean", particles=[p.key for p in particles]), (), _no_weights)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        return made_up_mask(mask, self.num_keep(keep), self._ranked(solution.key))
+        return made_up_mask(mask, self.num_keep(keep), source_of_ranking(self.pruning, solution.key))
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
-        source = key_of("choose", by=[by, settings], solution=solution.key, noise=str(noise))
-        return made_up_mask(mask, self.num_keep(keep), self._ranked(source))
+        return made_up_mask(mask, self.num_keep(keep), source_of_choice(self.pruning, by, settings, solution, noise))
 
     def mask(self, solution: Solution) -> Mask:
         return self._masks[solution.key]
@@ -113,10 +113,16 @@ class PlanContext(JobMaker):
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
         return {self.task.metric: 0.0}  # All solutions are equally good.
 
-    def _ranked(self, source: str) -> str:
-        """Return what a mask will be made from: the source, and how its weights are ranked if that is not the plain way."""
-        plain, mine = ranking("unstructured", "global"), ranking(self.pruning.pattern, self.pruning.allocation)
-        return source if mine == plain else key_of("ranked", source=source, **mine)
+
+def source_of_ranking(pruning: Pruning, source: str) -> str:
+    """Return what a mask will be made from: the source, and how its weights are ranked if that is not the plain way."""
+    plain, mine = ranking("unstructured", "global"), ranking(pruning.pattern, pruning.allocation)
+    return source if mine == plain else key_of("ranked", source=source, **mine)
+
+
+def source_of_choice(pruning: Pruning, by: str, settings: Struct | None, solution: Solution, noise: Noise) -> str:
+    """Return what a mask will be made from that a method chooses by a score of its own."""
+    return source_of_ranking(pruning, key_of("choose", by=[by, settings], solution=solution.key, noise=str(noise)))
 
 
 def made_up_mask(mask: Mask, num_keep: int, source: str) -> Mask:
@@ -150,17 +156,16 @@ def make_plan(config: Config, task: Task) -> Plan:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a plan takes: time, memory on disk, and the size of its network."""
+    """What a plan takes, and the size of its network."""
 
     num_parameters: int
     num_weights: int  # prunable ones
     num_parallel: int  # trainings at once
     step_seconds: float
     seconds: float
-    disk_bytes: int
 
 
-def estimate(config: Config, task: Task, plan: Plan, num_parallel: int, step_seconds: Callable[[int, int], float]) -> Estimate:
+def estimate(task: Task, plan: Plan, num_parallel: int, step_seconds: Callable[[int, int], float]) -> Estimate:
     """Estimate what a plan takes. `step_seconds` returns the time of a step of so many plain trainings side by side, in an epoch."""
     num_weights = sum(math.prod(shape) for shape in task.prunable.values())
     num_parameters = sum(p.numel() for p in task.model().parameters())
@@ -173,7 +178,11 @@ def estimate(config: Config, task: Task, plan: Plan, num_parallel: int, step_sec
         return sum(step_seconds(len(group), start) * num_steps * num_epochs for num_epochs, start in parts)
 
     seconds = sum(group_seconds(group) for group in plan.groups(num_parallel))
+    return Estimate(num_parameters, num_weights, num_parallel, step_seconds(1, 0), seconds)
+
+
+def disk_bytes(config: Config, plan: Plan, cost: Estimate) -> int:
+    """Return how many bytes a run needs on the disk."""
     kept = {"all": sum(len(jobs) + (len(jobs) > 1) for _, jobs in plan.rows), "averages": len(plan.rows), "last": 1}[config.keep]
     # The weights that are kept, init and ticket are float32; masks have eight entries a byte.
-    disk = 4 * num_parameters * (kept + 2) + len(plan.rows) * num_weights // 8
-    return Estimate(num_parameters, num_weights, num_parallel, step_seconds(1, 0), seconds, disk)
+    return 4 * cost.num_parameters * (kept + 2) + len(plan.rows) * cost.num_weights // 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterator
 
@@ -14,12 +15,12 @@ from swamp.core.cost import masked_macs, uncounted
 from swamp.core.errors import reason_of
 from swamp.core.machine import versions
 from swamp.engines.engine import Engine
-from swamp.methods.method import Row
+from swamp.methods.method import Keep, Row
 from swamp.runs.context import RunContext
 from swamp.runs.opening import PreparedRun, able_config, build_engine, make_engine_context, settings_that_must_match
 from swamp.runs.progress import Listener
 from swamp.runs.remarks import row_notes
-from swamp.store.directory import BEGUN, FAILED, PLAN
+from swamp.store.directory import BEGUN, FAILED, PLAN, Store, began_with
 from swamp.store.files import Damaged
 from swamp.store.records import RowRecord, read_rows, row_identity
 from swamp.tasks.user_code import saying_whose
@@ -61,7 +62,7 @@ def _continue_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iter
         lacking = [] if altered else _metrics_to_add(ctx)
         if not altered and not lacking:
             store.clear_work()
-            listener.say(f"{store.root} is finished; nothing to do")
+            listener.say(f"{store.root} is finished; nothing to do" + _not_shared(ctx))
             rows = read_rows(store.root)
             listener.complete(rows)
             yield from rows
@@ -77,7 +78,9 @@ def _continue_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iter
         listener.say(f"{path} is damaged; it was put aside and is computed again")
     then, now = (store.header() or {})["versions"], versions()
     if then["torch"] != now["torch"]:
-        listener.say(f"this run began with torch {then['torch']}; with {now['torch']} the last bits may differ")
+        listener.say(f"this run began with torch {then['torch']}; with {now['torch']} the last bits may differ" + _not_shared(ctx))
+    elif unshared := _not_shared(ctx):
+        listener.say(f"this run goes on with torch {now['torch']} on {ctx.device.type}{unshared}")
     try:
         with saying_whose():
             yield from _run_method(run, ctx, listener)
@@ -86,6 +89,14 @@ def _continue_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iter
             store.journal.log({"what": FAILED, "why": _failure_line(error)})
         raise
     store.finish()
+
+
+def _not_shared(ctx: RunContext) -> str:
+    """Return a clause that says why the cache gets nothing of a run, if that is so."""
+    if ctx.store.cache is None or ctx.store.adds:
+        return ""
+    device, torch = began_with(ctx.store.header() or {})
+    return f"; it began with torch {torch} on {device}, so that runs which begin now share nothing with it"
 
 
 def _metrics_to_add(ctx: RunContext) -> list[str]:
@@ -106,10 +117,13 @@ def _run_method(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterat
     listener.planned(run.num_epochs)
     for remark in run.remarks:
         listener.say(remark)
+    num_stored = num_stored_rows(store)
     records: list[RowRecord] = []
     rows: list[Row] = []
     begin = time.monotonic()
     for row in ctx.config.method_module.run(ctx, ctx.config.selected("method")):
+        if len(rows) >= num_stored:
+            ctx.ensure(kept_weights(row, ctx.config.keep))
         record = make_record(ctx, row)
         if rows:  # The next mask is durable now, so that weights of the row before may go.
             drop_unkept(ctx, rows[-1], next_row=row)
@@ -120,7 +134,17 @@ def _run_method(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iterat
         begin = time.monotonic()
         listener.row(record)
         yield record
+    if len(rows) > num_stored:
+        ctx.ensure([rows[-1].solution.key])
+        _link(ctx, rows[-1])
     drop_all_unkept(ctx, rows)
+
+
+def num_stored_rows(store: Store) -> float:
+    """Return how many rows the run has; infinitely many if it was finished. Weights that these rows have dropped are not made again."""
+    with contextlib.suppress(Damaged):
+        return math.inf if store.finished() else len(read_rows(store.root))
+    return math.inf
 
 
 def _failure_line(error: Exception) -> str:
@@ -172,6 +196,13 @@ def write_rows(ctx: RunContext, row: Row, records: list[RowRecord]) -> None:
     ctx.store.write_text("results.json", json.dumps(msgspec.to_builtins(records), indent=1, sort_keys=True) + "\n")
     lines = [{"training": ctx.labels[job.key], **epoch} for job, solution in ctx.trainings for epoch in solution.history]
     ctx.store.write_text("metrics.jsonl", "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
+
+
+def kept_weights(row: Row, keep: Keep) -> list[str]:
+    """Return the keys of the weights of a row that `keep` keeps also where further rows follow. A cache that was filled from runs which
+    dropped them has only their records, so that they are made again."""
+    members = [member.key for member in row.members] if keep == "all" else []
+    return [*members, row.solution.key] if keep != "last" else []
 
 
 def drop_unkept(ctx: RunContext, row: Row, next_row: Row | None = None) -> None:

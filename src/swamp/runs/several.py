@@ -1,18 +1,24 @@
-"""Several runs: in which order they run, what they train that no other trains, and how long that takes here."""
+"""Several runs: in which order they run, what each trains that is neither stored nor trained by another, and how long that takes here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from pathlib import Path
 
+from swamp.core.job import Job
 from swamp.engines.engine import TIMING_SECONDS
+from swamp.methods.method import Row
 from swamp.runs import group
 from swamp.runs.bench import step_timer
+from swamp.runs.config import resolve
 from swamp.runs.opening import PreparedRun, begin_all
 from swamp.runs.plan import Estimate, Plan, estimate
 from swamp.runs.progress import Listener
-from swamp.runs.runner import run_to_end
+from swamp.runs.replay import ReplayContext
+from swamp.runs.runner import kept_weights, num_stored_rows, run_to_end
+from swamp.store.directory import StoreView
 
 Listen = Callable[[PreparedRun], AbstractContextManager[Listener]]
 
@@ -46,7 +52,8 @@ def _error_of(run: PreparedRun, listener: Listener) -> BaseException | None:
 
 
 def new_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
-    """Return the plan of each run without what the runs before it train; the plan of a finished run is empty."""
+    """Return the plan of each run without what the plans before it have; the plan of a finished run is empty. What is stored is in the
+    plans too, because it is reported as progress when it is found."""
     seen: set[str] = set()
     plans = []
     for run in runs:
@@ -61,8 +68,42 @@ def new_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
     return plans
 
 
+def remaining_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
+    """Return the plan of what each run will train if they run one after the other: what is stored is left out and, for runs that share a
+    cache, what those before them train."""
+    seen: dict[Path | None, set[str]] = {}
+    plans = []
+    for run in runs:
+        cache = run.store.cache
+        shared = [other.directory for other in runs if other.store.adds and other.store.cache == cache] if cache else []
+        known = seen.setdefault(cache, set()) if cache else set()
+        plans.append(_remaining_plan(run, [cache, *shared] if cache else [], known))
+        known |= {job.key for job in plans[-1].jobs}
+    return plans
+
+
+def _remaining_plan(run: PreparedRun, places: Sequence[Path], known: set[str]) -> Plan:
+    """Return the plan of what a run will train beside what is stored in its directory and in these places, and beside what is `known`."""
+    if run.store.finished():
+        return Plan(None, [], [], [])
+    ctx, num_stored = ReplayContext(run, StoreView(run.directory, places)), num_stored_rows(run.store)
+    rows: list[tuple[Row, list[Job]]] = []
+    counted = set(known)
+    for row in run.config.method_module.run(ctx, run.config.selected("method")):
+        if len(rows) >= num_stored:
+            ctx.ensure(kept_weights(row, run.config.keep))
+        rows.append((row, [job for key, job in ctx.planned.items() if key not in counted]))
+        counted |= ctx.planned.keys()
+    if len(rows) > num_stored:
+        ctx.ensure([rows[-1][0].solution.key])
+        rows[-1][1].extend(job for key, job in ctx.planned.items() if key not in counted)
+    return Plan(None, rows, [], [])
+
+
 def estimate_each(runs: Sequence[PreparedRun], plans: Sequence[Plan], say: Callable[[str], None]) -> list[Estimate]:
     """Return what each plan takes on this machine. Steps are timed once for each task, and `say` gets what is being timed."""
+    for run in runs:
+        resolve(run.config)  # The device must exist to be timed.
     with ExitStack() as stack:
         first_runs = {id(run.task): run for run in reversed(runs)}
         for run in first_runs.values():
@@ -70,4 +111,4 @@ def estimate_each(runs: Sequence[PreparedRun], plans: Sequence[Plan], say: Calla
                 f"timing steps of {run.config.recipe} on {run.config.device}, for {TIMING_SECONDS:.0f} s, or for one step that takes longer"
             )
         paces = {key: stack.enter_context(step_timer(run.config, run.task)) for key, run in first_runs.items()}
-        return [estimate(run.config, run.task, plan, *paces[id(run.task)]) for run, plan in zip(runs, plans, strict=True)]
+        return [estimate(run.task, plan, *paces[id(run.task)]) for run, plan in zip(runs, plans, strict=True)]

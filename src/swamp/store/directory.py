@@ -1,6 +1,6 @@
 """A run directory: its header, lock, journal, readable files and manifest, around the objects of `store.objects`.
 
-DIR/run.json            format version, configuration and its hash, versions; .run.json is a copy of it
+DIR/run.json            format version, configuration and its hash, versions, kind of device, layers in order; .run.json is a copy of it
 DIR/config.toml         the configuration again, for people to read
 DIR/results.json        one record per row
 DIR/metrics.jsonl       one line per epoch of each training
@@ -26,9 +26,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from swamp.core.mask import Mask
 from swamp.store import formats
 from swamp.store.files import Damaged, Folder
-from swamp.store.objects import LINK, ObjectStore
+from swamp.store.objects import LINK, ObjectStore, read_checked
 
 FORMAT_VERSION = 1
 HEADER, COPY = "run.json", ".run.json"
@@ -71,8 +72,8 @@ class Journal:
 class Store(ObjectStore):
     """A run directory. With a cache, objects are also shared with other runs."""
 
-    def __init__(self, root: Path, cache: Path | None = None) -> None:
-        super().__init__(root, cache)
+    def __init__(self, root: Path, cache: Path | None = None, *, adds: bool = True) -> None:
+        super().__init__(root, cache, adds=adds)
         self.journal = Journal(self.folder)
 
     def link_row(self, cycle: int, mask: str, average: str, particles: Sequence[str]) -> None:
@@ -241,9 +242,42 @@ class Store(ObjectStore):
             return True
 
 
+class StoreView(Store):
+    """A run directory that is only looked at, and the caches and directories in which its run will find more. Nothing is written."""
+
+    def __init__(self, root: Path, others: Sequence[Path]) -> None:
+        super().__init__(root)
+        self.folders = [Folder(place, "objects") for place in dict.fromkeys((root, *others))]
+
+    def _find(self, name: str) -> Folder | None:
+        return next((folder for folder in self.folders if folder.has(name) and _is_sound(folder, name)), None)
+
+    def load_mask(self, digest: str) -> Mask | None:
+        try:
+            return super().load_mask(digest)
+        except Damaged:
+            return None  # The run will put it aside.
+
+
+def _is_sound(folder: Folder, name: str) -> bool:
+    """Return whether an object can be read. Weights are not read for that, which takes long."""
+    if not name.endswith(".json"):
+        return True
+    try:
+        return bool(read_checked(folder, name))
+    except (OSError, Damaged):
+        return False
+
+
 def identity_of(header: Mapping[str, Any]) -> list[str]:
     """Return what tells the run with this header from all others."""
     return [header["config_hash"], header["task"], header.get("problem", "")]
+
+
+def began_with(header: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the kind of device and the version of torch that the run with this header began with. Headers of earlier versions name the
+    device of the last process alone."""
+    return header.get("device", header["config"].get("device", "")).split(":")[0], header["versions"]["torch"]
 
 
 def _check_header(header: Any, path: Path) -> None:
@@ -255,6 +289,10 @@ def _check_header(header: Any, path: Path) -> None:
         raise Damaged(path, "it is not that of a run: its versions are missing or wrong")
     if not isinstance(header.get("problem", ""), str):
         raise Damaged(path, "it is not that of a run: its problem is wrong")
+    if not all(isinstance(name, str) for name in (header.get("device", ""), header["config"].get("device", ""))):
+        raise Damaged(path, "it is not that of a run: its device is wrong")
+    if not isinstance(layers := header.get("layers", []), list) or not all(isinstance(name, str) for name in layers):
+        raise Damaged(path, "it is not that of a run: its layers are wrong")
     parts = header.get("task_parts", {})
     if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
         raise Damaged(path, "it is not that of a run: the parts of its task are wrong")

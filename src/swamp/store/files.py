@@ -154,6 +154,17 @@ class Folder:
         with self._parent(name) as (parent, last):
             os.symlink(target, last, dir_fd=parent)
 
+    def link_file(self, name: str, other: Folder) -> bool:
+        """Give a file the same name in another folder too, as a hard link. Return whether that was possible."""
+        (other / name).parent.make()
+        with self._parent(name) as (parent, last), other._parent(name) as (there, new):
+            try:
+                os.link(last, new, src_dir_fd=parent, dst_dir_fd=there, follow_symlinks=False)
+            except (OSError, NotImplementedError):  # It is another file system, or one without such links.
+                return False
+            os.fsync(there)
+            return True
+
     def remove(self, name: str) -> None:
         """Remove a file, or a link itself, if it is there."""
         with contextlib.suppress(FileNotFoundError), self._parent(name) as (parent, last), _named(self.path / name):

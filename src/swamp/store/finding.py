@@ -72,10 +72,13 @@ def cache_part(cache: Path, device: str, torch_version: str = torch.__version__)
     """
     if os.access(cache, os.X_OK) and holds_header(cache):
         raise ValueError(f"the cache {cache} is a run directory; a cache is a directory of its own")
+    name = f"torch-{torch_version}-{device.split(':')[0]}"
+    if not re.fullmatch(r"[\w.+-]+", name):  # A run directory that a stranger sent may name any torch and any device.
+        raise ValueError(f"the cache {cache} has no part for {name!r}: that is no version of torch and no kind of device")
     existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise ValueError(f"the cache {cache} cannot be used: {existing} is not a directory")
-    return cache / f"torch-{torch_version}-{device.split(':')[0]}"
+    return cache / name
 
 
 def make_cache(part: Path) -> None:

@@ -36,8 +36,10 @@ class Dropped(RuntimeError):
 class ObjectStore:
     """Reads and writes values, tensors, solutions, masks and checkpoints by key."""
 
-    def __init__(self, root: Path, cache: Path | None = None) -> None:
+    def __init__(self, root: Path, cache: Path | None = None, *, adds: bool = True) -> None:
         self.folder, self.cache = Folder(root), cache
+        self.adds = adds  # whether what is made here belongs into the cache
+        self._forgotten: set[str] = set()  # keys that are made again, whatever the cache knows of them
 
     @property
     def root(self) -> Path:
@@ -70,17 +72,33 @@ class ObjectStore:
 
     def _write(self, name: str, data: bytes) -> None:
         (self.folder / "objects").write(name, data, self.folder / "work")
-        if self.cache and os.access(self.cache, os.W_OK):
-            shared = Folder(self.cache)
-            if not shared.has(f"objects/{name}"):
-                shared.write(f"objects/{name}", data, shared / "work")
+        if shared := self._writable_cache():
+            _put(shared, name, data)
+
+    def _writable_cache(self) -> Folder | None:
+        """Return the cache, if this directory adds to one that can be written."""
+        return Folder(self.cache) if self.cache and self.adds and os.access(self.cache, os.W_OK) else None
+
+    def share(self) -> None:
+        """Put the objects that this directory holds and the cache lacks into the cache, each after a check of its content. One that is
+        damaged stays out. Where the file system can give a file a second name, nothing is copied."""
+        shared = self._writable_cache()
+        if shared is None:
+            return
+        ours, there = (self.folder / "objects").names(), set((shared / "objects").names())
+        weights = {name for name in ours if name.endswith(".safetensors")}
+        for name in ours:
+            # The record of weights that the cache lacks is looked at too: the one there may say that they were dropped.
+            if name not in there or f"{Path(name).stem}.safetensors" in weights - there:
+                with contextlib.suppress(Damaged):
+                    _put(shared, name, read_checked(self.folder / "objects", name), self.folder)
 
     def _find(self, name: str) -> Folder | None:
         """Return the folder that holds an object. One that only the cache holds is checked and copied to this directory first."""
         objects = self.folder / "objects"
         if objects.has(name):
             return objects
-        if self.cache is None:
+        if self.cache is None or Path(name).stem in self._forgotten:
             return None
         shared = Folder(self.cache, "objects")
         try:
@@ -158,8 +176,10 @@ class ObjectStore:
         self.folder.remove(f"objects/{key}.safetensors")
 
     def forget(self, key: str) -> None:
-        """Remove a solution's weights and record, so that it is computed again; in the cache too, from which they would come back."""
-        for folder in (self.folder, *([Folder(self.cache)] if self.cache and os.access(self.cache, os.W_OK) else [])):
+        """Remove a solution's weights and record, so that it is computed again; in the cache too, from which they would come back. What
+        stays in a cache that cannot be written is not looked at any more."""
+        self._forgotten.add(key)
+        for folder in filter(None, (self.folder, self._writable_cache())):
             for suffix in ("json", "safetensors"):
                 folder.remove(f"objects/{key}.{suffix}")
 
@@ -270,6 +290,28 @@ def _require_key(stored: Any, key: str, path: Path) -> None:
     """Raise `Damaged` if a file does not hold what its name says."""
     if not isinstance(stored, dict) or stored.get("key") != key:
         raise Damaged(path, "it is another object")
+
+
+def _put(shared: Folder, name: str, data: bytes, source: Folder | None = None) -> None:
+    """Put the content of an object into a cache that lacks it. `source` is the run directory that holds it, if it need not be copied.
+
+    A record of weights takes the place of one that says they were dropped, and never the other way round.
+    """
+    path = f"objects/{name}"
+    if source and not shared.has(path) and source.link_file(path, shared):
+        return
+    if not shared.has(path):
+        shared.write(path, data, shared / "work")
+    elif name.endswith(".json") and not _says_dropped(data, shared.path / path):
+        with contextlib.suppress(FileNotFoundError, Damaged):
+            if _says_dropped(shared.read_text(path), shared.path / path):
+                shared.write(path, data, shared / "work")
+
+
+def _says_dropped(data: bytes, path: Path) -> bool:
+    """Return whether the content of an object file is the record of weights that were dropped."""
+    value = check_value(data, path)
+    return isinstance(value, dict) and value.get("dropped") is True
 
 
 def encode_value(key: str, value: Any) -> bytes:

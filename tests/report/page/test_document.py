@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,15 @@ def test_imp_and_swamp_take_the_same_colours_whoever_is_beside_them(tmp_path: Pa
     runs = [make_run(tmp_path / name, name) for name in ("dst", "imp", "rigl", "swamp")]
     data: Any = data_of(made(runs, tmp_path / "report.html"))
     assert data["names"] == ["imp", "swamp", "dst", "rigl"]
+
+
+def test_layers_stand_in_the_order_of_the_network_without_its_masks_too(swamp_run: Path, tmp_path: Path) -> None:
+    """Published runs have no masks. Their header names the layers."""
+    shutil.copytree(swamp_run, tmp_path / "run", ignore=shutil.ignore_patterns("objects", "cycle-*"))
+    page = made([tmp_path / "run"], tmp_path / "a.html")
+    assert data_of(page)["series"][0]["layers"] == (Store(tmp_path / "run").header() or {})["layers"]
+    assert data_of(page)["series"][0]["layers"][0] == "stem.weight"
+    assert "weights, from the network’s input to its output" in page
 
 
 def test_layers_stand_in_the_order_of_the_network_where_a_mask_says_it(tmp_path: Path) -> None:
