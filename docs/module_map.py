@@ -1,4 +1,5 @@
-"""Writes the map of modules in docs/architecture.md: each package and module with the first sentence of its docstring.
+"""Writes the map of modules, docs/architecture/modules.md: each package and module with the first sentence of its docstring. The packages
+alone are listed in docs/architecture.md too.
 
 Run it after a module was added, renamed or described anew: python docs/module_map.py. The order of the packages in the map is the order of
 the layers, written by hand; a package that the map lacks is put last.
@@ -12,8 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "swamp"
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "architecture" / "modules.md"
+OVERVIEW = ROOT / "docs" / "architecture.md"
 BLOCK = re.compile(r"(?<=<!-- module map -->\n```text\n).*?(?=\n```)", re.DOTALL)
+PACKAGES = re.compile(r"(?<=<!-- packages -->\n```text\n).*?(?=```)", re.DOTALL)
 
 
 def layers(page: str) -> list[str]:
@@ -51,6 +54,15 @@ def module_map(order: list[str]) -> str:
     return "\n".join(f"{name:{width}}{sentence}".rstrip() for name, sentence in lines)
 
 
+def packages(order: list[str]) -> str:
+    """Return the lines of the map that are packages."""
+    lines = [line.split(maxsplit=1) for line in module_map(order).splitlines() if not line.startswith(" ")]
+    found = [(name, sentence) for name, sentence in lines if name.endswith("/")]
+    width = max(len(name) for name, _ in found) + 2
+    return "".join(f"{name:{width}}{sentence}\n" for name, sentence in found)
+
+
 if __name__ == "__main__":
     page = PAGE.read_text()
     PAGE.write_text(BLOCK.sub(lambda _: module_map(layers(page)), page))
+    OVERVIEW.write_text(PACKAGES.sub(lambda _: packages(layers(page)), OVERVIEW.read_text()))

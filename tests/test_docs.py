@@ -174,15 +174,15 @@ def test_files_named_in_the_documentation_exist() -> None:
 
 
 def test_the_hops_through_the_code_exist() -> None:
-    """docs/architecture.md follows three commands through the code: `file.py: function`."""
-    hops = re.findall(r"`([\w/]+\.py): ([\w.]+)`", (DOCS / "architecture.md").read_text())
+    """docs/architecture/commands.md follows three commands through the code: `file.py: function`."""
+    hops = re.findall(r"`([\w/]+\.py): ([\w.]+)`", (DOCS / "architecture" / "commands.md").read_text())
     assert len(hops) > 30
     for file, name in hops:
         tree, scope = ast.parse((ROOT / "src" / "swamp" / file).read_text()), None
         for part in name.split("."):
             body = tree.body if scope is None else scope.body
             found = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == part]
-            assert found, f"docs/architecture.md names {name} of {file}"
+            assert found, f"docs/architecture/commands.md names {name} of {file}"
             scope = found[0]
 
 
@@ -197,8 +197,9 @@ def test_every_page_is_on_the_site_and_on_its_front_page() -> None:
     for page in DOCS.rglob("*.md"):
         name = str(page.relative_to(DOCS))
         assert f'"{name}"' in site, f"zensical.toml lacks {name}"
-        if page.parent.name == "reproduction":
-            assert f"({name})" in (DOCS / "reproduction.md").read_text(), f"docs/reproduction.md lacks {name}"
+        if page.parent.name in ("reproduction", "architecture"):
+            over = f"{page.parent.name}.md"
+            assert f"({name})" in (DOCS / over).read_text(), f"docs/{over} lacks {name}"
         elif name != "index.md" and page.parent.name != "log":
             assert f"({name})" in front, f"docs/index.md lacks {name}"
 

@@ -1,4 +1,4 @@
-"""Packages import only from packages above them in docs/architecture.md, whose map is complete. One class name has one meaning."""
+"""Packages import only from packages above them in docs/architecture/modules.md, whose map is complete. One class name has one meaning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import swamp
 
 ROOT = Path(__file__).parent.parent
 MAP = runpy.run_path(str(ROOT / "docs" / "module_map.py"))
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (ROOT / "docs" / "architecture" / "modules.md").read_text()
 LAYERS = MAP["layers"](PAGE)
 SOURCE = Path(swamp.__file__).parent
 # Each engine, method, task and analysis defines these names for itself: they are the contract of their packages.
@@ -64,6 +64,7 @@ def test_the_map_of_modules_is_complete_and_says_what_docstrings_say() -> None:
     assert written == MAP["module_map"](LAYERS), "write the map anew: python docs/module_map.py"
     for line in written.splitlines():
         assert len(line.split()) > 2, f"a module without a docstring: {line}"
+    assert MAP["PACKAGES"].findall(MAP["OVERVIEW"].read_text()) == [MAP["packages"](LAYERS)], "write the list of packages anew likewise"
 
 
 def test_landscape_never_imports_methods() -> None:

@@ -92,7 +92,9 @@ def leads(name: str, seeds: Iterable[int] = (0, 1)) -> str:
 
 def apart() -> list[str]:
     """Return what the parts have alone and together, as the page and the table of verdicts say it."""
-    particles = {seed: [signed(lead(name, SHARED_CYCLES, seed)) for name in NUMBERS if cycles_of(name, "accuracy", seed)] for seed in (0, 1)}
+    particles = {
+        seed: [signed(lead(name, SHARED_CYCLES, seed)) for name in NUMBERS if cycles_of(name, "accuracy", seed)] for seed in (0, 1)
+    }
     late = [f"{lead(name, range(11, 14)):.2f}" for name in ("SWAMP+", "SWAMP")]
     return [
         f"particles alone {leads('without SWA')}, SWA alone {leads('one particle')}, both {leads('SWAMP')}",
