@@ -148,6 +148,8 @@ def test_a_group_is_copied_with_a_cache_that_its_runs_share(quick: Make, tmp_pat
     assert (status, out.count("copy: ")) == (0, 2)
     names = [path for path in (tmp_path / "copy").rglob("objects/*.safetensors") if path.stat().st_nlink > 1]
     assert names  # Equal files are stored once.
+    objects = [path.suffix for path in (tmp_path / "copy").rglob("objects/*")]
+    assert set(objects) == {".json", ".safetensors"}
     again = ["run", "digits", *flags, "--engine=sequential", "--out", tmp_path / "copy" / "longer", "--methods.swamp.particles=3"]
     assert call(capsys, *again, "--cache", tmp_path / "copy" / "cache")[0] == 0
     trained = [line["what"] for line in Store(tmp_path / "copy" / "longer").journal.records() if line.get("key")]

@@ -107,7 +107,7 @@ def link_equal(directories: Iterable[Path]) -> None:
     for path in sorted(path for directory in directories for path in directory.rglob("objects/*.safetensors")):
         with path.open("rb") as file:
             twin = first.setdefault((path.name, hashlib.file_digest(file, "sha256").hexdigest()), path)
-        if twin != path:
+        if not path.samefile(twin):  # Renaming one name of a file to another name of it does nothing, and would leave both.
             beside = path.with_suffix(".link")
             os.link(twin, beside)
             os.replace(beside, path)
