@@ -65,6 +65,7 @@ class PlanContext(JobMaker):
         self.jobs: list[Job] = []
         self.ticket_training: Job | None = None
         self._masks: dict[str, Mask] = {}
+        self._evaluated = False
 
     def init(self) -> Solution:
         return Solution("init", (), _no_weights)
@@ -111,10 +112,13 @@ class PlanContext(JobMaker):
         return iter(items)
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
-        return {self.task.metric: 0.0}  # All solutions are equally good.
+        self._evaluated = True
+        return dict.fromkeys(self.task.metrics, 0.0)  # All solutions are equally good.
 
     def _ranked(self, source: str) -> str:
         """Return what a mask will be made from: the source, and how its weights are ranked if that is not the plain way."""
+        if self._evaluated:  # What the method makes of the numbers may depend on all of its settings.
+            source = key_of("evaluated", source=source, method=[self.config.method, self.config.selected("method")])
         plain, mine = ranking("unstructured", "global"), ranking(self.pruning.pattern, self.pruning.allocation)
         return source if mine == plain else key_of("ranked", source=source, **mine)
 
