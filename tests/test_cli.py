@@ -22,6 +22,7 @@ import pytest
 import swamp
 from swamp import commands
 from swamp.cli import GROUPS, main, make_app
+from swamp.commands.run import asked_runs, without_effect
 from swamp.runs import opening
 from swamp.runs.config import task_modules
 from tests.support.cli import FLAGS, call, run
@@ -274,6 +275,12 @@ def function_of_swamp(body: str, **names: object) -> Callable[..., Any]:
     scope: dict[str, Any] = {"__name__": "swamp.made_up", **names}
     exec(f"def made_up(*arguments):\n {body}", scope)
     return cast(Callable[..., Any], scope["made_up"])
+
+
+def test_a_setting_of_a_method_that_no_run_has_is_named() -> None:
+    settings = {"method": "imp,swamp-plus", "methods.swamp.particles": 3, "methods.rigl.interval": 5, "cycle.epochs": 2}
+    requests, _ = asked_runs("digits", settings, [], None)
+    assert without_effect(settings, requests) == ["--methods.rigl.interval has no effect on the method imp, swamp"]
 
 
 def test_quiet_and_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

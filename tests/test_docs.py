@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 import runpy
 import tomllib
@@ -22,7 +24,7 @@ from swamp.runs import config
 from swamp.runs.config import build_config
 from swamp.runs.grid import expand, read_grid
 from swamp.trackers.tracker import Point
-from tests.support.cli import call
+from tests.support.cli import FLAGS, call, run_all
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -92,6 +94,23 @@ def test_the_examples_of_custom_tasks_run(
         "encoder.linear1.weight",
         "encoder.linear2.weight",
     }
+
+
+def test_the_method_of_ones_own_runs_as_a_package(tmp_path: Path) -> None:
+    (module,) = blocks("python", (DOCS / "methods.md").read_text())
+    (package,) = blocks("toml", (DOCS / "custom.md").read_text())
+    (name, value), *_ = tomllib.loads(package)["project"]["entry-points"]["swamp.methods"].items()
+    (tmp_path / f"{value}.py").write_text(module)
+    information = tmp_path / "movement-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: movement\nVersion: 1\n")
+    (information / "entry_points.txt").write_text(f"[swamp.methods]\n{name} = {value}\n")
+    paths = os.pathsep.join(map(str, [tmp_path, ROOT / "tests" / "support" / "plugin"]))
+    lines = [["run", "digits", *FLAGS, "--method", name, "--out", str(tmp_path / "run")], ["show", str(tmp_path / "run")]]
+    ran, shown = run_all(lines, {**os.environ, "PYTHONPATH": paths})
+    assert (ran[0], shown[0]) == (0, 0), ran[2] + shown[2]
+    assert "75.00" in shown[1]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["value"]["method_code"]
 
 
 def test_toml_snippets_are_recipes(tmp_path: Path) -> None:

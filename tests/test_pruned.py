@@ -84,7 +84,10 @@ def test_best_is_the_sparsest_within_a_point_on_the_validation_split(found: Prun
     assert with_values(found, [0.95, 0.97, 0.9399, 0.96]).best().row.cycle == 3  # a network in between may be worse
     assert with_values(found, [0.95, 0.90, 0.90, 0.90]).best().row.cycle == 0
     assert with_values(found, [0.95, 0.90, 0.90, 0.90]).best(within=0.05).row.cycle == 3
-    assert "on the validation split, by which it was chosen" in str(chosen)
+    stored = f"{100 * chosen.row.metrics['accuracy']:.2f}"
+    assert str(chosen).endswith(
+        f"accuracy 94.00 % on the validation split, by which it was chosen (dense 95.00), and {stored} on the test split"
+    )
 
 
 def test_best_evaluates_stored_networks_on_the_validation_split(found: Pruned) -> None:
@@ -100,6 +103,7 @@ def test_best_on_the_test_set_must_be_asked_for_and_says_so(tmp_path: Path) -> N
         found.best()
     chosen = found.best(within=0.99, on="test")
     assert (chosen.on, chosen.value) == ("test", found.rows[-1].metrics["accuracy"])
+    assert str(chosen).count("on the test split") == 1
     with pytest.raises(ValueError, match="within = 'little': expected a number"):
         found.best(within="little", on="test")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="on = 'tset': unknown split; did you mean 'test'"):

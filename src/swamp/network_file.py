@@ -49,9 +49,9 @@ def write_network(run: StoredRun, row: RowRecord, task: Task, file: Path, format
     digest = hashlib.sha256(content).hexdigest()
     write_output(file, content)
     write_output(card_of(file), model_card(run, row, file, len(content), digest, command, notes).encode(errors="backslashreplace"))
-    dense = dense_bytes(state)
+    dense, metric = dense_bytes(state), row.described[row.metric]
     return [
-        f"cycle {row.cycle}, {100 * row.sparsity:.2f} % sparse, stored {row.metric} {row.metrics[row.metric]:.4f}",
+        f"cycle {row.cycle}, {100 * row.sparsity:.2f} % sparse, stored {metric.with_unit(metric.text(row.metrics[row.metric]))}",
         *notes,
         f"{file}: {len(content):,} bytes, {len(content) / dense:.3f} times the {dense:,} of its dense tensors; card: {card_of(file)}",
     ]

@@ -14,7 +14,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
-from swamp.core.metric import Metric
 from swamp.drawing.numbers import duration, percent
 from swamp.drawing.tables import visible
 from swamp.engines.engine import Progress
@@ -66,19 +65,9 @@ class TimeLeft:
 def row_line(result: RowRecord) -> str:
     """Return a row in one line of text."""
     particles = f" (particles {found})" if (found := particle_range(result)) else ""
-    measured = [with_unit(metric, metric.text(result.metrics[metric.name])) for metric in main_metrics(result)]
+    measured = [metric.with_unit(metric.text(result.metrics[metric.name])) for metric in main_metrics(result)]
     sparsity = f"cycle {result.cycle}: {percent(result.sparsity)} % sparse"
     return "; ".join([", ".join([sparsity, measured[0] + particles, *measured[1:]]), *result.clauses])
-
-
-def with_unit(metric: Metric, number: str) -> str:
-    """Return what a metric is called, its number, and its unit, which tables have in the heading.
-
-    >>> with_unit(Metric("accuracy", "accuracy %"), "98.15"), with_unit(Metric("nll", "NLL"), "0.0502")
-    ('accuracy 98.15 %', 'NLL 0.0502')
-    """
-    label = metric.label.removesuffix(" %")
-    return f"{label} {number}{metric.label[len(label) :]}"
 
 
 class ProgressLines(Listener):

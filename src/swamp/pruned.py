@@ -45,10 +45,11 @@ class Chosen(NamedTuple):
 
     def __str__(self) -> str:
         row, metric = self.row, self.row.described[self.row.metric]
-        return (
-            f"cycle {row.cycle}, {100 * row.sparsity:.2f} % sparse: {metric.label} {metric.text(self.value)} on the {self.on} split, by "
-            f"which it was chosen (dense {metric.text(self.dense)}), and {metric.text(row.metrics[row.metric])} on the test split"
+        chosen = (
+            f"{metric.with_unit(metric.text(self.value))} on the {self.on} split, by which it was chosen (dense {metric.text(self.dense)})"
         )
+        tested = "" if self.on == "test" else f", and {metric.text(row.metrics[row.metric])} on the test split"
+        return f"cycle {row.cycle}, {100 * row.sparsity:.2f} % sparse: {chosen}{tested}"
 
 
 class _Shown:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swamp.drawing.tables import Table
-from swamp.results.comparison import collapses, comparisons, records
+from swamp.results.comparison import OVER_SEEDS, collapses, comparisons, differences, records
 from swamp.results.stored_run import LeftOut
 from swamp.store.directory import Store
 from tests.support.made_up_runs import made_up, read_series
@@ -20,6 +20,20 @@ def comparison(paths: list[Path]) -> Table:
 
 def accuracies(*values: float, nll: float = 0.5) -> list[dict[str, object]]:
     return [{"metrics": {"accuracy": value, "nll": nll + index}} for index, value in enumerate(values)]
+
+
+@pytest.mark.parametrize("num_methods", [2, 4])
+def test_methods_are_compared_by_the_metric_that_is_asked_for(num_methods: int, tmp_path: Path) -> None:
+    """Few stand side by side, many one below the other; their differences are of that metric, too."""
+    names = ["imp", "swamp", "snip", "random"][:num_methods]
+    paths = [made_up(tmp_path / f"{name}-{seed}", accuracies(0.9), method=name, seed=seed) for name in names for seed in range(2)]
+    (table,) = comparisons(read_series(paths), metric="nll")
+    assert "accuracy" not in " ".join(table.header)
+    assert "NLL" in " ".join(table.header)
+    assert "0.5000 ± 0.0000" in table.rows[0]
+    assert [one.title for one in differences(read_series(paths), "nll")] == ["Differences in NLL, each minus imp"]
+    with pytest.raises(ValueError, match="no run has the metric 'nl'; did you mean 'nll'"):
+        comparisons(read_series(paths), metric="nl")
 
 
 def ranked(table: Table) -> dict[str, int]:
@@ -117,7 +131,8 @@ def test_runs_on_different_data_are_named(tmp_path: Path) -> None:
         header = Store(path).header()
         assert header is not None
         Store(path).write_header({**header, "task": "u" * 40})
-    (note,) = comparison(paths).note.splitlines()
+    over_seeds, note = comparison(paths).note.splitlines()
+    assert over_seeds == OVER_SEEDS
     swamp = "swamp tasks.image.batch_size=32"
     assert note.startswith(f"the task of {swamp} (seed 2), imp (seed 0) is not that of {swamp} (seed 0): other data, ")
 
@@ -180,7 +195,7 @@ def test_seeds_with_equal_rows_are_named(tmp_path: Path) -> None:
         paths = [
             made_up(tmp_path / f"{len(list(tmp_path.iterdir()))}", accuracies(*numbers), seed=seed) for seed, numbers in values.items()
         ]
-        return comparison(paths).note
+        return comparison(paths).note.removeprefix(OVER_SEEDS).strip()
 
     same = (
         "swamp: seeds 0, 2 have the same masks and metrics to the last digit: unless these take few values, the model's init and "
@@ -195,7 +210,7 @@ def test_seeds_with_equal_rows_are_named(tmp_path: Path) -> None:
 def test_remarks_of_many_runs_are_fewer_than_these(num_seeds: int, tmp_path: Path) -> None:
     """A single one is not left out, which would save nothing."""
     rows = [[{**accuracies(0.9)[0], "notes": ["always", f"ended at {seed}"]}] for seed in range(num_seeds)]
-    notes = comparison([made_up(tmp_path / f"{seed}", row, seed=seed) for seed, row in enumerate(rows)]).note.splitlines()
+    notes = comparison([made_up(tmp_path / f"{seed}", row, seed=seed) for seed, row in enumerate(rows)]).note.splitlines()[1:]
     shown = ["swamp: always", *(f"swamp: ended at {seed}" for seed in range(num_seeds))]
     assert notes == (
         shown if num_seeds < 5 else [*shown[:4], f"swamp: {num_seeds + 1 - 4} more remarks (swamp show DIR has those of a run)"]

@@ -10,6 +10,8 @@ from typing import cast
 import pytest
 from msgspec import structs
 
+from swamp import scores
+from swamp.methods import methods, snip
 from swamp.runs import config, opening, plan
 from swamp.runs.config import Config
 from swamp.runs.opening import RunRequest, begin_all, prepare
@@ -180,3 +182,44 @@ def test_a_run_that_was_begun_for_another_machine_goes_on_with_another_engine(
     assert (status, err) == (2, "swamp: engine 'graphed' trains on cuda, not on cpu; use engine 'auto' there\n")
     assert call(capsys, "resume", tmp_path / "run", "--engine", "sequential")[0] == 0
     assert contents(tmp_path / "run") == contents(swamp_run)
+
+
+def test_an_edited_method_of_another_distribution_is_another_method(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its masks are chosen anew in a cache of what it chose before, and a directory that it began is refused."""
+    scored = []
+    score = scores.snip
+    monkeypatch.setattr(snip, "snip", lambda *inputs: [scored.append(inputs), score(*inputs)][1])
+
+    def run(code: str, name: str) -> None:
+        monkeypatch.setitem(methods()["snip"].__dict__, "code", code)
+        run_several(
+            prepare([RunRequest(quick(method="snip"), tmp_path / name)], tmp_path / "cache"),
+            lambda run: nullcontext(Listener()),
+            lambda epochs: None,
+        )
+
+    run("as written", "first")
+    num_masks = len(scored)
+    assert num_masks > 0
+    run("as written", "second")
+    assert len(scored) == num_masks
+    run("edited", "third")
+    assert len(scored) == 2 * num_masks
+    with pytest.raises(ValueError, match="first began with other code of the method 'snip' than it has now; choose another directory"):
+        run("edited", "first")
+    assert methods()["imp"].code == ""
+
+
+def test_a_method_that_is_planned_sees_every_metric(quick: Quick, tmp_path: Path) -> None:
+    (run,) = prepare([RunRequest(quick(), tmp_path / "run")])
+    planned = plan.PlanContext(run.config, run.task)
+    assert planned.evaluate(planned.init(), "train").keys() == run.task.metrics.keys()
+
+
+def test_plans_share_no_training_that_follows_from_evaluated_numbers(quick: Quick, tmp_path: Path) -> None:
+    """A method may make anything of its numbers and its settings; here the best of two or of three particles is pruned."""
+    changes = {"method": "swamp", "methods__swamp__pruned": "best-particle"}
+    configs = [quick(**changes, methods__swamp__particles=count) for count in (2, 3)]
+    runs = prepare([RunRequest(config, tmp_path / str(index)) for index, config in enumerate(configs)])
+    first, second = ({job.key for job in run.make_plan().jobs} for run in runs)
+    assert len(first & second) == 3  # the ticket and cycle 0, before anything is evaluated

@@ -123,7 +123,7 @@ def test_positions_and_metrics_of_ones_own_are_compared_with_one_answer_for_all(
     data = images, labels
     found = swamp.prune(model, data, data, metric=metric, out=tmp_path / "run", cycle={"epochs": 1, "learning_rate": 1e-9}, **QUIET)
     compared = (
-        "foreground 0.0000 is no better than that of one answer for all examples (0.0000)" if metric else "accuracy % 90.00 is no better"
+        "foreground 0.0000 is no better than that of one answer for all examples (0.0000)" if metric else "accuracy 90.00 % is no better"
     )
     assert [f"the dense network's {compared}" in note for note in found.rows[0].notes or ()] == [True]
     assert not found.rows[1].notes

@@ -25,7 +25,7 @@ from swamp.tasks.metrics import ClassificationMetric
 
 
 def brier(logits, labels):
-    return float(((logits.softmax(1) - one_hot(labels, logits.shape[1])) ** 2).sum(1).mean())
+    return ((logits.softmax(1) - one_hot(labels, logits.shape[1])) ** 2).sum(1).mean()
 
 
 METRIC = ClassificationMetric(Metric("brier", "Brier score", digits=3, maximise=False), brier)

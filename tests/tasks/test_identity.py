@@ -133,6 +133,66 @@ def test_what_a_loss_uses_of_its_module_is_seen(monkeypatch: pytest.MonkeyPatch)
     assert identity(helped) != before
 
 
+EDITED = """
+import functools
+from torch import nn
+
+def half(x): return x * {number}
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(*inputs): return function(*inputs)
+    return wrapper
+
+def in_a_comprehension(outputs, targets): return sum(half(x) for x in outputs)
+def in_a_lambda(outputs, targets): return (lambda x: half(x))(outputs)
+
+class Called:
+    def __call__(self, outputs, targets): return self.part(outputs)
+    def part(self, outputs): return self.number * outputs
+    def method(self, outputs, targets): return self.part(outputs)
+    @property
+    def number(self): return {number}
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+    def forward(self, x): return self.layer(self.features(x))
+    @staticmethod
+    def features(x): return {number} * x
+
+class Base(nn.Module):
+    def forward(self, x): return {number} * x
+class Derived(Base):
+    def forward(self, x): return super().forward(x)
+class Decorated(nn.Module):
+    @decorated
+    def forward(self, x): return half(x)
+"""
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        lambda module: identity(module["in_a_comprehension"]),
+        lambda module: identity(module["in_a_lambda"]),
+        lambda module: identity(module["Called"]()),
+        lambda module: identity(module["Called"]().method),
+        lambda module: architecture(module["Net"]()),
+        lambda module: architecture(module["Derived"]()),
+        lambda module: architecture(module["Decorated"]()),
+    ],
+    ids=["comprehension", "lambda", "callable", "bound method", "method of a model", "forward of a base", "decorated forward"],
+)
+def test_what_code_calls_of_its_own_module_or_class_is_seen(described: Callable[[dict[str, Any]], Any]) -> None:
+    def edited(number: int) -> Any:
+        module: dict[str, Any] = {"__name__": "edited"}
+        exec(EDITED.format(number=number), module)
+        return described(module)
+
+    assert edited(1) == edited(1) != edited(2)
+
+
 def test_a_global_dict_of_settings_counts_and_a_list_that_grows_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     before = identity(configured)
     monkeypatch.setitem(SETTINGS, "rate", 0.2)

@@ -32,6 +32,7 @@ def compare(
     format: Annotated[FormatName | None, Parameter(help=FORMAT_HELP)] = None,
     out: Path | None = None,
     plot: Path | None = None,
+    metric: str | None = None,
 ) -> None:
     """Compare methods in one table: their metrics at each sparsity, over seeds.
 
@@ -44,6 +45,8 @@ def compare(
         Write the table or the numbers to this file.
     plot
         Draw test error against sparsity into this file (.png, .svg or .pdf).
+    metric
+        Compare by this metric, such as nll. Default: the metric that counts and, of up to three methods, the NLL.
     """
     from swamp.drawing.canvas import check_picture
     from swamp.results.comparison import comparisons, differences, records
@@ -70,7 +73,7 @@ def compare(
         text = chosen.records(list(records(all_series)))
     else:
         assert chosen.table
-        tables = [*comparisons(all_series, left_out), *differences(all_series)]
+        tables = [*comparisons(all_series, left_out, metric), *differences(all_series, metric)]
         text = "\n".join(map(chosen.table, tables))
     if out:
         write_output(out, text.encode())

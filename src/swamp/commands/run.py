@@ -67,6 +67,7 @@ def run(
         Show what would be done (what is pruned, sparsities, cost, disk, time) and do nothing.
     """
     from swamp.runs.settings import parse_value
+    from swamp.terminal import print_remark
 
     recipe, settings = recipe_and_settings(arguments, run)
     limit = parse_value(int | str, limit_examples) if limit_examples is not None else None
@@ -74,6 +75,8 @@ def run(
     settings |= {name: value for name, value in short.items() if value is not None}
     progress.check()
     requests, group = asked_runs(recipe, settings, parse_numbers("--seeds", seeds, different=True) if seeds is not None else [], out)
+    for remark in without_effect(settings, requests):
+        print_remark(remark)
     if dry_run:
         show_plan(requests, cache)
     else:
@@ -96,6 +99,13 @@ def asked_runs(recipe: str, settings: Mapping[str, Any], seeds: Sequence[int], o
     group = out or Path("runs") / "-".join([configs[0].recipe, *dict.fromkeys(config.method for config in configs)])
     named = [([config.method] if len(methods) > 1 else []) + ([f"seed-{config.seed}"] if seeds else []) for config in configs]
     return [RunRequest(config, group / "-".join(name)) for config, name in zip(configs, named, strict=True)], group
+
+
+def without_effect(settings: Mapping[str, Any], requests: Sequence[RunRequest]) -> list[str]:
+    """Say which settings are of a method that none of these runs uses, since a recipe has those of all methods."""
+    used = {request.config.method_module.name for request in requests}
+    named = [name for name in settings if name.startswith("methods.") and name.split(".")[1] not in used]
+    return [f"--{name} has no effect on the method {', '.join(sorted(used))}" for name in named]
 
 
 def parse_methods(text: str) -> list[str]:

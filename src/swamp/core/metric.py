@@ -33,6 +33,15 @@ class Metric(Struct, frozen=True, omit_defaults=True):
         """
         return f"{self.scaled(value):.{self.digits}f}"
 
+    def with_unit(self, number: str) -> str:
+        """Return what the metric is called, its number, and its unit, which tables have in the heading.
+
+        >>> Metric("accuracy", "accuracy %").with_unit("98.15"), Metric("nll", "NLL").with_unit("0.0502")
+        ('accuracy 98.15 %', 'NLL 0.0502')
+        """
+        name = self.label.removesuffix(" %")
+        return f"{name} {number}{self.label[len(name) :]}"
+
     def chart_value(self, value: float) -> float:
         """Return what charts draw of a value.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
@@ -12,11 +13,13 @@ from torch import nn
 
 from swamp.core.allocation import Ranking
 from swamp.core.job import Job, Solution
+from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
 from swamp.core.pruning import Pruning
 from swamp.core.rules import Rule
 from swamp.core.schedules import SWA
+from swamp.tasks.identity import identity
 from swamp.tasks.task import Task
 
 T = TypeVar("T", int, bool, str)
@@ -51,7 +54,10 @@ Choice = Callable[[nn.Module, Mask, int], Mask]
 
 
 class Context(Protocol):
-    """All that a method may use. Every result is stored under its content key, so that running a method again computes nothing twice."""
+    """All that a method may use. Every result is stored under its content key, so that running a method again computes nothing twice.
+
+    A method is also run without training anything, to plan a run. Solutions then have no weights, and every metric is 0.
+    """
 
     task: Task
     noise: Noise
@@ -87,7 +93,7 @@ class Context(Protocol):
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
-    ) -> Mask: ...  # by another rule than |w|, whose key is its name, settings and noise
+    ) -> Mask: ...  # by another rule than |w|, whose key is its name, settings and noise, and the code of a method from elsewhere
 
     def mask(self, solution: Solution) -> Mask: ...  # stored with the weights of a mixture, or of a training that changes the mask
 
@@ -128,6 +134,12 @@ class Method:
     selects: bool = False
     uses: tuple[Use, ...] = ()  # what it needs beside the weights that trainings end with
     presets: tuple[Preset, ...] = ()
+
+    @cached_property
+    def code(self) -> str:
+        """What tells a method of another distribution from itself before it was edited. It is empty for swamp's own: a change of what they
+        compute has a new NUMERICS_VERSION."""
+        return "" if self.run.__module__.startswith("swamp.methods.") else key_of("code", of=identity(self.run))
 
     @classmethod
     def of(cls, module: Any) -> Method:

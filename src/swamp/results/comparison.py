@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+from swamp.core.errors import nearest
 from swamp.core.metric import Metric
 from swamp.drawing.numbers import over_seeds, percent
 from swamp.drawing.tables import Table, visible
@@ -34,35 +35,43 @@ FEW = 3  # up to so many methods stand side by side
 MOST_NOTES = 4  # so many notes of a method's rows stand below a table
 BASELINE = "imp"  # the method that the others are compared with
 OTHER_SPARSITY = "@: at this sparsity instead, which is what the method reached"
+OVER_SEEDS = "mean ± standard deviation over n seeds"
 PAPER = "the paper's numbers are of its whole schedule and three seeds"
 
 
-def comparisons(all_series: Sequence[Series], left_out: Sequence[LeftOut] = ()) -> list[Table]:
-    """Return a table for each recipe. Notes below the last one name the runs that could not be read."""
+def comparisons(all_series: Sequence[Series], left_out: Sequence[LeftOut] = (), metric: str | None = None) -> list[Table]:
+    """Return a table for each recipe, of one metric or of those that count. Notes below the last one name the runs that could not be
+    read."""
+    known = {name for series in all_series for row in series.rows for name in row.described}
+    if metric and metric not in known:
+        raise ValueError(f"no run has the metric {metric!r}; {nearest(metric, sorted(known))}")
     groups = by_recipe(all_series, keep_empty=True)
-    tables = [comparison(group, f"On the test set of {recipe}" if len(groups) > 1 else "On the test set") for recipe, group in groups]
+    titles = [f"On the test set of {recipe}" if len(groups) > 1 else "On the test set" for recipe, _ in groups]
+    tables = [comparison(group, title, metric) for title, (_, group) in zip(titles, groups, strict=True)]
     if left_out:
         damages = [f"{'damaged: ' if one.damaged else ''}{one}" for one in left_out]
         tables[-1] = tables[-1]._replace(note="\n".join(filter(None, [tables[-1].note, *damages])))
     return tables
 
 
-def comparison(group: Sequence[Series], title: str) -> Table:
+def comparison(group: Sequence[Series], title: str, metric: str | None = None) -> Table:
     """Compare the methods of one recipe at each sparsity: mean ± standard deviation over seeds, and the paper's own numbers where it has
     some. A few methods stand side by side, with their particles; many stand one below the other."""
     levels = levels_of(group)
-    table = side_by_side(group, levels, title) if len(group) <= FEW else one_below_the_other(group, levels, title)
+    table = (side_by_side if len(group) <= FEW else one_below_the_other)(group, levels, title, metric)
     unfinished = [str(run.directory) for series in group for run in series.runs if not run.finished]
-    notes = notes_of(group)
+    notes = [OVER_SEEDS] if any(series.seed_count_text for series in group) else []
+    notes += notes_of(group)
     notes += [f"not finished: {', '.join(unfinished)}"] if unfinished else []
     return table._replace(note="\n".join(notes))
 
 
-def side_by_side(all_series: Sequence[Series], levels: Sequence[Level], title: str) -> Table:
+def side_by_side(all_series: Sequence[Series], levels: Sequence[Level], title: str, asked: str | None) -> Table:
     """Return a table with a line for each sparsity. Methods are ranked by their networks; particles have no ranks."""
     columns: list[tuple[str, Sequence[str]]] = [("sparsity %", [level.label for level in levels])]  # heads, and the texts below them
     for index, series in enumerate(all_series):
-        metrics = next((main_metrics(row) for row in series.rows), [])
+        row = next(iter(series.rows), None)
+        metrics = [] if row is None else main_metrics(row) if asked is None else [row.described[asked]] if asked in row.described else []
         for metric in metrics:
             line = cells(all_series, levels, metric)[index]
             head = f"{series.label} {metric.label}{series.seed_count_text if metric is metrics[0] else ''}"
@@ -81,9 +90,9 @@ def _particles(series: Series, metric: Metric, level: Level) -> str:
     return at_other_sparsity(text, reached(rows, level.density))
 
 
-def one_below_the_other(all_series: Sequence[Series], levels: Sequence[Level], title: str) -> Table:
-    """Return a table with a line for each method: the metric that counts at each sparsity. Methods of one metric are ranked."""
-    counting = [next((row.described[row.metric] for row in series.rows), None) for series in all_series]
+def one_below_the_other(all_series: Sequence[Series], levels: Sequence[Level], title: str, asked: str | None) -> Table:
+    """Return a table with a line for each method: a metric, or the one that counts, at each sparsity. Methods of one metric are ranked."""
+    counting = [next((row.described.get(asked or row.metric) for row in series.rows), None) for series in all_series]
     lines: list[list[str]] = []
     for index, (series, metric) in enumerate(zip(all_series, counting, strict=True)):
         if metric is None:
@@ -174,9 +183,9 @@ def collapses(all_series: Sequence[Series]) -> list[str]:
     return [f"empty layers of {label} at {', '.join(where)} %: {names}" for (label, names), where in sparsities.items()]
 
 
-def differences(all_series: Sequence[Series]) -> list[Table]:
-    """Return a table of differences for each recipe in which configurations share two seeds."""
-    return [table for _, group in by_recipe(all_series) if (table := differences_of(group))]
+def differences(all_series: Sequence[Series], metric: str | None = None) -> list[Table]:
+    """Return a table of differences for each recipe in which configurations share two seeds, of one metric or of the one that counts."""
+    return [table for _, group in by_recipe(all_series) if (table := differences_of(group, metric))]
 
 
 def baseline_of(group: Sequence[Series]) -> Series:
@@ -184,10 +193,12 @@ def baseline_of(group: Sequence[Series]) -> Series:
     return next((series for series in group if series.method == BASELINE), group[0])
 
 
-def differences_of(group: Sequence[Series]) -> Table | None:
+def differences_of(group: Sequence[Series], asked: str | None) -> Table | None:
     """Subtract the baseline from each configuration of a recipe at each sparsity, seed by seed; None where no two seeds are shared."""
     baseline, levels = baseline_of(group), levels_of(group)
-    metric = next(row.described[row.metric] for row in baseline.rows)
+    metric = next(row.described.get(asked or row.metric) for row in baseline.rows)
+    if metric is None:
+        return None
 
     def values(series: Series, level: Level) -> dict[int, float]:
         cell = make_cell(series.by_seed(level.density), metric, level.density)

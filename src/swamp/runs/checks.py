@@ -146,6 +146,12 @@ def require_same_run(config: Config, task: Task, header: Mapping[str, Any] | Non
     if header is None:
         return
     require_same_config(config, directory, header)
+    code = config.method_module.code
+    if header.get("method_code", code) != code:
+        raise ValueError(
+            f"{directory} began with other code of the method {config.method!r} than it has now{_other_python(header)}; choose another "
+            "directory (out)"
+        )
     require_same_task(task, header, directory)
     if header.get("problem", "") != getattr(task, "problem", ""):
         raise ValueError(
@@ -167,11 +173,14 @@ def require_same_run(config: Config, task: Task, header: Mapping[str, Any] | Non
 def require_same_task(task: Task, header: Mapping[str, Any], directory: Path) -> None:
     """Check that a task is the one that the run with this header began with."""
     if header["task"] != task.fingerprint:
-        then, now = header["versions"]["python"], platform.python_version()
-        other = f" (code is compared as compiled by Python, and that was {then} then and is {now} now)" if then[:4] != now[:4] else ""
-        raise ValueError(
-            f"{directory} began with {_what_changed(task, header)} than it is now given{other}; choose another directory (out)"
-        )
+        changed = _what_changed(task, header)
+        raise ValueError(f"{directory} began with {changed} than it is now given{_other_python(header)}; choose another directory (out)")
+
+
+def _other_python(header: Mapping[str, Any]) -> str:
+    """Return why code that nobody edited may differ."""
+    then, now = header["versions"]["python"], platform.python_version()
+    return f" (code is compared as compiled by Python, and that was {then} then and is {now} now)" if then[:4] != now[:4] else ""
 
 
 PARTS = {

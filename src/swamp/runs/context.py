@@ -121,7 +121,8 @@ class RunContext(JobMaker):
                 return choice(model, mask, self.num_keep(keep))
 
         of_task = {"task": self.task.fingerprint, "numerics": self.numerics}
-        return self._made_mask("choose", {**inputs, **of_task, **self.ranking}, make)
+        of_code = {"code": code} if (code := self.config.method_module.code) else {}
+        return self._made_mask("choose", {**inputs, **of_task, **of_code, **self.ranking}, make)
 
     def _made_mask(self, name: str, inputs: Mapping[str, Any], make: Callable[[], Mask]) -> Mask:
         """Return a mask that is made once. A record under the key of its inputs names it, and it is stored under its own content."""

@@ -87,6 +87,7 @@ class PreparedRun:
                 # The hash stays too: checksums cover it, and a newer swamp may have settings that the run began without.
                 "config_hash": before["config_hash"] if before else config_hash(self.config),
                 "seed": self.config.seed,
+                **({"method_code": code} if (code := self.config.method_module.code) else {}),
                 "task": self.task.fingerprint,
                 # A task of the user's own names its problem; that of other tasks follows from their settings.
                 **({"problem": problem} if (problem := getattr(self.task, "problem", "")) else {}),
@@ -220,7 +221,7 @@ def able_config(config: Config, task: Task, say: Callable[[str], None]) -> Confi
     reason = config.engine_module.why_not(task)
     if not reason:
         return config
-    say(f"{reason}; particles are trained in turn")
+    say(f"{reason}; trainings follow each other")
     return resolve(structs.replace(config, engine=FALLBACK))
 
 

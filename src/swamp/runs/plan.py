@@ -16,7 +16,6 @@ from swamp.core.job import Job, Solution
 from swamp.core.keys import key_of
 from swamp.core.mask import Mask
 from swamp.core.noise import Noise
-from swamp.core.pruning import Pruning
 from swamp.core.rules import Gradual, num_gradients
 from swamp.core.state import State
 from swamp.methods.method import Choice, Item, Row
@@ -58,6 +57,26 @@ class Plan:
         return sum(job.num_epochs for job in self.jobs)
 
 
+@dataclass
+class MaskSources:
+    """Says what a mask will be made from that is made up for a plan: the same in several plans where their real masks will be equal."""
+
+    config: Config
+    evaluated: bool = False  # whether the method has looked at numbers that a plan does not know
+
+    def of_pruning(self, source: str) -> str:
+        """Return the source of a mask of the largest weights: the weights, and how they are ranked if that is not the plain way."""
+        if self.evaluated:  # What the method makes of the numbers may depend on all of its settings.
+            source = key_of("evaluated", source=source, method=[self.config.method, self.config.selected("method")])
+        pruning = self.config.pruning
+        plain, mine = ranking("unstructured", "global"), ranking(pruning.pattern, pruning.allocation)
+        return source if mine == plain else key_of("ranked", source=source, **mine)
+
+    def of_choice(self, by: str, settings: Struct | None, solution: Solution, noise: Noise) -> str:
+        """Return the source of a mask that a method chooses by a score of its own."""
+        return self.of_pruning(key_of("choose", by=[by, settings], solution=solution.key, noise=str(noise)))
+
+
 class PlanContext(JobMaker):
     """The context of a method that is only planned; see `methods.method.Context`."""
 
@@ -66,6 +85,7 @@ class PlanContext(JobMaker):
         self.jobs: list[Job] = []
         self.ticket_training: Job | None = None
         self._masks: dict[str, Mask] = {}
+        self._sources = MaskSources(config)
 
     def init(self) -> Solution:
         return Solution("init", (), _no_weights)
@@ -91,12 +111,12 @@ class PlanContext(JobMaker):
         return Solution(key_of("mean", particles=[p.key for p in particles]), (), _no_weights)
 
     def prune(self, solution: Solution, mask: Mask, keep: Fraction) -> Mask:
-        return made_up_mask(mask, self.num_keep(keep), source_of_ranking(self.pruning, solution.key))
+        return made_up_mask(mask, self.num_keep(keep), self._sources.of_pruning(solution.key))
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
     ) -> Mask:
-        return made_up_mask(mask, self.num_keep(keep), source_of_choice(self.pruning, by, settings, solution, noise))
+        return made_up_mask(mask, self.num_keep(keep), self._sources.of_choice(by, settings, solution, noise))
 
     def mask(self, solution: Solution) -> Mask:
         return self._masks[solution.key]
@@ -111,18 +131,8 @@ class PlanContext(JobMaker):
         return iter(items)
 
     def evaluate(self, solution: Solution, split: str) -> dict[str, float]:
-        return {self.task.metric: 0.0}  # All solutions are equally good.
-
-
-def source_of_ranking(pruning: Pruning, source: str) -> str:
-    """Return what a mask will be made from: the source, and how its weights are ranked if that is not the plain way."""
-    plain, mine = ranking("unstructured", "global"), ranking(pruning.pattern, pruning.allocation)
-    return source if mine == plain else key_of("ranked", source=source, **mine)
-
-
-def source_of_choice(pruning: Pruning, by: str, settings: Struct | None, solution: Solution, noise: Noise) -> str:
-    """Return what a mask will be made from that a method chooses by a score of its own."""
-    return source_of_ranking(pruning, key_of("choose", by=[by, settings], solution=solution.key, noise=str(noise)))
+        self._sources.evaluated = True
+        return dict.fromkeys(self.task.metrics, 0.0)  # All solutions are equally good.
 
 
 def made_up_mask(mask: Mask, num_keep: int, source: str) -> Mask:

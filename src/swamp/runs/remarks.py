@@ -143,8 +143,8 @@ def nothing_learnt(ctx: RunContext, metrics: Mapping[str, float]) -> list[str]:
     if "accuracy" in metrics and (blind := blind_accuracy(ctx.task)) is not None and metrics["accuracy"] <= blind:
         compared = f"accuracy, {percent(metrics['accuracy'])} %, is no better than naming classes blindly (up to {percent(blind)} %)"
     elif metric.name in constant and sign * value <= sign * constant[metric.name]:
-        texts = [metric.text(number) for number in (value, constant[metric.name])]
-        compared = f"{metric.label} {texts[0]} is no better than that of one answer for all examples ({texts[1]})"
+        mine, answer = metric.with_unit(metric.text(value)), metric.text(constant[metric.name])
+        compared = f"{mine} is no better than that of one answer for all examples ({answer})"
     else:
         return []
     return [f"the dense network's {compared}: it has learnt nothing, so that sparse networks made from it say little"]

@@ -22,7 +22,7 @@ from swamp.core.state import State
 from swamp.methods.method import Choice
 from swamp.runs.context import RunContext
 from swamp.runs.opening import PreparedRun
-from swamp.runs.plan import made_up_mask, source_of_choice, source_of_ranking
+from swamp.runs.plan import MaskSources, made_up_mask
 from swamp.store.directory import Store
 from swamp.tasks.task import dense_mask
 
@@ -45,6 +45,7 @@ class ReplayContext(RunContext):
         self.planned: dict[str, Job] = {}  # by key, in order
         self._jobs: dict[str, Job] = {}
         self._masks: dict[str, Mask] = {}  # of trainings and mixtures that are planned
+        self._sources = MaskSources(run.config)
 
     def init(self) -> Solution:
         return self._solution(self.init_key, lambda: self._load(self.init_key))
@@ -67,7 +68,7 @@ class ReplayContext(RunContext):
         try:
             return super().prune(solution, mask, keep)
         except WeightsNeeded:
-            return made_up_mask(mask, self.num_keep(keep), source_of_ranking(self.pruning, solution.key))
+            return made_up_mask(mask, self.num_keep(keep), self._sources.of_pruning(solution.key))
 
     def choose(
         self, by: str, settings: Struct | None, solution: Solution, mask: Mask, keep: Fraction, noise: Noise, choice: Choice
@@ -75,7 +76,7 @@ class ReplayContext(RunContext):
         try:
             return super().choose(by, settings, solution, mask, keep, noise, choice)
         except WeightsNeeded:
-            return made_up_mask(mask, self.num_keep(keep), source_of_choice(self.pruning, by, settings, solution, noise))
+            return made_up_mask(mask, self.num_keep(keep), self._sources.of_choice(by, settings, solution, noise))
 
     def mask(self, solution: Solution) -> Mask:
         found = self.store.load_mask(solution.mask) if solution.mask else None
@@ -91,6 +92,7 @@ class ReplayContext(RunContext):
         try:
             return super().evaluate(solution, split)
         except WeightsNeeded:
+            self._sources.evaluated = True
             return dict.fromkeys(self.task.metrics, 0.0)
 
     def _solution(self, key: str, make: Callable[[], Any]) -> Solution:

@@ -149,7 +149,7 @@ class ClassificationMetric(NamedTuple):
     """
 
     metric: Metric
-    compute: Callable[[Tensor, Tensor], float]
+    compute: Callable[[Tensor, Tensor], float | Tensor]  # a tensor of one number
 
 
 # All that swamp knows about its metrics. Every classification task measures the first four.
@@ -187,7 +187,9 @@ def classification_metrics(logits: Tensor, labels: Tensor, *further: Classificat
     """Measure all metrics of a classification task. One example alone has no calibrated NLL, because it has no halves."""
     logits, labels = logits.float().cpu(), labels.cpu()
     return {
-        metric.name: compute(logits, labels) for metric, compute in all_metrics(*further) if len(labels) > 1 or compute != calibrated_nll
+        metric.name: float(compute(logits, labels))  # one of somebody's own may return a tensor
+        for metric, compute in all_metrics(*further)
+        if len(labels) > 1 or compute != calibrated_nll
     }
 
 

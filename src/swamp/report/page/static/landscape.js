@@ -40,7 +40,7 @@ function surface(host) {
   const build = () => {
     const values = plane.values[measure] || plane.y.map(() => plane.x.map(() => null));
     const at = (axis, value) => ((value - axis[0]) / (axis[axis.length - 1] - axis[0] || 1)) * (axis.length - 1);
-    const ticks = (axis) => [0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * (axis.length - 1))).map((index) => [index, fixed(axis[index], 1)]);
+    const ticks = (axis) => axis.map((value, index) => [index, fixed(value, 1)]).filter(([index]) => index % Math.ceil(axis.length / 6) === 0);
     const spot = ([x, y]) => [at(plane.x, x), at(plane.y, y)];
     return {
       values,
