@@ -29,6 +29,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONP
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
+# What is imported and collected stays, so that looking for garbage among it finds none.
+gc.disable()
+
 # With `--dist loadfile` a worker takes file after file: those that take longest come first, lest one worker works alone at the end.
 LONGEST_FIRST = (
     "tests/runtime/test_networks.py",  # the first that needs the runtime compiles it, on both cores
@@ -80,6 +83,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

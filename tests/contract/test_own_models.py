@@ -154,6 +154,7 @@ def test_load_gives_the_same_network(zoo: Zoo, case: Case) -> None:
     assert (first.row.sparsity, all(layer.all() for layer in first.mask.layers.values())) == (0.0, True)
 
 
+@pytest.mark.usefixtures("compiled_runtime")
 @cases()
 def test_exported_files_compute_the_same(zoo: Zoo, case: Case, tmp_path: Path) -> None:
     found, task = zoo.found(case), case.task()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from swamp.engines.engine import Progress
 from swamp.runs.config import Config, build_config
 from swamp.runs.copying import copy_runs
 from swamp.runs.opening import RunRequest, prepare
@@ -28,6 +29,20 @@ def stopped(config: Config, directory: Path, epochs: int, cache: Path | None = N
     """Stop a run when it reports so many epochs; the last of them is not in a checkpoint yet."""
     with contextlib.suppress(KeyboardInterrupt):
         list(iterate(config, directory, cache, Heard(stop_after=epochs)))
+
+
+class Killed(Watcher):
+    """Leaves at each epoch what a run that were killed then would leave, in a directory with the number of the epoch. So one run is
+    stopped everywhere."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def epoch(self, progress: Progress) -> None:
+        super().epoch(progress)
+        if progress.trained:
+            shutil.copytree(self.folder / "whole", self.folder / f"run-{self.trained}", symlinks=True)
 
 
 def copied(config: Config, directory: Path, target: Path, keep: str | None = None) -> Path:
@@ -68,12 +83,12 @@ def num_weights(directory: Path) -> int:
 )
 def test_a_copy_continues_where_the_run_was_stopped(settings: dict[str, object], quick: Make, tmp_path: Path) -> None:
     config = quick(checkpoint_seconds=0, **settings)
-    watcher = Watcher()
-    rows = [(row, watcher.trained) for row in iterate(config, tmp_path / "whole", listener=watcher)]
-    total = watcher.trained
+    killed = Killed(tmp_path)
+    rows = [(row, killed.trained) for row in iterate(config, tmp_path / "whole", listener=killed)]
+    total = killed.trained
+    shutil.copytree(tmp_path / "whole", tmp_path / f"run-{total + 1}", symlinks=True)  # It was not stopped before its end.
     # In the middle of the first and of the last cycle, and where all trainings of a cycle have just ended.
     for stop in sorted({2, total // 2, total - 1, rows[0][1] + 1}):
-        stopped(config, tmp_path / f"run-{stop}", stop)
         copy = copied(config, tmp_path / f"run-{stop}", tmp_path / f"copy-{stop}")
         shutil.rmtree(tmp_path / f"run-{stop}")
         assert continued(config, copy) == total - stop + 1
