@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import os
@@ -29,8 +30,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONP
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
-# What is imported and collected stays, so that looking for garbage among it finds none.
+# What is imported and collected stays, so that looking for garbage among it finds none, also at the end of the process.
 gc.disable()
+atexit.register(gc.freeze)
 
 # With `--dist loadfile` a worker takes file after file: those that take longest come first, lest one worker works alone at the end.
 LONGEST_FIRST = (

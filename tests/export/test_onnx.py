@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import onnx
 import pytest
@@ -119,7 +120,7 @@ def test_a_metric_that_cannot_be_computed_with_the_graph_gets_a_sentence() -> No
 
 def compiled(model: nn.Module) -> nn.Module:
     """Wrap a model as torch.compile does. The code that it would be translated to takes ten seconds and is no part of the wrapper."""
-    return torch.compile(model, backend="eager")
+    return cast(nn.Module, torch.compile(model, backend="eager"))
 
 
 @pytest.mark.filterwarnings("ignore:.*deprecated")  # of torch's own parts, by its compiler

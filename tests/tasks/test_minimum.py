@@ -31,8 +31,13 @@ def test_it_asks_for_and_finds_what_scipy_does(name: str) -> None:
 
     def asked(search: Callable[[Callable[[float], float]], float]) -> tuple[list[float], float]:
         points: list[float] = []
-        best = search(lambda x: [points.append(float(x)), FUNCTIONS[name](float(x))][1])  # type: ignore[func-returns-value]
-        return points, float(best)
+
+        def noted(x: float) -> float:
+            points.append(float(x))
+            return FUNCTIONS[name](float(x))
+
+        best = float(search(noted))
+        return points, best
 
     draws = random.Random(0)
     for low, high, tolerance in [(-5.0, 5.0, 1e-6), *((-draws.expovariate(0.3), draws.expovariate(0.3), 1e-4) for _ in range(20))]:
