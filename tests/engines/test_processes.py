@@ -48,6 +48,7 @@ def ignore(progress: Progress) -> None: ...
 
 def test_a_worker_that_dies_is_replaced_and_order_is_kept(tmp_path: Path) -> None:
     (tmp_path / "kill-0").touch()
+    (tmp_path / "kill-1").touch()
     with engine_of(tmp_path, workers=2) as (engine, jobs, _):
         assert [solution.key for solution in engine.train(jobs, ignore)] == [job.key for job in jobs]
 
