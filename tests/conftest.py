@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import os
@@ -28,6 +29,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONP
 # How long an example takes depends on the machine, and says nothing about the code.
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
+
+# What is imported and collected stays, so that looking for garbage among it finds none, also at the end of the process.
+gc.disable()
+atexit.register(gc.freeze)
 
 # With `--dist loadfile` a worker takes file after file: those that take longest come first, lest one worker works alone at the end.
 LONGEST_FIRST = (
@@ -80,6 +85,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

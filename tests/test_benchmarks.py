@@ -58,7 +58,7 @@ def test_shards_can_be_rehearsed_without_a_gpu(tmp_path: Path, monkeypatch: pyte
 
 
 def test_curvature_of_a_stored_network_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    short: dict[str, Any] = {"method": "imp", "pruning.cycles": 0, "cycle.epochs": 1, "ticket.epochs": 0}
+    short: dict[str, Any] = {"method": "imp", "pruning.cycles": 0, "cycle.epochs": 1, "ticket.epochs": 0, "engine": "sequential"}
     swamp.run("digits", out=tmp_path / "run", **short)
     capsys.readouterr()
     main_of("curvature")([str(tmp_path / "run"), "--cycle", "0", "--examples", "40", "--probes", "2", "--device", "cpu"])
@@ -68,7 +68,7 @@ def test_curvature_of_a_stored_network_is_printed(tmp_path: Path, capsys: pytest
 
 
 def test_methods_are_run_with_settings_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    short = ["--settings", "--cycle.epochs", "1", "--ticket.epochs", "0", "--pruning.cycles", "1"]
+    short = ["--settings", "--engine", "sequential", "--cycle.epochs", "1", "--ticket.epochs", "0", "--pruning.cycles", "1"]
     main_of("methods")(["--out", str(tmp_path), "--seeds", "3", "--methods", "imp", *short])
     out = capsys.readouterr().out
     assert "imp, seed 3: " in out

@@ -46,7 +46,7 @@ def ignore_interrupts() -> None:
 
 @pytest.mark.parametrize("closed", [1, 2])
 def test_closed_streams_do_not_change_the_status(closed: int) -> None:
-    good, bad = run("--help", prepare=closing(closed)), run("nothing", prepare=closing(closed))
+    good, bad = run("--help", prepare=closing(closed)), run("recipes", "--nothing", prepare=closing(closed))
     assert (good.returncode, bad.returncode) == (0, 2)
     assert (b"swamp" in good.stdout) == (closed != 1)
     assert (b"swamp: " in bad.stderr) == (closed != 2)

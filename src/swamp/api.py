@@ -183,7 +183,8 @@ def prune(
     >>> model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
     >>> data = x, (x[:, 0] > 0).long()
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found = prune(model, data, data, out=folder, quiet=True, cycle={"epochs": 2}, pruning={"cycles": 3, "prune_fraction": 0.5})
+    ...     settings = {"cycle": {"epochs": 2}, "pruning": {"cycles": 3, "prune_fraction": 0.5}, "engine": "sequential"}
+    ...     found = prune(model, data, data, out=folder, quiet=True, **settings)
     >>> found.mask.num_survivors, type(found.model).__name__, len(found.rows)
     (12, 'Sequential', 4)
     """

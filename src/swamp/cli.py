@@ -5,6 +5,8 @@ This module imports nothing that takes time, so that from the first moment on Ct
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
     from cyclopts import App
 
+
+# When a process ends, Python looks for garbage among all that was imported. With torch that takes a third of a second, and frees nothing
+# that the end of the process does not free.
+atexit.register(gc.freeze)
 
 GROUPS = ("Train", "Look at results", "Use a network", "Prepare")  # of commands, as the help lists them
 

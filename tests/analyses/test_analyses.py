@@ -272,7 +272,7 @@ def test_a_task_of_ones_own_that_is_no_classifier(tmp_path: Path, monkeypatch: p
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
     settings: dict[str, Any] = {"cycle": {"epochs": 2}, "pruning": {"cycles": 1, "prune_fraction": 0.5}, "methods.swamp.particles": 2}
-    prune(model, data, data, out=tmp_path / "run", quiet=True, method="swamp", **settings)
+    prune(model, data, data, out=tmp_path / "run", quiet=True, method="swamp", engine="sequential", **settings)
     task = CustomTask(model, data, data)
     found = analyse_small(tmp_path / "run", "connectivity", "hessian", task=task)
     assert set(found["connectivity"]["paths"][0]["values"]) == {"test loss", "train loss"}

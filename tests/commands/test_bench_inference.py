@@ -22,6 +22,12 @@ from tests.support.compiling import needs_compiler
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
+@pytest.fixture(autouse=True)
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is computed is looked at here, not how fast."""
+    monkeypatch.setattr(inference, "ROUND_SECONDS", 0.001)
+
+
 @needs_compiler
 @pytest.mark.usefixtures("compiled_runtime")
 def test_files_are_measured_beside_the_dense_network(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

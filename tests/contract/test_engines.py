@@ -116,7 +116,7 @@ def test_an_engine_comes_from_outside_in_one_file(quick: Make, tmp_path: Path) -
     done, timed, refused = run_all(
         [
             ["run", "digits", *options, "--engines.mine.backwards=true", "--out", str(tmp_path / "mine")],
-            ["bench", "digits", *quickly, "--json"],
+            ["bench", "digits", *quickly, "--engines.processes.workers=1", "--json"],
             ["run", "digits", "--engine=mime", "--out", str(tmp_path / "mime")],
         ],
         environment,

@@ -22,6 +22,7 @@ import swamp
 from swamp.core.state import State
 from swamp.export.formats import export
 from swamp.export.formats.onnx import OnnxNetwork, as_onnx
+from tests.support.compiling import COMPILER
 from tests.support.listeners import Watcher
 from tests.support.own_models import CASES
 from tests.support.own_models.case import Case
@@ -154,6 +155,7 @@ def test_load_gives_the_same_network(zoo: Zoo, case: Case) -> None:
     assert (first.row.sparsity, all(layer.all() for layer in first.mask.layers.values())) == (0.0, True)
 
 
+@pytest.mark.usefixtures("compiled_runtime" if COMPILER else "zoo")  # Where there is a runtime, the file is compared in it, too.
 @cases()
 def test_exported_files_compute_the_same(zoo: Zoo, case: Case, tmp_path: Path) -> None:
     found, task = zoo.found(case), case.task()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from scipy import stats
 
 from swamp.results.statistics import difference_text, paired
 
@@ -13,6 +12,8 @@ from swamp.results.statistics import difference_text, paired
 def test_the_interval_is_that_of_a_paired_t_test() -> None:
     ours, theirs = {0: 94.2, 1: 94.6, 2: 93.9, 5: 95.0}, {5: 94.1, 2: 93.8, 1: 94.0, 0: 93.5}
     found = paired(ours, theirs)
+    from scipy import stats  # It takes half a second to import.
+
     oracle = stats.ttest_rel([ours[seed] for seed in range(6) if seed in ours], [theirs[seed] for seed in range(6) if seed in theirs])
     interval = oracle.confidence_interval(0.95)
     assert found is not None

@@ -11,10 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from swamp.engines.engine import Progress
 from swamp.runs.config import Config, build_config
 from swamp.runs.copying import copy_runs
 from swamp.runs.opening import RunRequest, prepare
 from swamp.store.directory import Store
+from swamp.store.records import RowRecord
 from swamp.tasks.custom import CustomTask
 from tests.support.cli import FLAGS, call
 from tests.support.listeners import Heard, Watcher
@@ -28,6 +30,31 @@ def stopped(config: Config, directory: Path, epochs: int, cache: Path | None = N
     """Stop a run when it reports so many epochs; the last of them is not in a checkpoint yet."""
     with contextlib.suppress(KeyboardInterrupt):
         list(iterate(config, directory, cache, Heard(stop_after=epochs)))
+
+
+class Killed(Watcher):
+    """Leaves what a run would leave that is killed when it reports an epoch, in a directory with the number of the epoch: in the middle of
+    the first and of the last cycle, and where all trainings of a cycle have just ended. So one run is stopped everywhere."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder, self.total, self.after_first_row = folder, 0, 0
+        self.stops: list[int] = []
+
+    def planned(self, num_epochs: int) -> None:
+        self.total += num_epochs
+
+    def row(self, result: RowRecord) -> None:
+        self.after_first_row = self.after_first_row or self.trained + 1
+
+    def epoch(self, progress: Progress) -> None:
+        super().epoch(progress)
+        if progress.trained and self.trained in (2, self.total // 2, self.total - 1, self.after_first_row):
+            self.leave(self.trained)
+
+    def leave(self, number: int) -> None:
+        shutil.copytree(self.folder / "whole", self.folder / f"run-{number}", symlinks=True)
+        self.stops.append(number)
 
 
 def copied(config: Config, directory: Path, target: Path, keep: str | None = None) -> Path:
@@ -68,12 +95,14 @@ def num_weights(directory: Path) -> int:
 )
 def test_a_copy_continues_where_the_run_was_stopped(settings: dict[str, object], quick: Make, tmp_path: Path) -> None:
     config = quick(checkpoint_seconds=0, **settings)
-    watcher = Watcher()
-    rows = [(row, watcher.trained) for row in iterate(config, tmp_path / "whole", listener=watcher)]
-    total = watcher.trained
-    # In the middle of the first and of the last cycle, and where all trainings of a cycle have just ended.
-    for stop in sorted({2, total // 2, total - 1, rows[0][1] + 1}):
-        stopped(config, tmp_path / f"run-{stop}", stop)
+    killed = Killed(tmp_path)
+    list(iterate(config, tmp_path / "whole", listener=killed))
+    total = killed.trained
+    assert total == killed.total
+    if killed.after_first_row > total:  # There is one cycle, so that the run is at its end.
+        killed.leave(killed.after_first_row)
+    assert killed.stops == sorted({2, total // 2, total - 1, killed.after_first_row})
+    for stop in killed.stops:
         copy = copied(config, tmp_path / f"run-{stop}", tmp_path / f"copy-{stop}")
         shutil.rmtree(tmp_path / f"run-{stop}")
         assert continued(config, copy) == total - stop + 1

@@ -372,7 +372,7 @@ def test_what_cannot_be_sent_is_trained_in_turn_and_says_so_once(tmp_path: Path,
     captured = capsys.readouterr()
     assert captured.err.count("cannot be sent to worker processes") == 1
     assert "0.weight" in captured.out  # what is pruned is printed
-    sent = prune(tmp_path / "sent", mlp, data, data, engine="processes")
+    sent = prune(tmp_path / "sent", mlp, data, data, **{"engine": "processes", "engines.processes.workers": 1})
     turn = prune(tmp_path / "turn", mlp, data, data)
     assert contents(tmp_path / "sent") == contents(tmp_path / "turn")
     assert sent.rows == turn.rows
@@ -441,7 +441,8 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     flags = [f"--{name}={value}" for name, value in SHORT.items()]
-    status, out, err = call(capsys, "run", "custom", "--task", "my_task_module:make", *flags, "--out", "run", "--engine=processes")
+    flags += ["--engine=processes", "--engines.processes.workers=1"]
+    status, out, err = call(capsys, "run", "custom", "--task", "my_task_module:make", *flags, "--out", "run")
     assert status == 0, err
     assert "swamp on custom" in out
     assert resume_command(read_config(Path("run")), Path("run")) == "swamp resume run --task my_task_module:make"

@@ -150,6 +150,7 @@ def test_idle_particles_of_another_variant_are_freed_when_memory_runs_out(
 ) -> None:
     """They are freed before the number of particles is lowered."""
     living: weakref.WeakSet[particle.Particle] = weakref.WeakSet()
+    gc.freeze()  # The collector is called often here, and need not look at what tests before this one imported.
 
     def scarce(*arguments: Any) -> particle.Particle:
         gc.collect()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 from torch import nn
 
@@ -30,9 +30,19 @@ MODELS: dict[str, Factory] = {
 
 def find_model(name: str) -> Factory:
     """Return the network of that name: one of `MODELS`, one that a distribution registers, or any wide residual network, like wrn16-8."""
-    known: dict[str, Factory] = MODELS | registered("swamp.models")
+    known = MODELS | _others()
+    if name not in known:
+        _others.cache_clear()  # A distribution may have been installed since.
+        known = MODELS | _others()
     if name in known:
         return known[name]
     if match := re.fullmatch(r"wrn([0-9]{1,4})-([0-9]{1,3})", name):
         return wide_residual_net(int(match[1]), int(match[2]))
     raise ValueError(f"unknown model {name!r}; {nearest(name, known)}, or any other wrnDEPTH-WIDTH")
+
+
+@cache
+def _others() -> dict[str, Factory]:
+    """Return the networks of other distributions. They are kept, since all that is installed is searched for them, which takes longer
+    than to open a small task."""
+    return registered("swamp.models")
