@@ -16,7 +16,6 @@ from swamp.core.discovery import registered
 from swamp.core.metric import Metric
 from swamp.core.noise import Noise
 from swamp.tasks.identity import identity
-from swamp.tasks.minimum import minimum
 
 NUM_HALVINGS = 5
 NUM_BINS = 15  # of the calibration error
@@ -58,13 +57,16 @@ def expected_calibration_error(logits: Tensor, labels: Tensor, num_bins: int = N
 
 def fitted_temperature(logits: Tensor, labels: Tensor) -> float:
     """The T that minimises the NLL of softmax(logits / T)."""
+    from scipy.optimize import minimize_scalar  # takes half a second to import, and workers never need it
+
     double = logits.double()
-
-    def scaled_nll(log_t: float) -> float:
-        return float(F.cross_entropy(double * torch.exp(torch.tensor(-log_t, dtype=torch.float64)), labels))
-
-    log_temperature = minimum(scaled_nll, -LOG_TEMPERATURE_BOUND, LOG_TEMPERATURE_BOUND, 1e-6)
-    return float(torch.exp(torch.tensor(log_temperature, dtype=torch.float64)))
+    found = minimize_scalar(
+        lambda log_t: float(F.cross_entropy(double * torch.exp(torch.tensor(-log_t, dtype=torch.float64)), labels)),
+        bounds=(-LOG_TEMPERATURE_BOUND, LOG_TEMPERATURE_BOUND),
+        method="bounded",
+        options={"xatol": 1e-6},
+    )
+    return float(torch.exp(torch.tensor(found.x, dtype=torch.float64)))
 
 
 def calibrated_nll(logits: Tensor, labels: Tensor) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 
 from torch import nn
 
@@ -29,20 +29,12 @@ MODELS: dict[str, Factory] = {
 
 
 def find_model(name: str) -> Factory:
-    """Return the network of that name: one of `MODELS`, one that a distribution registers, or any wide residual network, like wrn16-8."""
-    known = MODELS | _others()
-    if name not in known:
-        _others.cache_clear()  # A distribution may have been installed since.
-        known = MODELS | _others()
-    if name in known:
-        return known[name]
+    """Return the network of that name: one of `MODELS`, any wide residual network, like wrn16-8, or one that a distribution registers."""
+    if name in MODELS:
+        return MODELS[name]
     if match := re.fullmatch(r"wrn([0-9]{1,4})-([0-9]{1,3})", name):
         return wide_residual_net(int(match[1]), int(match[2]))
-    raise ValueError(f"unknown model {name!r}; {nearest(name, known)}, or any other wrnDEPTH-WIDTH")
-
-
-@cache
-def _others() -> dict[str, Factory]:
-    """Return the networks of other distributions. They are kept, since all that is installed is searched for them, which takes longer
-    than to open a small task."""
-    return registered("swamp.models")
+    others: dict[str, Factory] = registered("swamp.models")  # All that is installed is searched for them, which takes a while.
+    if name in others:
+        return others[name]
+    raise ValueError(f"unknown model {name!r}; {nearest(name, MODELS | others)}, or any other wrnDEPTH-WIDTH")
