@@ -207,7 +207,7 @@ def test_a_picture_of_many_cycles_has_room_for_its_axes(tmp_path: Path) -> None:
     figure.canvas.draw()
     densities, overlap = figure.axes[:2]
     assert densities.get_position().height > 0.5
-    assert [text.get_text() for text in densities.get_legend().get_texts()][:2] == ["0 %", "48.8 %"]
+    assert [text.get_text() for text in densities.get_legend().get_texts()][:2] == ["0.00 %", "48.80 %"]
     assert [text.get_text() for text in overlap.get_xticklabels()][:4] == ["0", "", "", "3"]
     plt.close(figure)
 

@@ -40,21 +40,12 @@ def prefix_of(largest: float) -> tuple[str, float]:
 
 
 def percent(fraction: float) -> str:
-    """
-    >>> percent(0.5)
-    '50.00'
+    """Return a share, such as a sparsity, in percent. Tables, figures and lines of progress all write sparsities like this.
+
+    >>> percent(0.5), percent(0.9375)
+    ('50.00', '93.75')
     """
     return f"{100 * fraction:.2f}"
-
-
-def short_percent(fraction: float) -> str:
-    """Return a share in three digits, or in as many as tell it from 100 %.
-
-    >>> [short_percent(fraction) for fraction in (0.0, 0.9375, 0.99976, 1.0)]
-    ['0', '93.8', '99.98', '100']
-    """
-    texts = [f"{100 * fraction:.{digits}g}" for digits in range(3, 10)]
-    return next((text for text in texts if text != "100"), texts[-1])
 
 
 def spread(values: Sequence[float], digits: int) -> str:
