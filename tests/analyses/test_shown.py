@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any, cast
 
@@ -174,6 +175,30 @@ def test_the_overlap_of_runs_as_a_table() -> None:
     assert masks.overlap_table(msgspec.convert(made_up_results()["overlap"], masks.OverlapResult)).rows == [
         ["runs/a", "runs/b", "1", "0.5000", "0.3000", "0.2000"]
     ]
+
+
+def test_many_pairs_of_runs_are_a_table_of_colours_at_one_cycle(tmp_path: Path) -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+
+    def picture(names: str) -> Any:
+        pairs = [
+            {"runs": runs, "cycle": cycle, "sparsity": 1 - 0.5**cycle, "iou": 0.9 / cycle, "chance": 0.1, "beyond": 0.2}
+            for runs in combinations(names, 2)
+            for cycle in ((1, 2) if set(runs) == {"a", "b"} else (1, 2, 3))
+        ]
+        AnalysisStore(tmp_path).write_result("overlap", msgspec.convert({"pairs": pairs}, masks.OverlapResult))
+        stored = read_stored(tmp_path, masks.between_runs)
+        assert stored
+        return masks.overlap_figure(plt, stored)
+
+    assert len(picture("abcd").axes[0].get_legend().get_texts()) == 6 + 1
+    axes = picture("abcde").axes[0]
+    assert axes.get_legend() is None
+    assert "cycle 2, 75.00 % sparse" in axes.get_title()  # The first pair has no cycle 3.
+    assert [text.get_text() for text in axes.get_xticklabels()] == list("abcde")
+    assert axes.images[0].get_array()[0][1] == 0.45
+    assert len(axes.texts) == 20  # A run is not compared with itself.
+    plt.close("all")
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))
