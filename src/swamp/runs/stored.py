@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec import structs
 
-from swamp.core.errors import require_kind
+from swamp.core.errors import brief, require_kind
 from swamp.core.mask import Mask
 from swamp.core.state import State
 from swamp.runs.config import Config, code_settings, complete, module_of, with_absolute_start
-from swamp.runs.recipes import TomlTable, merge
+from swamp.runs.recipes import SELECTORS, TomlTable, merge
 from swamp.store.directory import Store
 from swamp.store.records import RowRecord
 from swamp.tasks import custom, own_loop
@@ -39,9 +39,24 @@ def read_config(out: Path) -> Config:
 def config_of(header: Mapping[str, Any]) -> Config:
     """Return the configuration in the content of a run.json."""
     try:
+        _require_installed(header)
         return with_absolute_start(_with_local_data(completed(header["config"])))  # Earlier versions stored a relative path.
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"run.json is not that of a run ({error!r})") from None
+
+
+def _require_installed(header: Mapping[str, Any]) -> None:
+    """Check that the task, the method and the engine of a run are known here. They were where it began, so that a package is missing."""
+    for selector in SELECTORS:
+        name = header["config"].get(selector, "auto")
+        try:
+            _ = name == "auto" or module_of(selector, name)
+        except ValueError:
+            module = header.get(f"{selector}_module")
+            of = f" (its module is {brief(module)[1:-1]})" if isinstance(module, str) else ""
+            raise ValueError(
+                f"the run began with the {selector} {brief(name)}, which is not known here: install the package that it comes from{of}"
+            ) from None
 
 
 def completed(stored: TomlTable) -> Config:
