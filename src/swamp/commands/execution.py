@@ -67,10 +67,11 @@ def execute(
         with progress_display(progress.quiet, progress.plain) as screen:
             failures = run_displayed(runs, screen, progress.trackers)
     except KeyboardInterrupt:
-        shared = f" --cache {shlex.quote(str(cache))}" if cache else ""
+        options = f" --cache {shlex.quote(str(cache))}" if cache else ""
+        options += f" --tracker {shlex.quote(progress.tracker)}" if progress.tracker else ""
         again = resume_command(runs[0].requested, whole, runs[0].config.engine_module.command)
         print(file=sys.stderr)  # Ctrl-C stands on the line before.
-        print_remark(f"stopped; nothing is lost. Go on with: {again}{shared}")
+        print_remark(f"stopped; nothing is lost. Go on with: {again}{options}")
         raise SystemExit(130) from None
     finished = [run for run, failure in zip(runs, failures, strict=True) if not failure] if tables and not progress.quiet else []
     if finished:
