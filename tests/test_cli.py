@@ -100,7 +100,11 @@ def test_groups_resume_show_and_compare(finished: Path, capsys: pytest.CaptureFi
     status, out, err = call(capsys, "resume", finished / "swamp", "--data", finished)
     assert status == 0
     assert err.count("is finished") == 2
-    assert out.endswith(f"\n\nin one table: swamp compare {finished / 'swamp'}\n")
+    *tables, last = out.splitlines()
+    assert last == f"2 runs; this again: swamp compare {finished / 'swamp'}; each of them: swamp show {finished / 'swamp'}"
+    assert tables == call(capsys, "compare", finished / "swamp")[1].splitlines()
+    assert "swamp accuracy % (n=2)" in out
+    assert ", seed 0" not in out  # no table of each run
     status, out, _ = call(capsys, "show", finished / "swamp")
     assert out.count(": finished") == 2
     status, out, _ = call(capsys, "compare", finished / "imp", finished / "swamp", "--plot", tmp_path / "plots" / "error.svg")
@@ -333,7 +337,7 @@ def test_a_stopped_group_resumes_the_seeds_it_never_reached(
     assert f"swamp resume {tmp_path / 'g'} --cache {tmp_path / 'c'}" in err
     status, out, _ = call(capsys, "resume", tmp_path / "g", "--cache", tmp_path / "c", "--notes", "later", "--keep", "last")
     assert status == 0
-    assert out.count("run: ") == 2
+    assert "swamp accuracy % (n=2)" in out
     status, _, err = call(capsys, "resume", tmp_path / "g", "--cycle.epochs", "9")
     assert status == 2
     assert "another configuration: cycle.epochs (2 there, 9 here)" in err

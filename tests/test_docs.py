@@ -20,6 +20,7 @@ from swamp.cli import make_app
 from swamp.commands.arguments import split_arguments
 from swamp.commands.run import run
 from swamp.report.figures.gallery import FIGURES
+from swamp.results.stored_run import read_run
 from swamp.runs import config
 from swamp.runs.config import build_config
 from swamp.runs.grid import expand, read_grid
@@ -111,6 +112,11 @@ def test_the_method_of_ones_own_runs_as_a_package(tmp_path: Path) -> None:
     assert (ran[0], shown[0]) == (0, 0), ran[2] + shown[2]
     assert "75.00" in shown[1]
     assert json.loads((tmp_path / "run" / "run.json").read_text())["value"]["method_code"]
+    missing = (
+        f"the run began with the method '{name}', which is not known here: install the package that it comes from .its module is {value}."
+    )
+    with pytest.raises(ValueError, match=missing):
+        read_run(tmp_path / "run")  # The package is not installed for this process.
 
 
 def test_toml_snippets_are_recipes(tmp_path: Path) -> None:

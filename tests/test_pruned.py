@@ -59,23 +59,27 @@ def test_a_network_is_loaded_by_cycle_or_sparsity(found: Pruned) -> None:
     assert by_cycle.mask.num_survivors == 24
     assert int(sum(t.count_nonzero() for name, t in by_cycle.model.named_parameters() if "weight" in name)) == 24
     assert found.at().row == found.rows[-1]
+    assert swamp.load(found.directory, sparsity=0.745, model=mlp()).row == found.rows[2]
+    assert swamp.Run(found.directory).load(sparsity=0.745, model=mlp()).row == found.rows[2]
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"sparsity": 0.6}, "no network is within 0.01 of sparsity 0.6; there are 0.0000, 0.5000, 0.7500, 0.8750"),
+        ({"sparsity": 0.6}, "has no network within 0.015 of sparsity 0.6; it has 0.0000, 0.5000, 0.7500, 0.8750"),
         ({"sparsity": 75}, "sparsity = 75: expected a share of the weights from 0 to below 1, such as 0.75 for 75 %"),
         ({"sparsity": 1}, "such as 0.01 for 1 %"),
         ({"sparsity": float("nan")}, "expected a share"),
-        ({"cycle": 9}, "there is no cycle 9; there are 0, 1, 2, 3"),
-        ({"cycle": 1, "sparsity": 0.5}, "give either sparsity or cycle"),
+        ({"cycle": 9}, "has no cycle 9; it has 0, 1, 2, 3"),
+        ({"cycle": 1, "sparsity": 0.5}, "give either a cycle or a sparsity"),
         ({"sparsity": "0.5"}, "sparsity = '0.5': expected a number, such as 0.9"),
     ],
 )
 def test_a_network_that_is_not_there(found: Pruned, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         found.at(**given)
+    with pytest.raises(ValueError, match=message):
+        swamp.load(found.directory, task=found.task, **given)
 
 
 def test_best_is_the_sparsest_within_a_point_on_the_validation_split(found: Pruned) -> None:

@@ -71,8 +71,9 @@ class Run:
         trust: bool = False,
         *,
         model: nn.Module | None = None,
+        sparsity: float | None = None,
     ) -> Loaded:
-        return load(self.directory, cycle, particle, task, trust, model=model)
+        return load(self.directory, cycle, particle, task, trust, model=model, sparsity=sparsity)
 
 
 def rows(
@@ -176,7 +177,8 @@ def prune(
     `out`; the same call continues it if it was stopped. The model that was given is not changed. With several `seeds`, each run goes to
     `out`/seed-K. A `listener` is notified of the progress, beside the display; `quiet` shows only remarks.
     `optimizer` is a function that makes a torch optimizer, with `schedule` for its scheduler, or a table of settings.
-    `fast` tries the set-up in seconds, with one batch, one epoch of each training and one pruning; its numbers mean nothing.
+    `fast` tries the set-up in seconds, with one batch, one epoch of each training and one pruning, to the
+    `sparsity` if one is given; its numbers mean nothing.
 
     >>> import tempfile, torch
     >>> x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))

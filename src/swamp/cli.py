@@ -61,7 +61,9 @@ def make_app() -> App:
             app.command(f"{module.__name__}:command", name=info.name, help=inspect.getdoc(command), usage=usage, group=group)
         else:
             app.command(command, usage=usage, group=group)
-    app.register_install_completion_command(help="Install completion of commands and options for the shell in use, or for --shell NAME.")
+    app.register_install_completion_command(
+        help="Install completion of commands, options and names for the shell in use, or for --shell NAME."
+    )
     return app
 
 

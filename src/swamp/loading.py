@@ -34,8 +34,11 @@ def load(
     trust: bool = False,
     *,
     model: nn.Module | None = None,
+    sparsity: float | None = None,
 ) -> Loaded:
-    """Load the sparse network of a cycle, by default the last: the average, or one of its particles.
+    """Load the sparse network of a cycle, or of a `sparsity` such as 0.9, by default the last: the average, or one of its particles.
+
+    The network nearest to the sparsity is taken, which must be within 1.5 points of it.
 
     With a `model`, the weights are copied into it: no data are read, and nothing that the directory names is imported. Otherwise the task
     of the run is opened. A run whose task was made by a script needs that `task` again. So does one whose directory names a function that
@@ -51,7 +54,7 @@ def load(
     if not rows and not holds_header(directory):
         names = ", ".join(run.name for run in runs_in(directory))
         raise ValueError(f"{directory} holds several runs ({names}); load one of them")
-    row = find_row(directory, rows, cycle)
+    row = find_row(directory, rows, cycle, sparsity)
     state, mask = load_network(directory, row, particle)
     if model is None:
         model = (task or open_stored_task(read_config(directory), directory, trust)).model()

@@ -23,13 +23,12 @@ from swamp.report.page.document import write_report
 from swamp.report.tables import run_notes, seeds_table
 from swamp.results.series import equal_rows_note
 from swamp.results.stored_run import read_run
-from swamp.runs.stored import read_config
+from swamp.runs.stored import find_row, read_config
 from swamp.store.records import RowRecord, read_rows
 from swamp.tasks.own_loop import OwnLoopTask
 from swamp.tasks.task import Task
 from swamp.training.numerics import applied, autocast
 
-NEAR = 0.01  # The nearest row must be within this distance of the sparsity that was asked for.
 SAME = 1e-9  # Differences of metrics are compared up to this, because 0.95 − 0.94 is a little more than 0.01.
 
 
@@ -88,29 +87,12 @@ class Pruned(_Shown):
         return seeds_table(f"{config.method}, seed {config.seed}", [self.rows], "\n".join(notes))
 
     def at(self, *, sparsity: float | None = None, cycle: int | None = None) -> Loaded:
-        """Load the network of a cycle, or the one nearest to a sparsity such as 0.9, which must be within one point of it."""
+        """Load the network of a cycle, or the one nearest to a sparsity such as 0.9, which must be within 1.5 points of it."""
         return load(self.directory, self.row_at(sparsity=sparsity, cycle=cycle).cycle, task=self.task)
 
     def row_at(self, *, sparsity: float | None = None, cycle: int | None = None) -> RowRecord:
         """Return the row of a cycle, or the one nearest to a sparsity such as 0.9; the last row if neither is given."""
-        if sparsity is not None and cycle is not None:
-            raise ValueError("give either sparsity or cycle")
-        require_kind("sparsity", sparsity, Real, "a number, such as 0.9")
-        if cycle is not None:
-            found = next((row for row in self.rows if row.cycle == cycle), None)
-            if found is None:
-                raise ValueError(f"there is no cycle {cycle}; there are {', '.join(str(row.cycle) for row in self.rows)}")
-            return found
-        if sparsity is None:
-            return self.rows[-1]
-        if not 0 <= sparsity < 1:
-            percent = f", such as {sparsity / 100:g} for {sparsity:g} %" if 1 <= sparsity < 100 else ", such as 0.9"
-            raise ValueError(f"sparsity = {sparsity:g}: expected a share of the weights from 0 to below 1{percent}")
-        closest = min(self.rows, key=lambda row: abs(row.sparsity - sparsity))
-        if abs(closest.sparsity - sparsity) > NEAR + SAME:
-            known = ", ".join(f"{row.sparsity:.4f}" for row in self.rows)
-            raise ValueError(f"no network is within {NEAR:g} of sparsity {sparsity:g}; there are {known}")
-        return closest
+        return find_row(self.directory, self.rows, cycle, sparsity)
 
     def best(self, within: float = 0.01, on: Literal["validation", "test"] = "validation") -> Chosen:
         """Load the sparsest network whose metric is worse than that of the dense one by at most `within`, which is one point by default.

@@ -53,6 +53,13 @@ def print_table(table: Table, plain: bool = False) -> None:
         print(plain_text(table), end="")
 
 
+def print_tables(tables: Sequence[Table], plain: bool = False) -> None:
+    """Print tables with an empty line between."""
+    for index, table in enumerate(tables):
+        print("\n" * (index > 0), end="")
+        print_table(table, plain)
+
+
 def _print_ruled(table: Table) -> None:
     """Print a table with rules. Headings and texts are broken between words, numbers never. Columns for which the terminal has no room
     stand in a table below, beside the same names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any, cast
 
@@ -176,6 +177,30 @@ def test_the_overlap_of_runs_as_a_table() -> None:
     ]
 
 
+def test_many_pairs_of_runs_are_a_table_of_colours_at_one_cycle(tmp_path: Path) -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+
+    def picture(names: str) -> Any:
+        pairs = [
+            {"runs": runs, "cycle": cycle, "sparsity": 1 - 0.5**cycle, "iou": 0.9 / cycle, "chance": 0.1, "beyond": 0.2}
+            for runs in combinations(names, 2)
+            for cycle in ((1, 2) if set(runs) == {"a", "b"} else (1, 2, 3))
+        ]
+        AnalysisStore(tmp_path).write_result("overlap", msgspec.convert({"pairs": pairs}, masks.OverlapResult))
+        stored = read_stored(tmp_path, masks.between_runs)
+        assert stored
+        return masks.overlap_figure(plt, stored)
+
+    assert len(picture("abcd").axes[0].get_legend().get_texts()) == 6 + 1
+    axes = picture("abcde").axes[0]
+    assert axes.get_legend() is None
+    assert "cycle 2, 75.00 % sparse" in axes.get_title()  # The first pair has no cycle 3.
+    assert [text.get_text() for text in axes.get_xticklabels()] == list("abcde")
+    assert axes.images[0].get_array()[0][1] == 0.45
+    assert len(axes.texts) == 20  # A run is not compared with itself.
+    plt.close("all")
+
+
 @pytest.mark.parametrize("name", sorted(PICTURES))
 def test_titles_fit_their_pictures(name: str, tmp_path: Path) -> None:
     """Those of recipes with long names, where there is one cycle to show."""
@@ -207,7 +232,7 @@ def test_a_picture_of_many_cycles_has_room_for_its_axes(tmp_path: Path) -> None:
     figure.canvas.draw()
     densities, overlap = figure.axes[:2]
     assert densities.get_position().height > 0.5
-    assert [text.get_text() for text in densities.get_legend().get_texts()][:2] == ["0 %", "48.8 %"]
+    assert [text.get_text() for text in densities.get_legend().get_texts()][:2] == ["0.00 %", "48.80 %"]
     assert [text.get_text() for text in overlap.get_xticklabels()][:4] == ["0", "", "", "3"]
     plt.close(figure)
 

@@ -66,12 +66,12 @@ def test_a_sparse_file_has_weights_mask_and_where_they_come_from(swamp_run: Path
 
 
 def test_rows_are_found_by_sparsity(swamp_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of("export", swamp_run, "--sparsity", "0.52", "--format", "sparse", "--out", tmp_path / "m") == 0
+    assert status_of("export", swamp_run, "--sparsity", "0.51", "--format", "sparse", "--out", tmp_path / "m") == 0
     assert "cycle 1, 50.00 % sparse" in capsys.readouterr().out
     for given, why in [
-        ("0.9", "no network near 90 % sparsity; it has 0.00, 50.00, 75.00"),
-        ("50", "such as 0.95 for 95 %"),
-        ("nan", "such as 0.95 for 95 %"),
+        ("0.52", "no network within 0.015 of sparsity 0.52; it has 0.0000, 0.5000, 0.7500"),
+        ("50", "such as 0.5 for 50 %"),
+        ("nan", "such as 0.9"),
     ]:
         assert status_of("export", swamp_run, "--sparsity", given, "--format", "sparse", "--out", tmp_path / "n") == 2
         assert why in capsys.readouterr().err

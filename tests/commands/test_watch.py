@@ -102,7 +102,7 @@ def test_a_damaged_member_is_named_once_and_the_others_are_followed(
     status, shown, said = call(capsys, "watch", tmp_path)
     assert (status, len(looks)) == (0, 2)
     assert said.count(f"{runs[0]} is not watched: ") == 1
-    assert [path for path in runs if f"run: {path}\n" in shown] == runs[1:]
+    assert "imp accuracy % (n=2)" in shown
     for path in runs[1:]:
         (path / "results.json").write_text("[")
     status, _, said = call(capsys, "watch", tmp_path)

@@ -36,3 +36,12 @@ def test_the_unit_of_an_ensemble_fits_its_networks() -> None:
     row = EnsembleRow(cycle=0, sparsity=0.0, metrics={"accuracy": 0.9}, members=[{"accuracy": 0.9}, {"accuracy": 0.8}], macs=2 * 370e3)
     table = ensemble_table([row])
     assert (table.header[-1], table.rows[0][-1]) == ("kMACs of all", "740.00")
+
+
+def test_notes_below_the_table_of_a_run_say_of_which_cycles_they_are(tmp_path: Path) -> None:
+    emptied = [[], ["a"], ["a"], ["a", "b"]]
+    notes = [["of all", "of two"], ["of all"], ["of all"], ["of all", "of two"]]
+    row = {"metrics": {"accuracy": 0.9}}
+    rows = [{**row, "empty_layers": layers, "notes": texts} for layers, texts in zip(emptied, notes, strict=True)]
+    found = run_table(read_run(made_up(tmp_path / "run", rows, method="snip"))).note.splitlines()
+    assert found == ["cycles 1–3: empty layers: a", "cycle 3: empty layers: b", "of all", "cycles 0, 3: of two"]

@@ -188,6 +188,13 @@ def test_a_note_of_a_row_is_one_line_whatever_it_holds(tmp_path: Path) -> None:
     assert "\nrun: " not in comparison([path]).note
 
 
+def test_a_note_says_at_which_sparsities_it_is(tmp_path: Path) -> None:
+    notes = [["all"], ["all", "few"], ["all", "few", "many"], ["all", "many"], ["all", "many"], ["all", "many"]]
+    path = made_up(tmp_path / "a", [{"metrics": {"accuracy": 0.5}, "notes": texts} for texts in notes], method="imp")
+    lines = comparison([path]).note.splitlines()
+    assert lines[-3:] == ["imp: all", "imp at 50.00, 75.00 %: few", "imp at 75.00 to 96.90 %: many"]
+
+
 def test_seeds_with_equal_rows_are_named(tmp_path: Path) -> None:
     """Their standard deviation of zero is no spread of independent runs. Rows know no weights: networks that differ may have equal rows."""
 

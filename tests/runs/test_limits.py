@@ -63,6 +63,8 @@ def test_fast_runs_end_to_end_and_tables_say_that_the_numbers_mean_nothing(
     assert config.tasks["image"]["limit_examples"] == "batch"
     status, out, err = call(capsys, "compare", "runs/digits-fast-swamp-seed0")
     assert "one batch of each split: these numbers mean nothing" in out + err
+    assert call(capsys, "run", *FLAGS[1:], "--method", "imp", "--fast", "--sparsity", "0.9")[0] == 0
+    assert swamp.load("runs/digits-fast-imp-seed0", sparsity=0.9).mask.num_survivors == 481  # a tenth of 4808, by one pruning
     for text, message in (("-3", "expected an integer >= 0"), ("x", "limit_examples = 'x'")):
         status, _, err = call(capsys, "run", *FLAGS, "--limit-examples", text)
         assert (status, message in err) == (2, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -171,11 +172,12 @@ def add_analyses(directory: Path) -> None:
     write("surface", {"grid": 21, "margin": 0.4, "examples": 1000, "rows": [plane]})
 
 
-def add_overlap(directory: Path, first: Path, second: Path) -> None:
+def add_overlap(directory: Path, *runs: Path) -> None:
     """What `swamp analyse --masks` of several runs leaves."""
     (directory / "analysis").mkdir(exist_ok=True)
     pairs = [
         {"runs": [str(first), str(second)], "cycle": c, "sparsity": 1 - 0.5**c, "iou": 0.7 / c, "chance": 0.1, "beyond": 0.6 / c}
+        for first, second in combinations(runs, 2)
         for c in (1, 2, 3)
     ]
     (directory / "analysis" / "overlap.json").write_text(json.dumps({"analysis": "overlap", "pairs": pairs}))

@@ -219,3 +219,17 @@ def test_without_trackers_nothing_is_read_for_them(tmp_path: Path) -> None:
     with tracked([], tmp_path / "without-curves", hearing) as listener:
         listener.row(row)
     assert hearing.said == []
+
+
+def test_a_run_that_is_resumed_without_its_tracker_says_so(
+    quick: Callable[..., Config], offer: Callable[[str, Recorder], Recorder], tmp_path: Path
+) -> None:
+    offer("a", Recorder())
+    config = quick(pruning__cycles=0)
+    with pytest.raises(KeyboardInterrupt):
+        follow(config, tmp_path, ["a"], Hearing(stop_after=1))
+    assert follow(config, tmp_path, ["a"], Hearing()).said == []
+    (tmp_path / "manifest.json").unlink()  # as if it had been stopped at the last moment
+    said = [f"{tmp_path} was logged by a before and is not now; --tracker a (in Python trackers=) goes on with it"]
+    assert follow(config, tmp_path, []).said == said
+    assert follow(config, tmp_path, []).said == [f"{tmp_path} is finished; nothing to do"]

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, structs
 
 from swamp.drawing.canvas import legend_label
 from swamp.drawing.markup import Section
-from swamp.drawing.numbers import short_percent
+from swamp.drawing.numbers import percent
 from swamp.drawing.tables import Table
 from swamp.methods.method import Keep
 from swamp.results.series import Series
@@ -68,7 +68,7 @@ class RowResult(Struct, frozen=True, kw_only=True):
 
     @property
     def percentage(self) -> str:
-        return f"{short_percent(self.sparsity)} %"
+        return f"{percent(self.sparsity)} %"
 
 
 class Result(Struct, frozen=True, kw_only=True):

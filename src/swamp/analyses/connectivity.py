@@ -15,7 +15,7 @@ from swamp.analyses.presentation import draw_band, draw_by_sparsity, finish_spre
 from swamp.analyses.study import Study, Work
 from swamp.drawing.canvas import BLUE, GREY, ORANGE, axis_label, few, shades, tidy
 from swamp.drawing.markup import Section
-from swamp.drawing.numbers import measure_of, short_percent
+from swamp.drawing.numbers import measure_of, percent
 from swamp.landscape.connectivity import between
 
 name = "connectivity"
@@ -99,7 +99,7 @@ def _one_after_the_other(plt: Any, axes: Any, lambdas: Sequence[float], paths: S
 def _fan(plt: Any, axes: Any, lambdas: Sequence[float], paths: Sequence[Path], measure: str) -> None:
     """Draw each line thin, and the mean over the lines of each cycle."""
     cycles = list(dict.fromkeys(path.cycle for path in paths))
-    labels = few([f"{cycle} ({short_percent(next(path for path in paths if path.cycle == cycle).sparsity)} %)" for cycle in cycles], 8)
+    labels = few([f"{cycle} ({percent(next(path for path in paths if path.cycle == cycle).sparsity)} %)" for cycle in cycles], 8)
     for cycle, label, colour in zip(cycles, labels, shades(plt, len(cycles)), strict=True):
         found = [path for path in paths if path.cycle == cycle]
         curves = [drawn(path.values[measure], measure) for path in found]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
+from collections import Counter
 from collections.abc import Container, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -27,6 +29,8 @@ name = "masks"
 summary = "Density of each layer over the cycles; overlap of masks between cycles, and between runs where several are given."
 needs = "last"
 heads = CYCLE
+MOST_LINES = 6  # So many pairs of runs are told apart as lines; the page has the same number (landscape.js).
+MOST_NUMBERS = 10  # Tables of colours with up to so many rows have numbers in them.
 
 
 class Row(RowResult, frozen=True, kw_only=True):
@@ -75,20 +79,25 @@ def figure(plt: Any, found: StoredResult[Result]) -> Any:
         left.plot(range(len(layers)), values, color=colour, marker=".", label=label)
     density_axes(left, layers)
     left.legend(frameon=False, fontsize=8, title="sparsity", title_fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    image = right.imshow([[cell.iou for cell in line] for line in result.overlap], vmin=0, vmax=1, cmap="viridis")
-    if len(rows) <= 10:
-        for i, line in enumerate(result.overlap):
-            for j, cell in enumerate(line):
-                ink = "black" if cell.iou > 0.6 else "white"
-                right.text(j, i, f"{cell.iou:.2f}\n({cell.chance:.2f})", ha="center", va="center", fontsize=7, color=ink)
-    cycles = few([str(row.cycle) for row in rows], 14)
-    right.set_xticks(range(len(rows)), cycles)
-    right.set_yticks(range(len(rows)), cycles)
+    image = _draw_overlaps(right, result.overlap, few([str(row.cycle) for row in rows], 14))
     right.set_xlabel("cycle")
     right.set_ylabel("cycle")
     right.set_title("overlap of masks: IoU (by chance)", fontsize=9)
     figure.colorbar(image, ax=right, shrink=0.8)
     return titled(figure, result, "Masks")
+
+
+def _draw_overlaps(axes: Any, table: Sequence[Sequence[Overlap | Pair | None]], names: Sequence[str]) -> Any:
+    """Draw how alike masks are, each with each, as a table of colours, and return what a colour bar is made of. Few have their numbers."""
+    image = axes.imshow([[cell.iou if cell else math.nan for cell in line] for line in table], vmin=0, vmax=1, cmap="viridis")
+    for i, line in enumerate(table) if len(table) <= MOST_NUMBERS else ():
+        for j, cell in enumerate(line):
+            if cell:
+                ink = "black" if cell.iou > 0.6 else "white"
+                axes.text(j, i, f"{cell.iou:.2f}\n({cell.chance:.2f})", ha="center", va="center", fontsize=7, color=ink)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), names)
+    return image
 
 
 def show_section(page: PageResults) -> Section | None:
@@ -169,10 +178,15 @@ def overlap_table(result: OverlapResult) -> Table:
 
 
 def overlap_figure(plt: Any, found: StoredResult[OverlapResult]) -> Any:
-    all_pairs = found.result.pairs
+    """Draw a line over the cycles for each of a few pairs; many pairs are a table of colours at one cycle."""
+    pairs = found.result.pairs
+    return (_overlap_lines if len({pair.runs for pair in pairs}) <= MOST_LINES else _overlap_table_of_colours)(plt, pairs)
+
+
+def _overlap_lines(plt: Any, all_pairs: Sequence[Pair]) -> Any:
     compared = list(dict.fromkeys(pair.runs for pair in all_pairs))
     figure, axes = plt.subplots(figsize=(6.6, 4.2), layout="constrained")
-    for runs, (colour, marker) in zip(compared, STYLES * len(compared), strict=False):
+    for runs, (colour, marker) in zip(compared, STYLES, strict=False):
         pairs = [pair for pair in all_pairs if pair.runs == runs]
         cycles = [pair.cycle for pair in pairs]
         label = text(" and ".join(Path(run).name for run in runs))
@@ -186,6 +200,22 @@ def overlap_figure(plt: Any, found: StoredResult[OverlapResult]) -> Any:
     axes.set_title("Masks of different runs", fontsize=11)
     tidy(axes)
     axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _overlap_table_of_colours(plt: Any, all_pairs: Sequence[Pair]) -> Any:
+    """Draw the pairs at the last of the cycles that most of them have."""
+    sizes = Counter(pair.cycle for pair in all_pairs)
+    at = max(sizes, key=lambda cycle: (sizes[cycle], cycle))
+    runs = list(dict.fromkeys(run for pair in all_pairs for run in pair.runs))
+    cells = {frozenset(pair.runs): pair for pair in all_pairs if pair.cycle == at}
+    side = min(2.6 + 0.55 * len(runs), 12)
+    figure, axes = plt.subplots(figsize=(side + 0.8, side), layout="constrained")
+    table = [[cells.get(frozenset((first, second))) for second in runs] for first in runs]
+    image = _draw_overlaps(axes, table, [text(Path(run).name) for run in runs])
+    axes.tick_params(axis="x", rotation=90)
+    figure.colorbar(image, ax=axes, shrink=0.8)
+    axes.set_title(f"overlap of masks at cycle {at}, {next(iter(cells.values())).percentage} sparse: IoU (by chance)", fontsize=9)
     return figure
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from swamp.analyses.analysis import Analysis, BetweenRuns, Line, Result, RowResult, SeriesResults, read_stored
 from swamp.drawing.canvas import axis_label, encoded, few, pyplot, style, text, tidy
-from swamp.drawing.numbers import measure_of, percent, short_percent, spread
+from swamp.drawing.numbers import measure_of, percent, spread
 from swamp.drawing.tables import Table
 from swamp.results.series import Series
 from swamp.store.analysis_store import AnalysisStore
@@ -107,7 +107,7 @@ def legend_below(figure: Any, axes: Any, num_columns: int) -> None:
 
 def sparsity_ticks(axes: Any, rows: Sequence[RowResult]) -> None:
     """Name the rows, which stand side by side, by their sparsity."""
-    axes.set_xticks(range(len(rows)), few([short_percent(row.sparsity) for row in rows], 7))
+    axes.set_xticks(range(len(rows)), few([percent(row.sparsity) for row in rows], 7))
     axes.set_xlabel("sparsity (%)")
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
+
+from swamp.commands import completion
 from swamp.commands.arguments import PROGRESS_OPTIONS, Flag, ProgressOptions, RecipeArgument, recipe_and_settings
 from swamp.commands.grids import OPTIONS, GridOptions, list_grids, run_grid
 
@@ -12,7 +16,7 @@ usage = "Usage: swamp ablate [NAME] [RECIPE] [--setting VALUE …] [OPTIONS]"
 
 
 def ablate(
-    name: str | None = None,
+    name: Annotated[str | None, Parameter(completer=completion.ablations)] = None,
     /,
     *arguments: RecipeArgument,
     options: GridOptions = OPTIONS,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter, Token
 
+from swamp.commands import completion
 from swamp.core.errors import brief
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ def whole_number(_: object, tokens: Sequence[Token]) -> int:
 
 WholeNumber = Annotated[int, Parameter(converter=whole_number)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]  # an option without a value and without its --no- form
-RecipeArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=())]
-SettingArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS", help="Settings as --name value.")]
+RecipeArgument = Annotated[str, Parameter(allow_leading_hyphen=True, name="RECIPE", negative=(), completer=completion.recipe_or_setting)]
+SettingArgument = Annotated[
+    str, Parameter(allow_leading_hyphen=True, name="SETTINGS", help="Settings as --name value.", completer=completion.setting)
+]
 TaskOption = Annotated[str | None, Parameter(help="module:function that makes the task of a run with a model and data of your own.")]
 TrustOption = Annotated[Flag, Parameter(help="Run the code that the run directory names, such as the function that makes its task.")]
 Directory = Annotated[Path, Parameter(help="A run directory, or a group of them (DIR/seed-0, DIR/seed-1, …).")]

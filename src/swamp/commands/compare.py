@@ -53,7 +53,7 @@ def compare(
     from swamp.results.series import make_series
     from swamp.results.stored_run import require_runs
     from swamp.store.files import write_output
-    from swamp.terminal import print_line, print_table
+    from swamp.terminal import print_line, print_tables
 
     if not directories:
         raise ValueError("compare needs at least one run directory")
@@ -79,9 +79,7 @@ def compare(
         write_output(out, text.encode())
         print_line(f"table: {out}")
     elif name == "text":
-        for index, table in enumerate(tables):
-            print("\n" * (index > 0), end="")
-            print_table(table)
+        print_tables(tables)
     else:
         print(text, end="")
     if plot and (out or name == "text"):

@@ -47,7 +47,7 @@ def execute(
     progress: ProgressOptions,
     tables: bool = True,
 ) -> None:
-    """Run all that is asked for and, with `tables`, print each run that was finished. `whole` is the directory of all of them.
+    """Run all that is asked for and, with `tables`, print what was finished. `whole` is the directory of all of these runs.
 
     The first error is raised when all runs have ended.
     """
@@ -56,7 +56,7 @@ def execute(
     from swamp.runs.opening import prepare
     from swamp.runs.runner import run_to_end
     from swamp.runs.stored import resume_command
-    from swamp.terminal import print_line, print_remark
+    from swamp.terminal import print_remark
 
     runs = prepare(requests, cache)
     if any(run.role == "helper" for run in runs):  # Another process shows what this one helps to run.
@@ -67,33 +67,39 @@ def execute(
         with progress_display(progress.quiet, progress.plain) as screen:
             failures = run_displayed(runs, screen, progress.trackers)
     except KeyboardInterrupt:
-        shared = f" --cache {shlex.quote(str(cache))}" if cache else ""
+        options = f" --cache {shlex.quote(str(cache))}" if cache else ""
+        options += f" --tracker {shlex.quote(progress.tracker)}" if progress.tracker else ""
         again = resume_command(runs[0].requested, whole, runs[0].config.engine_module.command)
         print(file=sys.stderr)  # Ctrl-C stands on the line before.
-        print_remark(f"stopped; nothing is lost. Go on with: {again}{shared}")
+        print_remark(f"stopped; nothing is lost. Go on with: {again}{options}")
         raise SystemExit(130) from None
     finished = [run for run, failure in zip(runs, failures, strict=True) if not failure] if tables and not progress.quiet else []
-    for run in finished:
-        print_run(run.directory, progress)
-        if len(finished) > 1:
-            print()
-    if len(finished) > 1:
-        print_line(f"in one table: swamp compare {shlex.quote(str(whole))}")
+    if finished:
+        print_runs([run.directory for run in finished], whole, progress)
     for failure in failures:
         if failure:
             raise failure
 
 
-def print_run(directory: Path, progress: ProgressOptions) -> None:
-    """Print the table of a finished run, unless the user wants no tables."""
+def print_runs(directories: Sequence[Path], whole: Path, progress: ProgressOptions) -> None:
+    """Print the table of a run, or compare several, unless the user wants no tables. `whole` is the directory of all of these runs."""
     from swamp.report.tables import run_table
+    from swamp.results.comparison import comparisons, differences
+    from swamp.results.series import make_series
     from swamp.results.stored_run import read_run
-    from swamp.terminal import print_line, print_table
+    from swamp.terminal import print_line, print_table, print_tables
 
     if progress.quiet:
         return
-    print_table(run_table(read_run(directory)), plain=progress.plain)
-    print_line(f"run: {directory}")
+    runs = [read_run(directory) for directory in directories]
+    if len(runs) == 1:
+        print_table(run_table(runs[0]), plain=progress.plain)
+        print_line(f"run: {directories[0]}")
+        return
+    all_series = make_series(runs)
+    print_tables([*comparisons(all_series), *differences(all_series)], plain=progress.plain)
+    shown = shlex.quote(str(whole))
+    print_line(f"{len(runs)} runs; this again: swamp compare {shown}; each of them: swamp show {shown}")
 
 
 def show_plan(requests: Sequence[RunRequest], cache: Path | None, sweep: Sweep | None = None, plain: bool = False) -> None:

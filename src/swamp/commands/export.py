@@ -38,7 +38,7 @@ def export(
     cycle
         The row of this cycle.
     sparsity
-        The row nearest to this sparsity, such as 0.95.
+        The row nearest to this sparsity, such as 0.95, which must be within 1.5 points of it.
     values
         Type of the stored weights of pruned layers. 16 bits halve their size, int8 (sparse files) quarters it and makes inference faster;
         the effect on the metric is printed.

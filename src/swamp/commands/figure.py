@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
+
+from swamp.commands import completion
 from swamp.commands.arguments import Directory
 from swamp.commands.notices import print_notices
 
@@ -12,7 +16,7 @@ usage = "Usage: swamp figure NAME DIR … [OPTIONS]"
 
 
 def figure(
-    name: str,
+    name: Annotated[str, Parameter(completer=completion.figures)],
     /,
     *directories: Directory,
     out: Path | None = None,

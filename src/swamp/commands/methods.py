@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from swamp.commands import completion
+
 group = "Prepare"
 usage = "Usage: swamp methods [NAME]"
 
 
-def methods(name: str | None = None, /) -> None:
+def methods(name: Annotated[str | None, Parameter(completer=completion.methods)] = None, /) -> None:
     """List the methods and presets with what they do, what they cost and where they come from; or explain one.
 
     Parameters

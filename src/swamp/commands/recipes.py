@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from swamp.commands import completion
+
 group = "Prepare"
 usage = "Usage: swamp recipes [NAME]"
 
 
-def recipes(name: str | None = None, /) -> None:
+def recipes(name: Annotated[str | None, Parameter(completer=completion.recipes)] = None, /) -> None:
     """List the recipes, or print one as TOML with all its settings and what they mean.
 
     Parameters

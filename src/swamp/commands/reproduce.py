@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from swamp.commands import completion
 from swamp.commands.arguments import PROGRESS_OPTIONS, ProgressOptions, RecipeArgument, named_recipe
 from swamp.commands.grids import OPTIONS, GridOptions, list_grids, run_grid
 
@@ -10,7 +15,11 @@ usage = "Usage: swamp reproduce [TARGET] [--setting VALUE …] [OPTIONS]"
 
 
 def reproduce(
-    target: str | None = None, /, *arguments: RecipeArgument, options: GridOptions = OPTIONS, progress: ProgressOptions = PROGRESS_OPTIONS
+    target: Annotated[str | None, Parameter(completer=completion.targets)] = None,
+    /,
+    *arguments: RecipeArgument,
+    options: GridOptions = OPTIONS,
+    progress: ProgressOptions = PROGRESS_OPTIONS,
 ) -> None:
     """Run what a table of the paper needs and print it with the paper's numbers below ours; without a target, list them.
 

@@ -62,7 +62,8 @@ def run(
     limit_examples
         Use at most so many examples of each split, always the same ones; batch means one batch. Default: all.
     fast
-        Try the set-up in seconds: one batch, one epoch of each training, one pruning. The numbers mean nothing.
+        Try the set-up in seconds: one batch, one epoch of each training, one pruning, to --sparsity if it is given. The numbers
+        mean nothing.
     dry_run
         Show what would be done (what is pruned, sparsities, cost, disk, time) and do nothing.
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from swamp.commands.arguments import Directory, Flag, ProgressOptions
-from swamp.commands.execution import print_run
+from swamp.commands.execution import print_runs
 
 if TYPE_CHECKING:
     from swamp.progress_display import ProgressLines
@@ -84,8 +84,7 @@ def watch(
                     still.add(path)
                     screen.say(stillness(read_config(path), path, waited))
             time.sleep(LOOK_SECONDS)
-    for path in watches:
-        print_run(path, ProgressOptions(plain=plain))
+    print_runs(list(watches), directory, ProgressOptions(plain=plain))
     if failed:
         raise SystemExit(1)
 

@@ -29,6 +29,22 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def cycles_text(cycles: Sequence[int]) -> str:
+    """Name cycles, which are given in ascending order; neighbours are drawn together.
+
+    >>> cycles_text([2]), cycles_text([0, 1, 2, 5])
+    ('cycle 2', 'cycles 0–2, 5')
+    """
+    spans: list[list[int]] = []
+    for cycle in cycles:
+        if spans and cycle == spans[-1][-1] + 1:
+            spans[-1].append(cycle)
+        else:
+            spans.append([cycle])
+    texts = [str(span[0]) if len(span) == 1 else f"{span[0]}–{span[-1]}" for span in spans]
+    return f"{'cycle' if len(cycles) == 1 else 'cycles'} {', '.join(texts)}"
+
+
 def prefix_of(largest: float) -> tuple[str, float]:
     """Return the prefix of the unit in which numbers up to this one are written with three digits, and what they are divided by.
 
@@ -40,21 +56,12 @@ def prefix_of(largest: float) -> tuple[str, float]:
 
 
 def percent(fraction: float) -> str:
-    """
-    >>> percent(0.5)
-    '50.00'
+    """Return a share, such as a sparsity, in percent. Tables, figures and lines of progress all write sparsities like this.
+
+    >>> percent(0.5), percent(0.9375)
+    ('50.00', '93.75')
     """
     return f"{100 * fraction:.2f}"
-
-
-def short_percent(fraction: float) -> str:
-    """Return a share in three digits, or in as many as tell it from 100 %.
-
-    >>> [short_percent(fraction) for fraction in (0.0, 0.9375, 0.99976, 1.0)]
-    ['0', '93.8', '99.98', '100']
-    """
-    texts = [f"{100 * fraction:.{digits}g}" for digits in range(3, 10)]
-    return next((text for text in texts if text != "100"), texts[-1])
 
 
 def spread(values: Sequence[float], digits: int) -> str:

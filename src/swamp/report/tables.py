@@ -8,7 +8,7 @@ from typing import Any
 
 from swamp.core.cost import uncounted
 from swamp.core.metric import Metric
-from swamp.drawing.numbers import count, duration, over_seeds, percent, prefix_of, spread
+from swamp.drawing.numbers import count, cycles_text, duration, over_seeds, percent, prefix_of, spread
 from swamp.drawing.tables import Column, Table, make_table, visible
 from swamp.export.inference import Speed
 from swamp.results.ensemble import EnsembleRow
@@ -44,11 +44,19 @@ def run_table(run: StoredRun) -> Table:
 
 
 def run_notes(run: StoredRun) -> list[str]:
-    """Return what readers of a run's metrics should know: how few examples it used, layers without weights, and remarks of its rows."""
-    empty = sorted({layer for row in run.rows for layer in row.empty_layers})
-    found = [run.limit_note, f"empty layers: {', '.join(empty)}" if empty else ""]
-    notes = [*filter(None, found), *dict.fromkeys(note for row in run.rows for note in row.notes or ())]
-    return list(map(visible, notes))  # Each is one line, whatever a file holds.
+    """Return what readers of a run's metrics should know: how few examples it used, layers without weights, and remarks of its rows.
+
+    What is not of every row says of which cycles it is.
+    """
+    empty = {layer: [row.cycle for row in run.rows if layer in row.empty_layers] for row in run.rows for layer in row.empty_layers}
+    together: dict[tuple[int, ...], list[str]] = {}  # layers that are empty in the same cycles
+    for layer, cycles in sorted(empty.items()):
+        together.setdefault(tuple(cycles), []).append(layer)
+    found = [(f"empty layers: {', '.join(layers)}", cycles) for cycles, layers in sorted(together.items())]
+    remarks = dict.fromkeys(note for row in run.rows for note in row.notes or ())
+    found += [(note, tuple(row.cycle for row in run.rows if note in (row.notes or ()))) for note in remarks]
+    notes = [note if len(cycles) == len(run.rows) else f"{cycles_text(cycles)}: {note}" for note, cycles in found]
+    return list(map(visible, filter(None, [run.limit_note, *notes])))  # Each is one line, whatever a file holds.
 
 
 def seeds_table(title: str, runs: Sequence[Sequence[RowRecord]], note: str = "") -> Table:

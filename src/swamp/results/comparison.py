@@ -4,7 +4,7 @@ seeds."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from swamp.core.errors import nearest
@@ -131,16 +131,27 @@ def notes_of(all_series: Sequence[Series]) -> list[str]:
         selection_note(selected),
         f"{PAPER}{other}" if quoted else "",
         *collapses(all_series),
-        *(f"{series.label}: {note}" for series in all_series for note in row_notes(series)),
+        *(note for series in all_series for note in row_notes(series)),
     ]
     return [visible(note) for note in found if note]  # Each is one line, whatever a file holds.
 
 
 def row_notes(series: Series) -> list[str]:
-    """Return what the rows of a series note: a few of it where it would be longer than the table."""
-    found = list(dict.fromkeys(note for row in series.rows for note in row.notes or ()))
+    """Return what the rows of a series note, and at which sparsities if not at all of them: a few of it where it would be longer than the
+    table."""
+    found = []
+    for note in dict.fromkeys(note for row in series.rows for note in row.notes or ()):
+        rows = [row for row in series.rows if note in (row.notes or ())]
+        where = f" at {_sparsities_text(rows)} %" if {row.cycle for row in rows} < {row.cycle for row in series.rows} else ""
+        found.append(f"{series.label}{where}: {note}")
     more = len(found) - MOST_NOTES
-    return found if more <= 1 else [*found[:MOST_NOTES], f"{more} more remarks (swamp show DIR has those of a run)"]
+    return found if more <= 1 else [*found[:MOST_NOTES], f"{series.label}: {more} more remarks (swamp show DIR has those of a run)"]
+
+
+def _sparsities_text(rows: Iterable[RowRecord]) -> str:
+    """Name the sparsities of rows: all of a few, and the range of many."""
+    texts = list(dict.fromkeys(map(percent, sorted(row.sparsity for row in rows))))
+    return ", ".join(texts) if len(texts) <= FEW else f"{texts[0]} to {texts[-1]}"
 
 
 def mixed_tasks(all_series: Sequence[Series]) -> Iterator[str]:

@@ -81,13 +81,14 @@ class PreparedRun:
         """Write the configuration. Versions stay as they were `before`, in the header that the run has already."""
         if before is None:  # The init comes first, because a script that is started again may not be able to make it anew.
             keep_init(self.task, self.config.seed, self.store)
+        method = self.config.method_module
         self.store.write_header(
             {
                 "config": msgspec.to_builtins(self.config),
                 # The hash stays too: checksums cover it, and a newer swamp may have settings that the run began without.
                 "config_hash": before["config_hash"] if before else config_hash(self.config),
                 "seed": self.config.seed,
-                **({"method_code": code} if (code := self.config.method_module.code) else {}),
+                **({"method_code": method.code, "method_module": method.run.__module__} if method.code else {}),
                 "task": self.task.fingerprint,
                 # A task of the user's own names its problem; that of other tasks follows from their settings.
                 **({"problem": problem} if (problem := getattr(self.task, "problem", "")) else {}),

@@ -170,12 +170,17 @@ def scaled(settings: TomlTable, scale: Any) -> TomlTable:
 
 
 def shortest(settings: TomlTable) -> TomlTable:
-    """Return a complete configuration with one epoch of each training and one pruning. The recipe's name tells such runs from others."""
+    """Return a complete configuration with one epoch of each training and one pruning. The recipe's name tells such runs from others.
+
+    A target sparsity is kept: the only pruning goes all the way to it.
+    """
     result: TomlTable = merge(settings, {"recipe": f"{settings['recipe']}-fast"})
     for name in ("ticket", "cycle"):
         result[name] = {**result[name], "epochs": min(result[name]["epochs"], 1), "warmup": 0.0}
-    cycles = min(result["pruning"]["cycles"], 1)
-    return merge(result, {"pruning": {"cycles": cycles, "sparsity": 0.0, "targets": []}})
+    pruning = {"cycles": min(result["pruning"]["cycles"], 1), "targets": []}
+    if sparsity := result["pruning"]["sparsity"]:
+        pruning["prune_fraction"] = sparsity
+    return merge(result, {"pruning": pruning})
 
 
 def _scaled_sizes(table: TomlTable, factor: Fraction) -> TomlTable:

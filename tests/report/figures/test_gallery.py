@@ -189,7 +189,7 @@ def test_no_tick_names_a_sparsity_below_zero(plt: Any, tmp_path: Path, shares: l
     """Axes of a single point are wide: a dense network stands between 10 and 1000 %."""
     rows = [{"metrics": {"accuracy": 0.9}, "num_survivors": share} for share in shares]
     sparsity, size = error_and_size(plt, read_series([made_up(tmp_path / "run", rows, method="dst")])).axes
-    assert next(tick.get_text() for tick in sparsity.get_xticklabels()) == "0"
+    assert next(tick.get_text() for tick in sparsity.get_xticklabels()) == "0.00"
     assert next(tick.get_text() for tick in size.get_xticklabels()) == "100"
 
 
@@ -206,7 +206,7 @@ def test_imp_and_swamp_look_the_same_whoever_is_beside_them(plt: Any, tmp_path: 
 def test_the_dense_and_the_sparsest_network_are_named_on_the_axis(plt: Any, tmp_path: Path) -> None:
     rows = [{"metrics": {"accuracy": 0.9}} for _ in range(10)]
     axes = error_curves(plt, read_series([made_up(tmp_path / "run", rows, **{"pruning.cycles": 9})])).axes[0]  # type: ignore[arg-type]
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "87.5", "96.9", "99.2", "99.8"]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.00", "87.50", "96.88", "99.22", "99.80"]
 
 
 @pytest.mark.parametrize(("least", "bottom"), [(0.04, 3.2), (0.004, 0), (0.0, 0)])

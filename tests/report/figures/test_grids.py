@@ -60,7 +60,7 @@ def test_a_grid_is_drawn_as_its_runs_and_the_papers_numbers_beside_them(runs: li
     assert (high - low) / 2 == pytest.approx(0.16)
     assert (5.68,) in bars  # SWAMP+, which the paper has at one of these sparsities
     assert theirs.get_xlim() == ours.get_xlim()
-    assert [tick.get_text() for tick in ours.get_xticklabels()] == ["94.5", "89.3", "73.8", "48.8"]
+    assert [tick.get_text() for tick in ours.get_xticklabels()] == ["94.50", "89.26", "73.79", "48.80"]
 
 
 def test_runs_that_have_just_begun_do_not_cut_off_the_papers_numbers(runs: list[StoredRun], plt: Any) -> None:

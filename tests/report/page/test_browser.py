@@ -217,6 +217,21 @@ def test_methods_are_switched_in_all_charts_at_once(open_page: Open) -> None:
     assert (lines(page, 0), lines(page, 1)) == (before, before)
 
 
+def test_many_pairs_of_runs_are_a_table_at_a_chosen_cycle(open_page: Open, tmp_path: Path) -> None:
+    seeds = [make_run(tmp_path / f"seed-{seed}", "imp", seed) for seed in range(5)]
+    add_overlap(tmp_path, *seeds)
+    write_report([tmp_path], tmp_path / "report.html")
+    pairs = open_page(file=tmp_path / "report.html").locator("[data-chart=pairs]")
+    assert pairs.locator("rect.cell").count() == 25
+    assert pairs.locator("path.line").count() == 0
+    assert pairs.locator(".linekey span").all_text_contents() == [f"{seed + 1}: imp, seed {seed}" for seed in range(5)]
+    pairs.locator("rect.cell").nth(1).hover()
+    assert pairs.locator(".tip").inner_text() == "imp, seed 0 and imp, seed 1\n0.233"
+    pairs.locator("input[type=range]").press("Home")
+    pairs.locator("rect.cell").nth(1).hover()
+    assert pairs.locator(".tip").inner_text() == "imp, seed 0 and imp, seed 1\n0.700"
+
+
 def open_numbers(host: Any) -> None:
     host.locator("summary").click()
     host.locator("tbody tr").first.wait_for()

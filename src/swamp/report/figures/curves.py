@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from swamp.core.metric import Metric
 from swamp.drawing.canvas import bars, few, legend_height, legend_label, legend_width, spread_out, style, text, tidy
-from swamp.drawing.numbers import short_percent
+from swamp.drawing.numbers import percent
 from swamp.results.ensemble import Ensemble
 from swamp.results.series import Series, by_recipe, in_colour_order
 from swamp.store.records import RowRecord
@@ -130,7 +130,7 @@ def sparsity_axis(axes: Any, remaining: set[float]) -> None:
     """Make an axis of shares of remaining weights, in %, on a logarithmic scale from dense to sparse, with ticks named by their
     sparsity."""
     size_axis(axes, remaining)
-    axes.set_xticks(axes.get_xticks(), [short_percent(1 - share / 100) for share in axes.get_xticks()])
+    axes.set_xticks(axes.get_xticks(), [percent(1 - share / 100) for share in axes.get_xticks()])
     axes.set_xlabel("sparsity of the prunable weights (%)")
 
 

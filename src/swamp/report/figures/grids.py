@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from swamp.analyses.hessian import TRACE
 from swamp.core.metric import Metric
 from swamp.drawing.canvas import check_picture, finished, legend_height, pyplot, style, text, tidy
-from swamp.drawing.numbers import short_percent
+from swamp.drawing.numbers import percent
 from swamp.report.figures.curves import chart_value, error_label, panel, sparsity_axis
 from swamp.report.grid_tables import Findings
 from swamp.results.series import Series, by_recipe, make_series
@@ -90,7 +90,7 @@ def name_sparsities(axes: Any, found: Findings) -> None:
     """Name the sparsities of the grid's tables below an axis. Cells that end at sparsities of their own keep the axis as it is."""
     if not found.at_the_end:
         shares = sorted({100 * float(density) for density in found.densities.values()})
-        axes.set_xticks(shares, [short_percent(1 - share / 100) for share in shares])
+        axes.set_xticks(shares, [percent(1 - share / 100) for share in shares])
 
 
 def shown_metric(found: Findings, counting: Metric) -> Metric:

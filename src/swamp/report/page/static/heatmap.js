@@ -1,6 +1,7 @@
 // A table of colours.
 //
-// `build()` gives {values: rows from the bottom up, x, y: {label, ticks: [[index, text]]}, format, log, marks(place) -> elements, name(row, column)}
+// `build()` gives {values: rows from the bottom up, x, y: {label, ticks: [[index, text]]}, format, log, marks(place) -> elements, name(row, column), none}
+// `none` says why a value is missing.
 
 class HeatMap {
   constructor(host, { name, build, controls }) {
@@ -122,7 +123,7 @@ class HeatMap {
     const cell = this.cells[row][column];
     cell.classList.add("at");
     const value = this.model.values[row][column];
-    const [name, text] = [this.model.name(row, column), value === null ? "not finite" : this.model.format(value)];
+    const [name, text] = [this.model.name(row, column), value === null ? this.model.none || "not finite" : this.model.format(value)];
     this.tip.replaceChildren(html("div", { class: "at" }, name), html("b", {}, text));
     if (aloud) say(`${name}: ${text}`);
     this.tip.hidden = false;

@@ -89,9 +89,16 @@ function masks(host) {
   map.draw();
 }
 
+const MOST_LINES = 6;  // so many pairs of runs are told apart as lines (MOST_LINES in analyses/masks.py)
+
 function pairs(host) {
-  let kind = "iou";
   const both = [...new Set(data.pairs.map(({ runs }) => runs.join(" and ")))];
+  if (both.length > MOST_LINES) pairTable(host);
+  else pairLines(host, both);
+}
+
+function pairLines(host, both) {
+  let kind = "iou";
   const build = () => ({
     columns: false, heading: (p) => `${(100 - p.x).toFixed(2)} % sparse`,
     x: { label: "sparsity, %", log: true, flip: true, ticks: (low, high, count) => sparsityTicks(low, high, true, count), shown: sparsityOf, exact: (v) => (100 - v).toFixed(2) },
@@ -101,4 +108,30 @@ function pairs(host) {
   const below = html("div", { class: "linekey" }, ...both.map((name, index) => html("span", {}, swatch(style(index)), name)));
   const chart = new Chart(host, { name: "Masks of different runs", build, below, controls: [choice("Between runs", LIKENESS, kind, (value) => { kind = value; chart.whole(); })] });
   chart.draw();
+}
+
+// Each run with each at one cycle. Runs have numbers on the axes, because their names are long; the key below has the names.
+function pairTable(host) {
+  const names = [...new Set(data.pairs.flatMap(({ runs }) => runs))];
+  const cycles = [...new Map(data.pairs.map((pair) => [pair.cycle, pair])).values()].sort((a, b) => a.cycle - b.cycle);
+  let [at, kind] = [cycles.at(-1), "iou"];
+  const value = (first, second) => {
+    if (first === second) return 1;
+    const found = data.pairs.find(({ cycle, runs }) => cycle === at.cycle && runs.includes(first) && runs.includes(second));
+    return found ? found[kind] : null;
+  };
+  const ticks = names.map((_, index) => [index, `${index + 1}`]);
+  const build = () => ({
+    values: names.map((first) => names.map((second) => value(first, second))),
+    domain: [0, 1], colour: LIKENESS.find(([key]) => key === kind)[1], format: (likeness) => likeness.toFixed(3), none: "not compared",
+    x: { label: "runs, numbered as below", ticks }, y: { ticks },
+    name: (row, column) => `${names[row]} and ${names[column]}`,
+  });
+  const controls = [
+    choice("Between runs", LIKENESS, kind, (chosen) => { kind = chosen; map.draw(); }),
+    slider("Cycle", cycles, cycles.length - 1, (pair) => `${pair.cycle}: ${(100 * pair.sparsity).toFixed(2)} % sparse`, (pair) => { at = pair; map.draw(); }),
+  ];
+  const map = new HeatMap(host, { name: "Masks of different runs", build, controls });
+  host.append(html("div", { class: "linekey" }, ...names.map((name, index) => html("span", {}, `${index + 1}: ${name}`))));
+  map.draw();
 }
