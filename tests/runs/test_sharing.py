@@ -319,9 +319,7 @@ def test_weights_that_another_process_put_into_the_cache_in_the_meantime_are_not
     assert (ours.cache, theirs.cache) == (None, cache_part(tmp_path / "cache", "cpu"))
 
 
-def test_a_run_that_was_elsewhere_adds_nothing_when_it_comes_back(
-    quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_elsewhere_adds_nothing_when_it_comes_back(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it made with another torch lies among its objects under the keys of today's."""
     config = quick()
     rows = iterate(config, tmp_path / "run")
