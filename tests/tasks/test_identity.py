@@ -284,6 +284,21 @@ def test_values_that_code_reads_are_seen(name: str) -> None:
     assert edited(1) == edited(1) != edited(2)
 
 
+class AnswersToEveryName:
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __call__(self, outputs: Tensor) -> Tensor:
+        return outputs
+
+
+stand_in = AnswersToEveryName()
+
+
+def test_an_object_that_answers_to_every_name_has_an_identity() -> None:
+    assert isinstance(key_of("x", of=identity(lambda outputs, targets: stand_in(outputs).sum())), str)
+
+
 def test_layers_that_hold_each_other_have_an_identity_and_no_part_of_it_is_their_weights() -> None:
     class Knowing(nn.Module):
         def __init__(self) -> None:

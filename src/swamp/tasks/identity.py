@@ -98,8 +98,8 @@ def identity(thing: Any, seen: _Seen | None = None) -> Any:
         return [thing.__qualname__, _code_and_globals(thing, seen), identity([thing.__defaults__, thing.__kwdefaults__, held], seen)]
     if not isclass(thing) and _functions(thing):  # It is a function whose results are cached, for example.
         return [type(thing).__qualname__, _behaviour(thing, seen)]
-    if hasattr(thing, "__qualname__"):  # It is a class or a function written in C.
-        return thing.__qualname__
+    if isinstance(name := getattr(thing, "__qualname__", None), str):  # It is a class or a function written in C.
+        return name
     call = type(thing).__call__ if callable(thing) else None
     described = [type(thing).__qualname__, _behaviour(call, seen), _plain_attributes(thing)]
     return [*described, *_called_methods(type(thing), call, seen), *_read_attributes(thing, call, seen)]
