@@ -56,6 +56,18 @@ def test_programs_get_every_number(three: list[Path], capsys: pytest.CaptureFixt
         ("swamp", 0.95, "1"),
         ("snip", 0.8, ""),
     ]
+    _, shown, _ = call(capsys, "compare", *three, "--format", "json", "--metric", "nll")
+    assert {record["metric"] for record in json.loads(shown)} == {"nll"}
+
+
+@pytest.mark.parametrize("metric", ["nonsense", ""])
+@pytest.mark.parametrize("format", ["text", "csv"])
+def test_a_metric_that_no_run_has_is_refused_in_every_format(
+    metric: str, format: str, three: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, shown, error = call(capsys, "compare", *three, "--format", format, f"--metric={metric}")
+    assert (status, shown) == (2, "")
+    assert f"no run has the metric {metric!r}" in error
 
 
 def test_a_damaged_run_is_named_and_the_others_are_compared(three: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

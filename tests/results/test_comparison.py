@@ -36,6 +36,21 @@ def test_methods_are_compared_by_the_metric_that_is_asked_for(num_methods: int, 
         comparisons(read_series(paths), metric="nl")
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("num_methods", [2, 4])
+def test_a_metric_that_only_some_runs_have_is_shown_of_those(num_methods: int, first: int, tmp_path: Path) -> None:
+    """The run that has it may be of any seed, and a method of which no run has it is named."""
+    with_it, without = ({"accuracy": 0.5, "f1": 0.25}, {"accuracy": 0.5})
+    of_seeds = [with_it if seed == first else without for seed in (0, 1)]
+    paths = [made_up(tmp_path / f"s{seed}", [{"metrics": found, "members": [found] * 2}], seed=seed) for seed, found in enumerate(of_seeds)]
+    paths += [made_up(tmp_path / name, [{"metrics": without}], method=name) for name in ("imp", "dst", "rigl")[: num_methods - 1]]
+    (table,) = comparisons(read_series(paths), metric="f1")
+    texts = [cell for line in table.rows for cell in line if "n=1" in cell]
+    assert len(texts) == (2 if num_methods == 2 else 1)  # The particles stand beside few methods.
+    assert "without f1: " in table.note
+    assert differences(read_series(paths), "f1") == []
+
+
 def ranked(table: Table) -> dict[str, int]:
     return {table.rows[i][j]: rank for (i, j), rank in table.ranks.items()}
 

@@ -6,18 +6,23 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from msgspec import structs
 
+from swamp.core.machine import versions
+from swamp.core.noise import Noise
 from swamp.methods import methods
 from swamp.runs.config import Config
-from swamp.runs.copying import copy_runs
+from swamp.runs.copying import copy_runs, ticket_weights
+from swamp.runs.group import groups_of
 from swamp.runs.opening import RunRequest, prepare
 from swamp.runs.several import new_plans, remaining_plans
 from swamp.store.directory import Store, began_with
-from swamp.store.finding import cache_part
+from swamp.store.finding import cache_part, make_cache
 from swamp.store.objects import ObjectStore
 from swamp.store.records import read_rows
 from tests.support.cli import call
@@ -251,6 +256,98 @@ def test_every_method_is_planned_beside_what_is_stored(method: str, quick: Make,
     trained(requests[0].config, tmp_path / "run")
     (tmp_path / "run" / "manifest.json").unlink()
     assert [plan.num_epochs for plan in remaining_plans(runs)] == [0]
+
+
+def with_another_ticket(config: Config, directory: Path, num_rows: int = 1) -> Store:
+    """Make some rows of a run, and give its ticket other last bits, as a training on a GPU has them each time."""
+    rows = iterate(config, directory)
+    for _ in range(num_rows):
+        next(rows)
+    rows.close()  # type: ignore[attr-defined]
+    (run,) = prepare([RunRequest(config, directory)])
+    (key,) = ticket_weights(run)
+    ticket = run.store.load_state(key)
+    parameters = {name: weights * (1 + 1e-7) for name, weights in ticket.parameters.items()}
+    run.store.save_solution(key, replace(ticket, parameters=parameters), run.store.solution(key).history)  # type: ignore[union-attr]
+    return Store(directory)
+
+
+def test_a_run_with_another_ticket_than_the_cache_shares_nothing(quick: Make, tmp_path: Path) -> None:
+    """Particles of one ticket would otherwise be averaged with those of another, since their keys are the same."""
+    trained(quick(method="imp"), tmp_path / "imp")
+    with_another_ticket(quick(), tmp_path / "begun")
+    requests = [RunRequest(quick(method="imp"), tmp_path / "imp"), RunRequest(quick(), tmp_path / "begun")]
+    requests.append(RunRequest(quick(methods__swamp__particles=3), tmp_path / "new"))
+    planned = [plan.num_epochs for plan in remaining_plans(prepare(requests, tmp_path / "cache", to_train=False))]
+    heard = [Sentences() for _ in requests]
+    for request, listener in zip(requests, heard, strict=True):
+        list(iterate(request.config, request.directory, tmp_path / "cache", listener))
+    assert ["shares nothing with other runs" in one.text for one in heard] == [False, True, False]
+    assert [one.trained for one in heard] == planned
+    trained(quick(methods__swamp__particles=3), tmp_path / "alone")
+    assert contents(tmp_path / "new") == contents(tmp_path / "alone")
+
+
+def test_runs_with_different_tickets_are_no_group(quick: Make, tmp_path: Path) -> None:
+    with_another_ticket(quick(), tmp_path / "begun")
+    configs = {"begun": quick(), "new": quick(methods__swamp__particles=1), "finished": quick(method="imp")}
+    trained(configs["finished"], tmp_path / "finished")
+    runs = prepare([RunRequest(replace_engine(config), tmp_path / name) for name, config in configs.items()], to_train=False)
+    assert [[run.directory.name for run in group] for group in groups_of(runs)] == [["begun", "new"], ["finished"]]
+
+
+def replace_engine(config: Config) -> Config:
+    """Return the configuration with an engine that trains runs together also without a GPU."""
+    return structs.replace(config, engine="ray")
+
+
+def test_weights_that_another_process_put_into_the_cache_in_the_meantime_are_not_mixed_with_ours(
+    quick: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = with_another_ticket(quick(), tmp_path / "other")
+    ours = Store(tmp_path / "ours", cache_part(tmp_path / "cache", "cpu"))
+    (run,) = prepare([RunRequest(quick(), tmp_path / "other")])
+    (key,) = ticket_weights(run)
+    theirs = Store(tmp_path / "theirs", ours.cache)
+    for store in (ours, theirs):
+        store.folder.make()
+        (store.folder / "objects").make()
+    make_cache(cache_part(tmp_path / "cache", "cpu"))
+    theirs.save_solution(key, other.load_state(key), ())
+    ours.save_solution(key, run.task.init(Noise(5)), ())
+    assert "shares nothing from now on" in capsys.readouterr().err
+    assert (ours.cache, theirs.cache) == (None, cache_part(tmp_path / "cache", "cpu"))
+
+
+def test_a_run_that_was_elsewhere_adds_nothing_when_it_comes_back(quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it made with another torch lies among its objects under the keys of today's."""
+    config = quick()
+    rows = iterate(config, tmp_path / "run")
+    next(rows)
+    rows.close()  # type: ignore[attr-defined]
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("swamp.runs.opening.versions", lambda: {**versions(), "torch": "2.0.0"})
+        rows = iterate(config, tmp_path / "run")
+        next(rows)
+        next(rows)
+        rows.close()  # type: ignore[attr-defined]
+    heard = Sentences()
+    list(iterate(config, tmp_path / "run", tmp_path / "cache", heard))
+    assert "part of it was made with another torch or kind of device" in heard.text
+    assert not (tmp_path / "cache").exists()
+    copy_runs(prepare([RunRequest(config, tmp_path / "run")], to_train=False), [tmp_path / "copy"], tmp_path / "copies", keep="all")
+    assert weights_in(tmp_path / "copies") == set()
+
+
+def test_a_plan_beside_a_cache_that_cannot_be_written_expects_nothing_of_the_runs_before(
+    quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, access = cache_part(tmp_path / "cache", "cpu"), os.access
+    make_cache(part)
+    monkeypatch.setattr(os, "access", lambda path, mode, **more: not (path == part and mode == os.W_OK) and access(path, mode, **more))
+    requests = [RunRequest(quick(), tmp_path / "one"), RunRequest(quick(pruning__cycles=1), tmp_path / "two")]
+    planned = [plan.num_epochs for plan in remaining_plans(prepare(requests, tmp_path / "cache", to_train=False))]
+    assert [trained(request.config, request.directory, tmp_path / "cache") for request in requests] == planned
 
 
 class Sentences(Watcher):

@@ -193,6 +193,144 @@ def test_what_code_calls_of_its_own_module_or_class_is_seen(described: Callable[
     assert edited(1) == edited(1) != edited(2)
 
 
+VALUES = """
+import functools
+import torch
+from torch import nn
+
+def times(function):
+    @functools.wraps(function)
+    def wrapper(*inputs): return {number} * function(*inputs)
+    return wrapper
+@times
+def decorated(outputs, targets): return outputs.sum()
+
+WEIGHTS = torch.tensor([1.0, {number}])
+def with_a_tensor(outputs, targets): return (outputs * WEIGHTS).sum()
+
+criterion = nn.CrossEntropyLoss(label_smoothing=0.1 * {number})
+def with_a_criterion(outputs, targets): return criterion(outputs, targets)
+
+part = functools.partial(torch.mul, other={number})
+def with_a_partial(outputs, targets): return part(outputs.sum())
+
+@functools.cache
+def number(): return {number}
+def with_a_cache(outputs, targets): return number() * outputs.sum()
+
+class Helper:
+    scale = {number}
+    def __init__(self): self.inner = {number}
+    def __call__(self, x): return self.inner * x
+def with_a_class(outputs, targets): return Helper.scale * outputs.sum()
+
+class Loss:
+    _scale = 1
+    def __init__(self, **held): self.__dict__.update(held)
+    def __call__(self, outputs, targets): return outputs.sum() * self._scale + self.table[0]
+class OfItsClass(Loss):
+    _scale, table = {number}, (1,)
+def with_a_list(): return Loss(table=[{number}])
+def with_a_tensor_held(): return Loss(table=torch.tensor([{number}]))
+def with_an_object(): return Loss(table=[Helper()])
+def with_a_private_name(): return Loss(table=[1], _scale={number})
+
+class Decorated(nn.Module):
+    @times
+    def forward(self, x): return x
+class Default(nn.Module):
+    def forward(self, x, by={number}): return x * by
+class DefaultOfAMethod(nn.Module):
+    def forward(self, x): return self.part(x)
+    def part(self, x, *, by={number}): return x * by
+class Setting(nn.Module):
+    by = {number}
+    def forward(self, x): return x * self.by
+class Cached(nn.Module):
+    @functools.cached_property
+    def by(self): return {number}
+    def forward(self, x): return x * self.by
+class Held(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.activation, self._by = [torch.relu, lambda x: x * {number}][-1], [{number}]
+    def forward(self, x): return self.activation(x)
+class HeldList(Held):
+    def forward(self, x): return x * self._by[0]
+def closure():
+    by = {number}
+    class Net(nn.Module):
+        def forward(self, x): return x * by
+    return Net()
+class Net(nn.Module):
+    def part(self, x): return x * {number}
+class Shadow(Net):
+    def forward(self, x): return self.part(x)
+    def part(self, x): return super().part(x)
+Shadow.__qualname__ = Shadow.part.__qualname__ = "Net"
+"""
+LOSSES = ["decorated", "with_a_tensor", "with_a_criterion", "with_a_partial", "with_a_cache", "with_a_class"]
+MADE = ["OfItsClass", "with_a_list", "with_a_tensor_held", "with_an_object", "with_a_private_name"]
+MODELS = ["Decorated", "Default", "DefaultOfAMethod", "Setting", "Cached", "Held", "HeldList", "closure", "Shadow"]
+
+
+@pytest.mark.parametrize("name", [*LOSSES, *MADE, *MODELS])
+def test_values_that_code_reads_are_seen(name: str) -> None:
+    def edited(number: int) -> Any:
+        module: dict[str, Any] = {"__name__": "edited"}
+        exec(VALUES.format(number=number), module)
+        return identity(module[name]) if name in LOSSES else identity(module[name]()) if name in MADE else architecture(module[name]())
+
+    assert edited(1) == edited(1) != edited(2)
+
+
+class AnswersToEveryName:
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __call__(self, outputs: Tensor) -> Tensor:
+        return outputs
+
+
+stand_in = AnswersToEveryName()
+
+
+def test_an_object_that_answers_to_every_name_has_an_identity() -> None:
+    assert isinstance(key_of("x", of=identity(lambda outputs, targets: stand_in(outputs).sum())), str)
+
+
+def test_layers_that_hold_each_other_have_an_identity_and_no_part_of_it_is_their_weights() -> None:
+    class Knowing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+            self.others: list[nn.Module] = []
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x) * len(self.others)
+
+    def model() -> nn.Module:
+        one, other = Knowing(), Knowing()
+        one.others, other.others = [other], [one]
+        return nn.Sequential(one, other)
+
+    assert architecture(model()) == architecture(model())
+    assert identity(model().forward) != []
+
+
+def test_functions_that_share_helpers_are_described_in_no_time() -> None:
+    """There are ten thousand million ways through these fifty functions."""
+    lines = [f"def step_{index}(x): return step_{index + 1}(x) + step_{index + 2}(x) * {{number}}" for index in range(50)]
+    text = "\n".join([*lines, "def step_50(x): return x", "def step_51(x): return x"])
+
+    def edited(number: int) -> Any:
+        module: dict[str, Any] = {"__name__": "edited"}
+        exec(text.format(number=number), module)
+        return identity(module["step_0"])
+
+    assert edited(1) == edited(1) != edited(2)
+
+
 def test_a_global_dict_of_settings_counts_and_a_list_that_grows_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     before = identity(configured)
     monkeypatch.setitem(SETTINGS, "rate", 0.2)
@@ -227,10 +365,10 @@ from swamp.tasks.identity import architecture, identity
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer, self.scale = nn.Linear(4, 2), 2.0
+        self.layer, self.scale, self._kinds = nn.Linear(4, 2), 2.0, {"a", "b", "c", "d"}
 
     def forward(self, x):
-        return F.relu(self.layer(x)) * self.scale
+        return F.relu(self.layer(x)) * self.scale * len(self._kinds)
 
 def smoothed(by): return lambda outputs, targets: F.cross_entropy(outputs, targets, label_smoothing=by)
 def sets(outputs, targets): return outputs.sum() if targets in {"a", "b", "c", "d"} else targets

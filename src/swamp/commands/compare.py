@@ -49,7 +49,7 @@ def compare(
         Compare by this metric, such as nll. Default: the metric that counts and, of up to three methods, the NLL.
     """
     from swamp.drawing.canvas import check_picture
-    from swamp.results.comparison import comparisons, differences, records
+    from swamp.results.comparison import comparisons, differences, records, require_metric
     from swamp.results.series import make_series
     from swamp.results.stored_run import require_runs
     from swamp.store.files import write_output
@@ -63,6 +63,7 @@ def compare(
     runs, left_out = require_runs(directories)
     print_notices(runs)
     all_series = make_series(runs)
+    require_metric(all_series, metric)
     if plot:
         from swamp.report.figures.gallery import draw_series
 
@@ -70,7 +71,7 @@ def compare(
     chosen, tables = FORMATS[name], []
     if chosen.records:
         print_notices(left_out=left_out)
-        text = chosen.records(list(records(all_series)))
+        text = chosen.records([record for record in records(all_series) if metric in (None, record["metric"])])
     else:
         assert chosen.table
         tables = [*comparisons(all_series, left_out, metric), *differences(all_series, metric)]

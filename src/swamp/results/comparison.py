@@ -42,9 +42,7 @@ PAPER = "the paper's numbers are of its whole schedule and three seeds"
 def comparisons(all_series: Sequence[Series], left_out: Sequence[LeftOut] = (), metric: str | None = None) -> list[Table]:
     """Return a table for each recipe, of one metric or of those that count. Notes below the last one name the runs that could not be
     read."""
-    known = {name for series in all_series for row in series.rows for name in row.described}
-    if metric and metric not in known:
-        raise ValueError(f"no run has the metric {metric!r}; {nearest(metric, sorted(known))}")
+    require_metric(all_series, metric)
     groups = by_recipe(all_series, keep_empty=True)
     titles = [f"On the test set of {recipe}" if len(groups) > 1 else "On the test set" for recipe, _ in groups]
     tables = [comparison(group, title, metric) for title, (_, group) in zip(titles, groups, strict=True)]
@@ -54,6 +52,18 @@ def comparisons(all_series: Sequence[Series], left_out: Sequence[LeftOut] = (), 
     return tables
 
 
+def require_metric(all_series: Sequence[Series], metric: str | None) -> None:
+    """Refuse a metric that no run has."""
+    known = {name for series in all_series for row in series.rows for name in row.described}
+    if metric is not None and metric not in known:
+        raise ValueError(f"no run has the metric {metric!r}; {nearest(metric, sorted(known))}")
+
+
+def found_metric(series: Series, asked: str | None) -> Metric | None:
+    """Return the metric that was asked for, or else the one that counts; None where no row has it. Only later runs may have it."""
+    return next((found for row in series.rows if (found := row.described.get(row.metric if asked is None else asked))), None)
+
+
 def comparison(group: Sequence[Series], title: str, metric: str | None = None) -> Table:
     """Compare the methods of one recipe at each sparsity: mean ± standard deviation over seeds, and the paper's own numbers where it has
     some. A few methods stand side by side, with their particles; many stand one below the other."""
@@ -61,6 +71,8 @@ def comparison(group: Sequence[Series], title: str, metric: str | None = None) -
     table = (side_by_side if len(group) <= FEW else one_below_the_other)(group, levels, title, metric)
     unfinished = [str(run.directory) for series in group for run in series.runs if not run.finished]
     notes = [OVER_SEEDS] if any(series.seed_count_text for series in group) else []
+    lacking = [series.label for series in group if series.rows and not found_metric(series, metric)]
+    notes += [f"without {metric}: {visible(', '.join(lacking))}"] if lacking else []
     notes += notes_of(group)
     notes += [f"not finished: {', '.join(unfinished)}"] if unfinished else []
     return table._replace(note="\n".join(notes))
@@ -71,7 +83,7 @@ def side_by_side(all_series: Sequence[Series], levels: Sequence[Level], title: s
     columns: list[tuple[str, Sequence[str]]] = [("sparsity %", [level.label for level in levels])]  # heads, and the texts below them
     for index, series in enumerate(all_series):
         row = next(iter(series.rows), None)
-        metrics = [] if row is None else main_metrics(row) if asked is None else [row.described[asked]] if asked in row.described else []
+        metrics = main_metrics(row) if row and asked is None else [found for found in [found_metric(series, asked)] if found]
         for metric in metrics:
             line = cells(all_series, levels, metric)[index]
             head = f"{series.label} {metric.label}{series.seed_count_text if metric is metrics[0] else ''}"
@@ -85,14 +97,14 @@ def side_by_side(all_series: Sequence[Series], levels: Sequence[Level], title: s
 
 
 def _particles(series: Series, metric: Metric, level: Level) -> str:
-    rows = [row for row in series.rows_at(level.density) if row.members]
+    rows = [row for row in series.rows_at(level.density) if any(metric.name in member for member in row.members)]
     text = over_seeds(metric, [row.members for row in rows]) + few_seeds(len(rows), len(series.runs))
     return at_other_sparsity(text, reached(rows, level.density))
 
 
 def one_below_the_other(all_series: Sequence[Series], levels: Sequence[Level], title: str, asked: str | None) -> Table:
     """Return a table with a line for each method: a metric, or the one that counts, at each sparsity. Methods of one metric are ranked."""
-    counting = [next((row.described.get(asked or row.metric) for row in series.rows), None) for series in all_series]
+    counting = [found_metric(series, asked) for series in all_series]
     lines: list[list[str]] = []
     for index, (series, metric) in enumerate(zip(all_series, counting, strict=True)):
         if metric is None:
@@ -207,7 +219,7 @@ def baseline_of(group: Sequence[Series]) -> Series:
 def differences_of(group: Sequence[Series], asked: str | None) -> Table | None:
     """Subtract the baseline from each configuration of a recipe at each sparsity, seed by seed; None where no two seeds are shared."""
     baseline, levels = baseline_of(group), levels_of(group)
-    metric = next(row.described.get(asked or row.metric) for row in baseline.rows)
+    metric = found_metric(baseline, asked)
     if metric is None:
         return None
 

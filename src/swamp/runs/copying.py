@@ -129,5 +129,5 @@ def copy_runs(runs: Sequence[PreparedRun], targets: Sequence[Path], cache: Path 
         assert cache
         assert header
         make_cache(part := cache_part(cache, *began_with(header)))
-        Store(copy.root, part).share()
+        Store(copy.root, part, adds=not header.get("mixed")).share()
     link_equal([*targets, *([cache] if cache else [])])

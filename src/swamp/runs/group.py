@@ -7,6 +7,7 @@ waits. When all runs wait, their jobs are trained together. A run whose jobs hav
 
 from __future__ import annotations
 
+import itertools
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,20 +27,28 @@ from swamp.engines.engine import Engine, Progress, Report, SolutionStore, load_s
 from swamp.runs.opening import PreparedRun, build_engine, make_engine_context
 from swamp.runs.progress import Listener
 from swamp.runs.runner import run_to_end
+from swamp.store.objects import disagree
 from swamp.tasks.task import Task
 from swamp.training.train import Checkpoint
 
 
 def groups_of(runs: Sequence[PreparedRun]) -> list[list[PreparedRun]]:
-    """Return the runs in groups that can share an engine. A run that can share its engine with no other is a group of one."""
+    """Return the runs in groups that can share an engine. A run that can share its engine with no other is a group of one.
+
+    A group trains a job that several of its runs need once, so its runs must not have begun with different weights under one key.
+    """
     groups: dict[object, list[PreparedRun]] = {}
+    weights: dict[object, dict[str, str]] = {}
     for run in runs:
         config = run.config
         wanted = canonical(
             [config.engine, config.engines, config.device, config.numerics, config.checkpoint_seconds, config.evaluate_every]
         )
         module = config.engine_module
-        groups.setdefault(wanted if module.shares_runs and not module.why_not(run.task) else run, []).append(run)
+        kind, ours = wanted if module.shares_runs and not module.why_not(run.task) else run, run.store.weights()
+        key = next(key for number in itertools.count() if not disagree(ours, weights.setdefault(key := (kind, number), {})))
+        weights[key] |= ours
+        groups.setdefault(key, []).append(run)
     return list(groups.values())
 
 

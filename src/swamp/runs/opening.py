@@ -96,6 +96,8 @@ class PreparedRun:
                 "layers": list(self.task.prunable),
                 # What the run began with decides its part of a cache.
                 "device": began_with(before)[0] if before else torch.device(self.config.device).type,
+                # What it makes elsewhere stays among its objects, so that it adds to no cache any more when it comes back.
+                **({} if self.store.adds else {"mixed": True}),
                 "versions": before["versions"] if before else versions(),
                 **row_format(before),
             }
@@ -126,6 +128,10 @@ def begin_all(runs: Sequence[PreparedRun]) -> Iterator[None]:
             if problem:
                 run.repairs.append(f"{problem} and was written in its place")
         for run in runs:
+            if run.store.differs_from_cache():
+                why = "holds other weights than its cache under the same keys, as trainings on a GPU or another processor give them"
+                run.repairs.append(f"{run.directory} {why}; it shares nothing with other runs")
+                run.store.cache = None
             run.store.share()
         yield
 
@@ -166,11 +172,11 @@ def prepare(requests: Sequence[RunRequest], cache: Path | None = None, to_train:
 
 def open_store(directory: Path, header: Mapping[str, Any] | None, cache: Path | None, device: str) -> Store:
     """Return the store of a run with this header, if it has one. It keeps to the part of the cache for the kind of device and the torch
-    that it began with. If it goes on with others, what it makes now belongs into no part: part of it depends on the one, part on the
-    other."""
+    that it began with. If it goes on with others, or once did, what it makes belongs into no part: part of it depends on the one, part on
+    the other."""
     now = (device, versions()["torch"])
     began = began_with(header) if header else now
-    return Store(directory, cache_part(cache, *began) if cache else None, adds=began == now)
+    return Store(directory, cache_part(cache, *began) if cache else None, adds=began == now and not (header or {}).get("mixed"))
 
 
 # -- tasks ------------------------------------------------------------------------------------------------------------------------

@@ -71,6 +71,8 @@ def _continue_run(run: PreparedRun, ctx: RunContext, listener: Listener) -> Iter
             listener.say(f"{store.root} was finished, but {altered}; what is sound is used, the rest is computed again")
         else:
             listener.say(f"{store.root} is finished, but lacks {', '.join(lacking)}; its networks are evaluated again, none is trained")
+    if not store.adds and not (header := store.header() or {}).get("mixed"):  # It was finished, and is computed in part again elsewhere.
+        store.write_header({**header, "mixed": True})
     if store.journal.failure():
         store.journal.log({"what": BEGUN})  # Log the restart before the slow integrity check.
     store.clear_temporaries()
@@ -96,6 +98,8 @@ def _not_shared(ctx: RunContext) -> str:
     if ctx.store.cache is None or ctx.store.adds:
         return ""
     device, torch = began_with(ctx.store.header() or {})
+    if (device, torch) == (ctx.device.type, versions()["torch"]):
+        return "; part of it was made with another torch or kind of device, so that it adds nothing to its cache"
     return f"; it began with torch {torch} on {device}, so that runs which begin now share nothing with it"
 
 

@@ -19,6 +19,7 @@ from swamp.runs.progress import Listener
 from swamp.runs.replay import ReplayContext
 from swamp.runs.runner import kept_weights, num_stored_rows, run_to_end
 from swamp.store.directory import StoreView
+from swamp.store.objects import disagree
 
 Listen = Callable[[PreparedRun], AbstractContextManager[Listener]]
 
@@ -71,15 +72,28 @@ def new_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
 def remaining_plans(runs: Sequence[PreparedRun]) -> list[Plan]:
     """Return the plan of what each run will train if they run one after the other: what is stored is left out and, for runs that share a
     cache, what those before them train."""
-    seen: dict[Path | None, set[str]] = {}
+    caches = _caches(runs)
+    trained: dict[Path, set[str]] = {cache: set() for cache in caches if cache}  # by runs that give it to the cache
     plans = []
-    for run in runs:
-        cache = run.store.cache
-        shared = [other.directory for other in runs if other.store.adds and other.store.cache == cache] if cache else []
-        known = seen.setdefault(cache, set()) if cache else set()
-        plans.append(_remaining_plan(run, [cache, *shared] if cache else [], known))
-        known |= {job.key for job in plans[-1].jobs}
+    for run, cache in zip(runs, caches, strict=True):
+        givers = [other.directory for other, theirs in zip(runs, caches, strict=True) if cache and theirs == cache and other.store.gives()]
+        plans.append(_remaining_plan(run, [cache, *givers] if cache else [], trained.get(cache, set()) if cache else set()))
+        if cache and run.store.gives():
+            trained[cache] |= {job.key for job in plans[-1].jobs}
     return plans
+
+
+def _caches(runs: Sequence[PreparedRun]) -> list[Path | None]:
+    """Return the cache of each run, as it is when they have begun in this order: none where its weights differ from those there."""
+    given: dict[Path, dict[str, str]] = {}  # checksums of what earlier runs give to their cache
+    caches: list[Path | None] = []
+    for run in runs:
+        cache, ours = run.store.cache, run.store.weights()
+        alone = cache is None or run.store.differs_from_cache() or disagree(ours, given.setdefault(cache, {}))
+        if cache and not alone and run.store.gives():
+            given[cache] |= ours
+        caches.append(None if alone else cache)
+    return caches
 
 
 def _remaining_plan(run: PreparedRun, places: Sequence[Path], known: set[str]) -> Plan:

@@ -51,12 +51,21 @@ def decode_arrays(data: bytes, path: Path) -> tuple[dict[str, Tensor], dict[str,
 
 def read_meta(folder: Folder, name: str) -> dict[str, Any]:
     """Return the `meta` of a file of `encode_arrays`, reading only the file's header and checking nothing."""
+    return _read_header(folder, name)[0]
+
+
+def read_checksum(folder: Folder, name: str) -> str:
+    """Return the checksum that a file of `encode_arrays` says that it has, likewise."""
+    return _read_header(folder, name)[1]
+
+
+def _read_header(folder: Folder, name: str) -> tuple[dict[str, Any], str]:
     with folder.opened(name) as descriptor, open(descriptor, "rb", closefd=False) as file:
         try:
             length = int.from_bytes(file.read(8), "little")
             if length > HEADER_LIMIT:
                 raise ValueError("its header is too long")
-            return _decode_meta(file.read(length))[0]
+            return _decode_meta(file.read(length))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise Damaged(folder.path / name, f"not readable: {error}") from None
 

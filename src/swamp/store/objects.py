@@ -74,10 +74,30 @@ class ObjectStore:
         (self.folder / "objects").write(name, data, self.folder / "work")
         if shared := self._writable_cache():
             _put(shared, name, data)
+            if name.endswith(".safetensors") and self.differs_from_cache([name]):
+                print(f"swamp: another process put other weights into the cache; {self.root} shares nothing from now on", file=sys.stderr)
+                self.cache = None
 
     def _writable_cache(self) -> Folder | None:
         """Return the cache, if this directory adds to one that can be written."""
         return Folder(self.cache) if self.cache and self.adds and os.access(self.cache, os.W_OK) else None
+
+    def gives(self) -> bool:
+        """Return whether the cache, which need not be there yet, gets what is made here."""
+        return self.cache is not None and self.adds and (not self.cache.exists() or os.access(self.cache, os.W_OK))
+
+    def weights(self) -> dict[str, str]:
+        """Return the checksums that the weights and masks of this directory say that they have, by file name."""
+        objects = self.folder / "objects"
+        return _checksums(objects, [name for name in objects.names() if name.endswith(".safetensors")])
+
+    def differs_from_cache(self, names: Sequence[str] | None = None) -> bool:
+        """Return whether the cache has other weights than this directory under one key, since a GPU or another processor gives a training
+        other last bits. Particles of this directory and of the cache would then be averaged though they come from two tickets."""
+        if self.cache is None:
+            return False
+        ours = self.weights() if names is None else _checksums(self.folder / "objects", names)
+        return disagree(ours, _checksums(Folder(self.cache, "objects"), list(ours)))
 
     def share(self) -> None:
         """Put the objects that this directory holds and the cache lacks into the cache, each after a check of its content. One that is
@@ -277,6 +297,20 @@ class ObjectStore:
     def clear_work(self) -> None:
         """Remove the work directory. A kill between the manifest and this call leaves it behind."""
         self.folder.remove_tree("work")
+
+
+def disagree(ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
+    """Return whether weights have one name and two checksums."""
+    return any(theirs.get(name, checksum) != checksum for name, checksum in ours.items())
+
+
+def _checksums(objects: Folder, names: Sequence[str]) -> dict[str, str]:
+    """Return the checksums that these files say that they have. One that is missing or damaged has none: it is made again."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(OSError, Damaged):
+            found[name] = formats.read_checksum(objects, name)
+    return found
 
 
 CHECKPOINT_FIELDS = {"epoch": int, "num_averaged": int, "history": list, "label": str, "num_epochs": int}
