@@ -88,7 +88,7 @@ def _with_local_data(config: Config) -> Config:
 
 
 def find_row(directory: Path, rows: Sequence[RowRecord], cycle: int | None = None, sparsity: float | None = None) -> RowRecord:
-    """Return the row of a cycle of a run, or the row nearest to a sparsity, which must be within 1.5 points. The last row is the default."""
+    """Return the row of a cycle of a run, or the row nearest to a sparsity, within 1.5 points. The last row is the default."""
     if cycle is not None and sparsity is not None:
         raise ValueError("give either a cycle or a sparsity, not both")
     require_kind("sparsity", sparsity, Real, "a number, such as 0.9")
