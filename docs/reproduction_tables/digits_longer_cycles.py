@@ -46,11 +46,10 @@ def digits_longer_cycles() -> str:
     return table(head, rows)
 
 
-def with_interval(lead: Difference) -> str:
-    return f"{abs(lead.mean):.2f} points ({lead.low:.2f} to {lead.high:.2f})".replace("-", "−")
-
-
 def stated() -> list[str]:
     """Return passages of the page's prose that follow from the study."""
-    same, equal = ([with_interval(ahead(epochs, times * epochs)) for epochs in EPOCHS] for times in (1, PARTICLES))
-    return [f"by {same[0]}, {same[1]} and {same[2]}", f"by {equal[0]}, {equal[1]} and {equal[2]}"]
+    same = [ahead(epochs, epochs) for epochs in EPOCHS]
+    equal = [ahead(epochs, PARTICLES * epochs) for epochs in EPOCHS]
+    of_swamp = [f"{lead.mean:.2f} points ({lead.low:.2f} to {lead.high:.2f})" for lead in same]
+    of_imp = [f"{-lead.mean:.2f} points ({-lead.high:.2f} to {-lead.low:.2f})" for lead in equal]
+    return [f"by {first}, {second} and {third}".replace("-0.00", "0.00").replace("-", "−") for first, second, third in (of_swamp, of_imp)]
