@@ -41,8 +41,8 @@ def test_ranks_of_which_one_is_killed_give_the_bytes_of_one_process(
     os.kill(children(process.pid)[1], signal.SIGKILL)
     output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
+    assert output.count("2 runs; this again: swamp compare") == 1  # Only rank 0 prints.
     for seed in (0, 1):
-        assert output.count(f"swamp on digits, seed {seed}") == 1  # Only rank 0 prints.
         alone = reference(quick, tmp_path / f"alone-{seed}", seed=seed, **small)
         assert contents(tmp_path / f"run/seed-{seed}") == alone
 
