@@ -114,16 +114,18 @@ class Tracking(Listener):
                 self.row(row)
 
 
-def trackers_before(directory: Path) -> set[str]:
+def trackers_before(store: Store) -> set[str]:
     """Return the names of the trackers that have logged something of a run. They are no setting of it, so that only their files tell."""
-    return {path.parent.name for path in directory.glob("tracking/*/logged")}
+    with suppress(OSError, Damaged):  # Whatever else stands there was no tracker's.
+        return {name for name in (store.folder / "tracking").names() if store.folder.has(f"tracking/{name}/logged")}
+    return set()
 
 
 @contextmanager
 def tracked(names: Sequence[str], directory: Path, listener: Listener) -> Iterator[Listener]:
     """Return a listener that passes on what it hears to the one given and to the trackers of these names."""
     tracking = Tracking(names, directory, listener.say)
-    if not tracking.store.finished() and (left_out := trackers_before(directory) - set(names)):
+    if not tracking.store.finished() and (left_out := trackers_before(tracking.store) - set(names)):
         asked = ",".join(sorted(left_out))
         listener.say(f"{directory} was logged by {asked} before and is not now; --tracker {asked} (in Python trackers=) goes on with it")
     try:
